@@ -1,4 +1,4 @@
-"""Contracts that plugin authors subclass in their own tests: an algebra, backbone or task that passes works in all of the zoo.
+"""Test contracts for plugins: subclass one in a test file to check an algebra, a backbone or a task.
 
 >>> from zoo.testing import AlgebraContract
 >>> class TestReal(AlgebraContract):
@@ -8,7 +8,7 @@
 
 import pytest
 
-# Without this, a failing contract would show a bare AssertionError instead of the two values it compared.
+# Let a failing contract show the compared values, as in test files.
 pytest.register_assert_rewrite(*(f"zoo.testing.{name}" for name in ("product", "algebra", "backbone", "definition", "task")))
 
 from zoo.testing.algebra import AlgebraContract  # noqa: E402

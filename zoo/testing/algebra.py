@@ -1,6 +1,7 @@
-"""The contract of an algebra: its product, and the layers over it."""
+"""The test contract of an algebra: its product and the layers over it."""
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,25 +16,34 @@ from zoo.testing.product import KernelContract, ProductContract, Subject, draw
 
 
 class LinearContract(Subject):
-    """A linear layer over the algebra multiplies from the left, for any size, layout and precision."""
+    """Tests of linear layers: multiplication from the left, for any size, layout and precision."""
 
     def linear(self, inp: int, out: int, bias: bool = True, blocks: tuple[int, int] = (1, 1), seed: int = 0) -> Linear:
-        """Make a layer in float64."""
+        """Create a layer in float64."""
         torch.manual_seed(seed)
         return Linear(self.algebra(), inp, out, bias, blocks=blocks).double()
 
     def test_linear_commutes_with_right_multiplication(self) -> None:
-        """f(x q) = f(x) q in an associative algebra, and in no other."""
-        layer = self.linear(2 * self.algebra().n, 3 * self.algebra().n, bias=False)
+        """f(x q) = f(x) q if and only if the algebra is associative."""
+        n = self.algebra().n
+        layer = self.linear(2 * n, 3 * n, bias=False)
+        self.check_commutes(layer, draw(4, 2 * n), layer)
+
+    def check_commutes(self, layer: Linear | Conv1d, x: Tensor, function: Callable[[Tensor], Tensor]) -> None:
+        """Check that f(x q) = f(x) q for a function [..., C] of a layer if and only if the algebra is associative."""
         product, n = layer.algebra, layer.algebra.n
-        x, q = draw(4, 2 * n), draw(n, 1, seed=1)
-        before = layer(product(x, q.expand(n, 2).flatten().expand(4, -1)))
-        after = product(layer(x), q.expand(n, 3).flatten().expand(4, -1))
-        same = torch.allclose(before, after, atol=1e-6 * after.abs().max().item(), rtol=0)
-        assert same == (self.laws or laws(product)).associative
+        q = draw(n, 1, seed=1)
+
+        def times_q(y: Tensor) -> Tensor:
+            z: Tensor = product(y, q.expand(n, y.shape[-1] // n).flatten().expand_as(y))
+            return z
+
+        before, after = function(times_q(x)), times_q(function(x))
+        commutes = torch.allclose(before, after, atol=1e-6 * after.abs().max().item(), rtol=0)
+        assert commutes == (self.laws or laws(product)).associative, layer
 
     def test_linear_takes_any_size(self) -> None:
-        """Sizes are padded inside, vectors side by side are cut, elements multiplied by the definition, and padding removed."""
+        """Sizes that n does not divide are padded, and blocks are separate vectors."""
         for inp, out, blocks in ((10, 7, (1, 1)), (9, 12, (3, 2))):
             layer = self.linear(inp, out, blocks=blocks)
             assert layer.bias is not None
@@ -44,19 +54,19 @@ class LinearContract(Subject):
             assert layer.weight.shape == (out, inp)
 
     def test_each_gate_is_a_layer_of_its_own(self) -> None:
-        """Four gates side by side give the numbers of four layers, each made of whole elements."""
+        """Four gates side by side are equivalent to four layers."""
         n = self.algebra().n
         fused = self.linear(3 * n, 8 * n, bias=False, blocks=(1, 4))
         x = draw(5, 3 * n)
         for gate, y in enumerate(fused(x).chunk(4, -1)):
-            one = self.linear(3 * n, 2 * n, bias=False)
+            single = self.linear(3 * n, 2 * n, bias=False)
             with torch.no_grad():
-                one.weight_module.elements.copy_(fused.weight_module.elements[:, 2 * gate : 2 * gate + 2])
-                one.algebra.load_state_dict(fused.algebra.state_dict())
-            torch.testing.assert_close(one(x), y)
+                single.weight_module.elements.copy_(fused.weight_module.elements[:, 2 * gate : 2 * gate + 2])
+                single.algebra.load_state_dict(fused.algebra.state_dict())
+            torch.testing.assert_close(single(x), y)
 
     def test_linear_runs_in_every_precision(self) -> None:
-        """float32, float64, bfloat16 and autocast give the same numbers up to their rounding, and autocast's own dtype."""
+        """Results in float32, float64, bfloat16 and autocast agree up to rounding and have the right dtype."""
         layer, x = self.linear(40, 24), draw(6, 40)
         exact = layer(x)
         assert exact.dtype == torch.float64
@@ -71,7 +81,7 @@ class LinearContract(Subject):
         assert distance(y, exact) < 5e-2
 
     def test_parameters_are_counted(self) -> None:
-        """The weights are m ceil(out / n) ceil(in / n), m = n without `left`, the biases `out`, a learned rule n^3 or 3 R n."""
+        """There are m ceil(out / n) ceil(in / n) weights, out biases, and n^3 or 3 R n parameters of a learned product."""
         algebra = self.algebra()
         n = algebra.n
         numbers = n**3 if algebra.factors is None else 3 * algebra.factors.rank * n
@@ -81,7 +91,7 @@ class LinearContract(Subject):
             assert sum(p.numel() for p in self.linear(inp, out).parameters()) == expected
 
     def test_output_variance_is_one(self) -> None:
-        """Unit input gives unit variance over all output channels, for every rectangle."""
+        """Unit-variance input gives unit-variance output for any matrix shape."""
         n = self.algebra().n
         for inp, out in ((1024, 256), (256, 1024), (512, 512)):
             inp, out = (-(-size // n) * n for size in (inp, out))
@@ -89,10 +99,10 @@ class LinearContract(Subject):
             assert abs(y.square().mean().item() - 1) < 0.1, (inp, out)
 
     def test_the_seed_decides_the_draw(self) -> None:
-        """The same `torch.manual_seed` gives the same weights, another seed other ones."""
-        one, same, other = (list(self.linear(10, 7, seed=seed).state_dict().values()) for seed in (3, 3, 4))
-        assert all(torch.equal(a, b) for a, b in zip(one, same, strict=True))
-        assert not all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+        """`torch.manual_seed` determines the weights."""
+        state, same, other = (list(self.linear(10, 7, seed=seed).state_dict().values()) for seed in (3, 3, 4))
+        assert all(torch.equal(a, b) for a, b in zip(state, same, strict=True))
+        assert not all(torch.equal(a, b) for a, b in zip(state, other, strict=True))
 
 
 def distance(y: Tensor, exact: Tensor) -> float:
@@ -100,13 +110,13 @@ def distance(y: Tensor, exact: Tensor) -> float:
     return float((y.detach().double() - exact.detach()).norm() / exact.detach().norm())
 
 
-class ConvContract(Subject):
-    """A convolution is the sum of its taps, each of them a linear layer; an embedding reads one-hot vectors."""
+class ConvContract(LinearContract):
+    """Tests of convolutions, which are sums of linear layers, and of embeddings, which are linear on one-hot vectors."""
 
     def compare_conv(
         self, x: Tensor, pad: tuple[int, ...], kernel: tuple[int, ...], channels: tuple[int, int], **options: Any
     ) -> None:
-        """Compare a layer, values and weight gradient, with the taps summed over input that is padded by hand."""
+        """Compare the output and weight gradient of a layer with the definition on padded input."""
         torch.manual_seed(0)
         build = Conv1d if len(kernel) == 1 else Conv2d
         layer = build(self.algebra(), *channels, kernel, **options).double()
@@ -125,7 +135,7 @@ class ConvContract(Subject):
         torch.testing.assert_close(ours, theirs)
 
     def test_conv1d_is_a_sum_of_linear_layers(self) -> None:
-        """For stride, padding, dilation, 'same' and every padding mode, at sizes that n does not divide."""
+        """Stride, padding, dilation, 'same' and padding modes match the definition, also if n does not divide the channels."""
         x = draw(2, 10, 9)
         self.compare_conv(x, (2, 2), (3,), (10, 7), stride=2, padding=2)
         self.compare_conv(x, (2, 2), (5,), (10, 7), padding="same")
@@ -134,14 +144,14 @@ class ConvContract(Subject):
             self.compare_conv(x, (1, 1), (3,), (10, 7), padding=1, padding_mode=mode)
 
     def test_conv2d_is_a_sum_of_linear_layers(self) -> None:
-        """For stride, padding, dilation, 'same' and a padding mode, with a kernel that is not square."""
+        """Stride, padding, dilation, 'same' and a padding mode match the definition for rectangular kernels."""
         x = draw(2, 10, 6, 5)
         self.compare_conv(x, (2, 2, 2, 2), (3, 2), (10, 7), stride=2, padding=2)
         self.compare_conv(x, (0, 0, 1, 1), (3, 1), (10, 7), padding="same")
         self.compare_conv(x, (1, 1, 0, 0), (1, 3), (10, 7), dilation=2, padding=(0, 1), padding_mode="circular")
 
     def test_a_group_takes_its_share_of_every_component(self) -> None:
-        """Channels [n, groups, width] are convolved group by group, each made of whole elements."""
+        """Groups consist of whole elements: channels are [n, groups, width]."""
         n = self.algebra().n
         self.compare_conv(draw(2, 4 * n, 7), (1, 1), (3,), (4 * n, 6 * n), padding=1, groups=2)
         self.compare_conv(draw(2, 2 * n, 5, 5), (1, 1, 1, 1), (3, 3), (2 * n, 2 * n), padding=1, stride=2, groups=2)
@@ -149,25 +159,20 @@ class ConvContract(Subject):
             self.compare_conv(draw(2, inp, 7), (1, 1), (3,), (inp, out), padding=1, groups=groups)
 
     def test_groups_commute_with_right_multiplication(self) -> None:
-        """f(x q) = f(x) q in an associative algebra, and in no other, however many elements a group has."""
+        """f(x q) = f(x) q if and only if the algebra is associative, also with unequal groups."""
         for inp, out, groups in self.shares():
             torch.manual_seed(0)
             layer = Conv1d(self.algebra(), inp, out, 3, groups=groups, bias=False).double()
-            product, n = layer.algebra, layer.algebra.n
-            x, q = draw(2, 5, inp), draw(n, 1, seed=1)
-            before = layer(product(x, q.expand(n, inp // n).flatten()).mT).mT
-            after = product(layer(x.mT).mT, q.expand(n, out // n).flatten())
-            same = torch.allclose(before, after, atol=1e-6 * after.abs().max().item(), rtol=0)
-            assert same == (self.laws or laws(product)).associative, (inp, out, groups)
+            self.check_commutes(layer, draw(2, 5, inp), lambda x, layer=layer: layer(x.mT).mT)  # type: ignore[misc]
 
     def shares(self) -> list[tuple[int, int, int]]:
-        """List input channels, output channels and groups: whole elements, as many as the groups share evenly or not."""
+        """List input channels, output channels and groups, of which some do not divide the elements."""
         n = self.algebra().n
         sizes = [(3 * n, 3 * n, 2), (3 * n, 3 * n, 3), (2 * n, 4 * n, 3), (6 * n, 3 * n, 2), (4 * n, 2 * n, 4)]
         return [(inp, out, groups) for inp, out, groups in sizes if inp % groups == out % groups == 0]
 
     def test_embedding_reads_one_hot_vectors(self) -> None:
-        """An embedding is the linear layer with its weights, applied to one-hot vectors; so is its gradient."""
+        """The output and gradient of an embedding are those of a linear layer on one-hot vectors."""
         torch.manual_seed(0)
         table = Embedding(self.algebra(), 11, 10).double()
         layer = Linear(self.algebra(), 11, 10, bias=False).double()
@@ -185,20 +190,20 @@ class ConvContract(Subject):
 
 
 class StateContract(Subject):
-    """Layers can be saved, copied and moved, one without the other; the algebra can be named."""
+    """Tests of saving, copying and moving layers, and of the spec."""
 
     def test_state_dict_restores_the_layer(self) -> None:
-        """Weights loaded into another instance, drawn with another seed, give the same bits."""
+        """Loading a state dict into a layer with another seed restores the output bit for bit."""
         torch.manual_seed(0)
-        one = Linear(self.algebra(), 10, 7)
+        layer = Linear(self.algebra(), 10, 7)
         torch.manual_seed(1)
         other, x = Linear(self.algebra(), 10, 7), torch.randn(3, 10)
-        assert not torch.equal(one(x), other(x))
-        other.load_state_dict(one.state_dict())
-        assert torch.equal(one(x), other(x))
+        assert not torch.equal(layer(x), other(x))
+        other.load_state_dict(layer.state_dict())
+        assert torch.equal(layer(x), other(x))
 
     def test_a_copy_is_independent(self) -> None:
-        """A deep copy computes the same, and training it leaves the original alone."""
+        """A deep copy has the same output, and changing it does not change the original."""
         layer, x = Linear(self.algebra(), 10, 7), torch.randn(3, 10)
         y, twin = layer(x), copy.deepcopy(layer)
         assert torch.equal(twin(x), y)
@@ -209,32 +214,32 @@ class StateContract(Subject):
         assert torch.equal(layer(x), y)
 
     def test_layers_of_one_algebra_do_not_share_a_dtype(self) -> None:
-        """Moving one layer leaves another one of the same algebra alone; only a shared rule is one object."""
-        rule = self.algebra()
-        one, other = Linear(rule, 10, 7), Linear(rule, 10, 7)
-        if one.algebra is other.algebra:
-            assert rule.shared
+        """Changing the dtype of a layer does not affect other layers of the algebra, unless the product is shared."""
+        product = self.algebra()
+        layer, other = Linear(product, 10, 7), Linear(product, 10, 7)
+        if layer.algebra is other.algebra:
+            assert product.shared
             return
-        one.double()
-        assert one(torch.randn(3, 10, dtype=torch.float64)).dtype == torch.float64
+        layer.double()
+        assert layer(torch.randn(3, 10, dtype=torch.float64)).dtype == torch.float64
         assert other(torch.randn(3, 10)).dtype == torch.float32
-        assert rule.structure.dtype == torch.float32
+        assert product.structure.dtype == torch.float32
 
     def test_the_spec_names_the_algebra(self) -> None:
-        """The repr shows the spec, and the spec makes an algebra of the same n, with the same table unless it is drawn."""
-        one = self.algebra()
-        if not one.spec:
+        """The repr shows the spec, and the spec creates the same algebra, with the same product unless it is random."""
+        product = self.algebra()
+        if not product.spec:
             pytest.skip("an algebra without a spec")
-        again = algebra(one.spec)
-        assert one.spec in repr(one)
-        assert again.spec == one.spec
-        assert (again.n, again.learned, again.shared) == (one.n, one.learned, one.shared)
-        if one.known:
-            assert torch.equal(again.structure, one.structure)
+        again = algebra(product.spec)
+        assert product.spec in repr(product)
+        assert again.spec == product.spec
+        assert (again.n, again.learned, again.shared) == (product.n, product.learned, product.shared)
+        if product.known:
+            assert torch.equal(again.structure, product.structure)
 
 
-class AlgebraContract(ProductContract, KernelContract, LinearContract, ConvContract, StateContract):
-    """What an algebra must fulfil to work in every layer of the zoo; subclass it in a test file and pytest runs it.
+class AlgebraContract(ProductContract, KernelContract, ConvContract, StateContract):
+    """Tests that an algebra must pass to work in every layer; subclass it in a test file and pytest runs it.
 
     >>> from zoo.algebras import Laws
     >>> class TestComplex(AlgebraContract):
@@ -244,5 +249,5 @@ class AlgebraContract(ProductContract, KernelContract, LinearContract, ConvContr
 
     Attributes:
         spec: The algebra's spec; or override `algebra()`, which returns a new object at every call.
-        laws: What the textbook says of it; None if there is no such promise.
+        laws: The expected laws, for example from a textbook; None to skip that test.
     """

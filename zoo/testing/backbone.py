@@ -1,4 +1,4 @@
-"""The contract of a backbone."""
+"""The test contract of a backbone."""
 
 import copy
 from collections.abc import Sequence
@@ -19,13 +19,13 @@ from zoo.layers.weight import Weight
 
 
 def installed_algebras() -> list[str]:
-    """List one spec of every installed algebra that can be created; a required option is 4 if it is called n, else 1."""
+    """List a spec of every installed algebra that can be created; a required option n is 4, any other 1."""
     specs = []
     for entry in registry.entries("zoo.algebras"):
         try:
             parameters = signature(registry.load(entry)).parameters.values()
-            needed = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
-            spec = str(registry.Spec(entry.name, {name: 4 if name == "n" else 1 for name in needed}))
+            required = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+            spec = str(registry.Spec(entry.name, {name: 4 if name == "n" else 1 for name in required}))
             specs.append(named(spec).spec)
         except (InputError, ValueError):
             continue
@@ -33,7 +33,7 @@ def installed_algebras() -> list[str]:
 
 
 def fitting_dim(n: int, least: int = 32) -> int:
-    """Return the smallest size from ``least`` on that splits into two heads of whole elements, also with rotary positions.
+    """Return the smallest size >= ``least`` that splits into two heads of whole elements, also with rotary positions.
 
     >>> [fitting_dim(n) for n in (1, 4, 5, 16)]
     [32, 32, 40, 64]
@@ -47,10 +47,9 @@ class BackboneContract:
     Every test runs once for each algebra and has its spec in the test id.
 
     Attributes:
-        spec: The backbone's spec, small enough for a test. ``{dim}`` in it becomes `fitting_dim` of the algebra, a size that
-            splits into two heads of whole elements: any algebra may be installed.
-        info: Facts about the data.
-        algebras: Specs to try; by default `installed_algebras`.
+        spec: Spec of a small backbone, in which ``{dim}`` is replaced by a size that splits into two heads of whole elements.
+        info: Keyword arguments that describe the data.
+        algebras: Specs of the algebras; by default one of every installed algebra.
     """
 
     spec: str = ""
@@ -58,13 +57,13 @@ class BackboneContract:
     algebras: ClassVar[Sequence[str] | None] = None
 
     def batch(self) -> Any:
-        """Return an input of a few examples, a tensor or a tuple of arguments; by default images in [0, 1]."""
+        """Return a small batch, a tensor or a tuple of arguments; by default images in [0, 1]."""
         side = self.info["image_size"]
         noise = torch.Generator().manual_seed(0)
         return torch.rand(4, self.info["in_channels"], side, side, generator=noise)
 
     def build(self, algebra: str | Layers, seed: int = 0, n: int | None = None) -> nn.Module:
-        """Create the backbone over an algebra, with sizes that fit the dimension n: by default that of the algebra."""
+        """Create the backbone over an algebra, with sizes for dimension n; by default that of the algebra."""
         torch.manual_seed(seed)
         layers = algebra if isinstance(algebra, Layers) else Layers(algebra)
         spec = self.spec.replace("{dim}", str(fitting_dim(n or layers.n)))
@@ -73,23 +72,23 @@ class BackboneContract:
         return model
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Run every test for every algebra."""
+        """Parametrize every test by the algebras."""
         if "algebra" in metafunc.fixturenames:
             metafunc.parametrize("algebra", installed_algebras() if self.algebras is None else self.algebras)
 
     def test_output_is_one_finite_row_per_example(self, algebra: str) -> None:
-        """Logits are [B, num_classes], or of a generative network [B, L, vocab_size]; in training and in evaluation."""
+        """Logits are finite and [B, num_classes], or [B, L, vocab_size] for a generative network, in both modes."""
         model, batch = self.build(algebra), self.batch()
         last = batch[-1] if isinstance(batch, tuple) else batch
         outputs = self.info.get("num_classes", self.info.get("out_features"))
-        answer = (*last.shape, self.info["vocab_size"]) if outputs is None else (len(last), outputs)
+        shape = (*last.shape, self.info["vocab_size"]) if outputs is None else (len(last), outputs)
         for mode in (True, False):
             y = classify(model.train(mode), batch)
-            assert y.shape == answer
+            assert y.shape == shape
             assert y.isfinite().all()
 
     def test_every_parameter_gets_a_gradient(self, algebra: str) -> None:
-        """No parameter is left out of the loss, and no gradient is NaN."""
+        """Every parameter receives a finite gradient."""
         model = self.build(algebra)
         loss(model, self.batch()).backward()
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -97,7 +96,7 @@ class BackboneContract:
         assert [name for name, p in trained.items() if p.grad is None or not p.grad.isfinite().all()] == []
 
     def test_a_small_step_lowers_the_loss(self, algebra: str) -> None:
-        """One step down the gradient, of length 0.01, lowers the loss of the batch it came from."""
+        """A gradient step of length 0.01 lowers the loss of its batch."""
         model, batch = self.build(algebra), self.batch()
         before = loss(model, batch)
         trained = [p for p in model.parameters() if p.requires_grad]
@@ -109,7 +108,7 @@ class BackboneContract:
         assert loss(model, batch) < before
 
     def test_matrices_have_one_nth_of_the_weights(self, algebra: str) -> None:
-        """Some matrices are over the algebra, and have 1 / n of the weights wherever n divides their sizes."""
+        """Some matrices are over the algebra, and have 1 / n of the weights if n divides their sizes."""
         n, model = named(algebra).n, self.build(algebra)
         twin = self.build(Layers(reals()), n=n)
         real = matrices(twin)
@@ -118,19 +117,19 @@ class BackboneContract:
         for name in ours.keys() & real.keys():
             if is_divided(ours[name], real[name]):
                 assert n * ours[name].components.numel() == real[name].components.numel(), name
-        if not named(algebra).defaults:  # which may put other layers in place of some
+        if not named(algebra).defaults:  # defaults may replace layers
             assert ours.keys() <= real.keys()
             assert weights(model) < weights(twin) if n > 1 else weights(model) == weights(twin)
 
     def test_state_dict_restores_the_network(self, algebra: str) -> None:
-        """Weights loaded into another instance, drawn with another seed, give the same bits."""
+        """Loading a state dict into a network with another seed restores the output bit for bit."""
         model, other, batch = self.build(algebra).eval(), self.build(algebra, seed=1).eval(), self.batch()
         assert not torch.equal(classify(model, batch), classify(other, batch))
         other.load_state_dict(model.state_dict())
         assert torch.equal(classify(model, batch), classify(other, batch))
 
     def test_examples_do_not_see_their_neighbours(self, algebra: str) -> None:
-        """In evaluation an example's output is the same alone, in a batch, and in a batch of another order."""
+        """In evaluation the output of an example does not depend on the rest of its batch."""
         model, batch = self.build(algebra).eval(), self.batch()
         y = classify(model, batch)
         order = torch.arange(len(y) - 1, -1, -1)
@@ -138,7 +137,7 @@ class BackboneContract:
         torch.testing.assert_close(classify(model, take(batch, slice(1))), y[:1], rtol=1e-3, atol=1e-4)
 
     def test_a_copy_is_independent(self, algebra: str) -> None:
-        """A deep copy computes the same, and training it leaves the original alone."""
+        """A deep copy has the same output, and changing it does not change the original."""
         model, batch = self.build(algebra).eval(), self.batch()
         y, twin = classify(model, batch), copy.deepcopy(model)
         assert torch.equal(classify(twin, batch), y)
@@ -150,7 +149,7 @@ class BackboneContract:
 
 
 def classify(model: nn.Module, batch: Any) -> Tensor:
-    """Run a network on a batch, a tensor or a tuple of its arguments, with the same random numbers every time."""
+    """Run a network on a batch, a tensor or a tuple of arguments, with a fixed seed."""
     torch.manual_seed(0)
     y = model(*batch) if isinstance(batch, tuple) else model(batch)
     assert isinstance(y, Tensor)
@@ -158,7 +157,7 @@ def classify(model: nn.Module, batch: Any) -> Tensor:
 
 
 def loss(model: nn.Module, batch: Any) -> Tensor:
-    """Return the cross entropy of a batch against the labels 0, 1, 2, ..., one for each row of logits."""
+    """Return the cross-entropy against the labels 0, 1, 2, ..., one for each row of logits."""
     y = classify(model, batch).flatten(0, -2)
     return F.cross_entropy(y, torch.arange(len(y)) % y.shape[1])
 
@@ -169,17 +168,17 @@ def take(batch: Any, index: Any) -> Any:
 
 
 def weights(model: nn.Module) -> int:
-    """Count the trainable parameters without the learned products."""
+    """Count the trainable parameters without learned products."""
     products = {id(p) for m in model.modules() if isinstance(m, Algebra) for p in m.parameters()}
     return sum(p.numel() for p in model.parameters() if p.requires_grad and id(p) not in products)
 
 
 def matrices(model: nn.Module) -> dict[str, Any]:
-    """Name the weights of the layers."""
+    """Return the weights of the layers by name."""
     return {name: m for name, m in model.named_modules() if isinstance(m, Weight)}
 
 
 def is_divided(layer: Any, real: Any) -> bool:
-    """Tell whether n divides both axes of a weight, given the same weight over the reals."""
+    """Return whether n divides both axes of a weight, given the same weight over the reals."""
     axes = [(getattr(layer, name), getattr(real, name)) for name in ("out", "inp")]
     return all(ours.channels == theirs.channels and ours.size == ours.n * ours.width for ours, theirs in axes)

@@ -1,4 +1,4 @@
-"""The contract of a product: its table, its definition, its laws, and every exact way to compute it."""
+"""The test contract of a product: its definition, its laws and its kernels."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ class Subject:
 
     Attributes:
         spec: Its spec; or override `algebra`.
-        laws: The laws the author promises; None promises none, as for a rule that is learned.
+        laws: The expected laws; None to skip that test, for example for a learned product.
     """
 
     spec: str = ""
@@ -27,37 +27,36 @@ class Subject:
         return algebra(self.spec)
 
     def rule(self) -> Algebra:
-        """Create the algebra in float64, where a law that holds leaves no visible rounding."""
+        """Create the algebra in float64, so that rounding does not hide whether a law holds."""
         return self.algebra().double()
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
-    """Draw standard normals in float64, the same ones for the same seed."""
+    """Draw standard normals in float64."""
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def observe(product: Algebra) -> Laws:
-    """Try the laws on random elements; a polynomial identity that fails somewhere fails almost everywhere."""
+    """Test the laws on random elements: a polynomial identity that does not hold fails almost everywhere."""
     x, y, z = draw(3, 5, product.n)
 
-    def same(left: Tensor, right: Tensor) -> bool:
+    def close(left: Tensor, right: Tensor) -> bool:
         return torch.allclose(left, right, atol=1e-6 * left.abs().max().item(), rtol=0)
 
     u = unit(product.structure)
     e = x if u is None else u.expand_as(x)
-    associative = same(product(product(x, y), z), product(x, product(y, z)))
     return Laws(
-        unital=same(product(e, y), y) and same(product(y, e), y),
-        commutative=same(product(x, y), product(y, x)),
-        associative=associative,
-        alternative=same(product(product(x, x), y), product(x, product(x, y)))
-        and same(product(product(y, x), x), product(y, product(x, x))),
-        normed=same(product(x, y).norm(dim=-1), x.norm(dim=-1) * y.norm(dim=-1)),
+        unital=close(product(e, y), y) and close(product(y, e), y),
+        commutative=close(product(x, y), product(y, x)),
+        associative=close(product(product(x, y), z), product(x, product(y, z))),
+        alternative=close(product(product(x, x), y), product(x, product(x, y)))
+        and close(product(product(y, x), x), product(y, product(x, x))),
+        normed=close(product(x, y).norm(dim=-1), x.norm(dim=-1) * y.norm(dim=-1)),
     )
 
 
 class ProductContract(Subject):
-    """A product equals its definition and obeys the laws that are claimed for it."""
+    """Tests of the definition and the laws of a product."""
 
     def test_product_is_the_definition(self) -> None:
         """Features [..., C] are multiplied element by element, component-major."""
@@ -66,27 +65,27 @@ class ProductContract(Subject):
         x, y = draw(2, 3, 2 * n)
         z = product(x, y)
         for row in range(3):
-            for place in range(2):
-                expected = multiply_elements(product.structure, x[row, place::2], y[row, place::2])
-                torch.testing.assert_close(z[row, place::2].tolist(), expected)
+            for element in range(2):
+                expected = multiply_elements(product.structure, x[row, element::2], y[row, element::2])
+                torch.testing.assert_close(z[row, element::2].tolist(), expected)
 
     def test_laws_are_as_declared(self) -> None:
-        """What `zoo.algebras.laws` computes from the table is what the author promises."""
+        """The laws that `zoo.algebras.laws` computes are the declared ones."""
         if self.laws is None:
             pytest.skip("no laws are declared")
         assert laws(self.algebra()) == self.laws
 
     def test_laws_show_in_products(self) -> None:
-        """What `zoo.algebras.laws` computes from the table is what products of random elements show."""
+        """The laws that `zoo.algebras.laws` computes hold for random elements, and no others."""
         product = self.rule()
         assert observe(product) == laws(product)
 
 
 class KernelContract(Subject):
-    """The factors and the block matrix compute the product of the table, and so do their gradients."""
+    """Tests of the factors and the real matrix, including gradients."""
 
     def test_factors_rebuild_the_table(self) -> None:
-        """The factors rebuild the table exactly, with no more multiplications than it has pairs that are not zero."""
+        """The factors reconstruct the structure tensor exactly, with at most one multiplication per nonzero pair."""
         table = self.rule().structure.detach()
         factors = factorize(table)
         terms = zip(factors.left, factors.right, factors.result, strict=True)
@@ -95,13 +94,13 @@ class KernelContract(Subject):
         assert factors.rank <= table.any(dim=-1).sum()
 
     def test_block_is_the_product(self) -> None:
-        """The real matrix of w does to x what the products of their elements do, in either axis' blocks and with padding."""
+        """The real matrix of w multiplies x element by element, with blocks and with padding."""
         n = self.rule().n
         for channels, blocks in (((2 * n, 3 * n), (1, 1)), ((10, 7), (1, 1)), ((2 * (n + 1), 3 * n), (2, 3))):
             self.compare_block(channels, blocks)
 
     def compare_block(self, channels: tuple[int, int], blocks: tuple[int, int]) -> None:
-        """Compare values and gradients, including the gradient to the table, which a learned rule needs."""
+        """Compare values and gradients, including the gradient of the structure tensor."""
         a = self.rule().structure.detach().clone().requires_grad_()
         inp, out = (axis_layout(c, a.shape[0], b) for c, b in zip(channels, blocks, strict=True))
         w = draw(a.shape[0], out.elements, inp.elements).requires_grad_()

@@ -1,4 +1,4 @@
-"""The contract of a task."""
+"""The test contract of a task."""
 
 import json
 from functools import cache
@@ -31,14 +31,14 @@ QUIET: dict[str, Any] = {
 
 @pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning", "ignore:.*does not have many workers")
 class TaskContract:
-    """What a task must fulfil to train in anyone's Trainer and in ``zoo fit``; subclass it in a test file and pytest runs it.
+    """Tests that a task must pass to train in a plain Trainer and in ``zoo fit``; subclass it in a test file.
 
     Attributes:
         spec: The task's spec.
-        data: Spec of data that the task learns from, small enough for a test.
-        backbone: Spec of a backbone for it, without dropout and small enough for a test.
+        data: Spec of a small data set for the task.
+        backbone: Spec of a small backbone without dropout.
         algebra: Spec of an algebra.
-        options: Keywords of the task.
+        options: Options of the task.
         steps: Training steps after which the validation loss must be lower.
     """
 
@@ -49,47 +49,47 @@ class TaskContract:
     options: ClassVar[dict[str, Any]] = {}
     steps: int = 60
 
-    # --- what a subclass defines ---
+    # --- defined by subclasses ---
 
     def expected_metrics(self, outputs: Any, targets: Any) -> dict[str, float]:
-        """Return metrics from their definitions, by name: all but the loss.
+        """Compute the test metrics except the loss from their definitions, by name.
 
         Args:
-            outputs: Of `predict_step` for all test rows, [N, ...]; a list of those of the batches if they are no tensors.
-            targets: The second part of all test batches, likewise.
+            outputs: Outputs of `predict_step` for all test rows, [N, ...]; a list with one item per batch if not tensors.
+            targets: The second items of all test batches, in the same form.
         """
-        raise NotImplementedError(f"{type(self).__name__}.expected_metrics: return the test metrics, by their definitions")
+        raise NotImplementedError(f"{type(self).__name__}.expected_metrics: return the test metrics, computed by definition")
 
     def user_inputs(self, info: Any) -> list[Any]:
-        """Return a few inputs as a user of the model gives them; by default for images some of their size."""
+        """Return a few inputs for `zoo.Model.predict`; by default images."""
         if not isinstance(info, ImageInfo):
-            raise NotImplementedError(f"{type(self).__name__}.user_inputs: return inputs as a user gives them")
+            raise NotImplementedError(f"{type(self).__name__}.user_inputs: return inputs for zoo.Model.predict")
         shape = (3, info.image_size, info.image_size, info.in_channels)
         pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
         return [Image.fromarray(image.squeeze(-1) if info.in_channels == 1 else image) for image in pixels]
 
-    # --- what is built of it ---
+    # --- built from them ---
 
     @pytest.fixture
     def module(self) -> DataModule[Any]:
-        """Return the data, ready to use."""
+        """Return the data module after setup."""
         return _data(self.data)
 
     def net(self, info: Any, seed: int = 0) -> nn.Module:
-        """Build the network."""
+        """Create the network."""
         torch.manual_seed(seed)
         return backbone(self.backbone, self.algebra, **info.model_kwargs)
 
     def task(self, module: DataModule[Any], seed: int = 0) -> Task:
-        """Build the task."""
+        """Create the task."""
         kind, options = task_type(self.spec)
         options = {"lr": 5e-3, "schedule": "constant", "warmup": 0.0} | self.options | options
         return kind.from_info(self.net(module.info, seed), module.info, module.tokenizer, **options)
 
-    # --- laws ---
+    # --- tests ---
 
     def test_the_network_answers_with_num_outputs(self, module: DataModule[Any]) -> None:
-        """The network answers in the shape of ``num_outputs`` and ``per_token``; the data hold what the task learns from."""
+        """The data have the required info, and the output has the shape given by ``num_outputs`` and ``per_token``."""
         kind, _ = task_type(self.spec)
         kind.check_info(module.info)
         assert isinstance(module.info, kind.info_type)
@@ -97,7 +97,7 @@ class TaskContract:
         check_fit(self.net(module.info), self.backbone, module.info.example_inputs(2), outputs, every=kind.per_token)
 
     def test_the_loss_falls_in_a_plain_trainer(self, module: DataModule[Any]) -> None:
-        """A Trainer with loaders and no data module lowers the validation loss; the value to monitor is logged."""
+        """A Trainer with plain loaders lowers the validation loss and logs the monitored metric."""
         task = self.task(module)
         trainer = Trainer(max_steps=self.steps, num_sanity_val_steps=0, **QUIET)
         (before,) = trainer.validate(task, module.val_dataloader(), verbose=False)
@@ -108,7 +108,7 @@ class TaskContract:
         assert task.monitor[1] in ("min", "max")
 
     def test_metrics_are_those_of_their_definitions(self, module: DataModule[Any]) -> None:
-        """Test metrics over batches of unequal size are what their definitions say of all rows at once."""
+        """Test metrics over batches of unequal size equal their definitions over all rows."""
         task, loader = self.task(module), module.test_dataloader()
         trainer = Trainer(**QUIET)
         (metrics,) = trainer.test(task, loader, verbose=False)
@@ -119,22 +119,22 @@ class TaskContract:
         assert metrics == pytest.approx(loss | {f"test_{name}": value for name, value in expected.items()}, abs=1e-5)
 
     def test_a_checkpoint_brings_back_the_task(self, module: DataModule[Any], tmp_path: Path) -> None:
-        """`load_from_checkpoint` needs the network alone: options and weights come from the file, predictions are the same."""
+        """`load_from_checkpoint` restores options and weights, and the predictions are identical."""
         task = self.task(module)
         trainer = Trainer(max_steps=1, **QUIET)
         trainer.fit(task, module.train_dataloader())
         trainer.save_checkpoint(tmp_path / "task.ckpt")
-        back = type(task).load_from_checkpoint(tmp_path / "task.ckpt", net=self.net(module.info, seed=1))
-        assert dict(back.hparams) == dict(task.hparams)
+        loaded = type(task).load_from_checkpoint(tmp_path / "task.ckpt", net=self.net(module.info, seed=1))
+        assert dict(loaded.hparams) == dict(task.hparams)
         assert set(type(task).options()) == set(task.hparams)
-        back.info, back.tokenizer = task.info, task.tokenizer
+        loaded.info, loaded.tokenizer = task.info, task.tokenizer
         batch = next(iter(module.test_dataloader()))
         with torch.no_grad():
-            one, other = (part.eval().predict_step(batch, 0) for part in (task, back))
-        assert torch.equal(one, other) if isinstance(one, Tensor) else one == other
+            expected, y = (each.eval().predict_step(batch, 0) for each in (task, loaded))
+        assert torch.equal(y, expected) if isinstance(y, Tensor) else y == expected
 
     def test_wrong_options_are_refused_without_data(self) -> None:
-        """Options are checked by `check_options`, which needs neither data nor a network, in one line."""
+        """`check_options` raises one-line errors without data or a network."""
         kind, _ = task_type(self.spec)
         for wrong in ({"nonsense": 1}, {"lr": -1.0}, {"schedule": "nonsense"}, {"metrics": ("Nonsense",)}):
             with pytest.raises(InputError) as caught:
@@ -142,7 +142,7 @@ class TaskContract:
             assert "\n" not in str(caught.value)
 
     def test_predictions_are_rows_of_json(self, module: DataModule[Any]) -> None:
-        """Every input gets a row that begins with its columns; a row does not depend on its neighbours."""
+        """Every input gets a JSON row that starts with its columns and does not depend on the batch."""
         task = self.task(module).eval()
         examples = list(task.read_inputs(module.info, self.user_inputs(module.info)))
         assert examples
@@ -156,7 +156,7 @@ class TaskContract:
             assert [_plain(value) for value in alone.values()] == [_plain(value, 1e-4) for value in row.values()]
 
     def test_a_run_writes_a_model_that_predicts(self, module: DataModule[Any], tmp_path: Path) -> None:
-        """``zoo fit`` trains it, ``zoo.load`` brings it back, and the next commands name the run."""
+        """``zoo fit`` trains the task, ``zoo.load`` loads the model, and the suggested commands contain the run."""
         trainer = {"max_steps": 2, "limit_val_batches": 1, "limit_test_batches": 2, **QUIET}
         run = str(tmp_path / "run")
         options: dict[str, Any] = {"backbone": self.backbone, "algebra": self.algebra, "data": self.data, "task": self.spec}
@@ -177,18 +177,18 @@ class TaskContract:
 
 @cache
 def _data(spec: str) -> DataModule[Any]:
-    """Set up data once for all tests."""
+    """Set up the data once for all tests."""
     data: DataModule[Any] = ready(registry.create("zoo.datasets", spec, batch_size=16, num_workers=0, seed=0))
     return data
 
 
 def _joined(parts: list[Any]) -> Any:
-    """Put the parts of all batches together, if they are tensors of one width."""
+    """Concatenate the outputs of all batches if they are tensors of the same shape."""
     if all(isinstance(part, Tensor) for part in parts) and len({part.shape[1:] for part in parts}) == 1:
         return torch.cat(parts)
     return parts
 
 
 def _plain(value: Any, tolerance: float | None = None) -> Any:
-    """Return a value to compare; floats with a tolerance."""
+    """Return a value to compare, floats with a tolerance."""
     return pytest.approx(value, abs=tolerance) if isinstance(value, float) and tolerance is not None else value
