@@ -12,8 +12,8 @@ def from_hub(preset: str, repository: str) -> Iterator[None]:
     """Turn errors of a download into one line that suggests `path=`."""
     try:
         yield
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:120]
+    except Exception as error:  # a broken connection raises errors of the HTTP library
+        reason = (_reason(error).strip() or type(error).__name__).splitlines()[0][:120]
         raise InputError(
             f"{preset}: cannot download {repository} from the Hugging Face Hub ({reason}); "
             f"use {preset}(path=...) with a local copy",
@@ -21,15 +21,12 @@ def from_hub(preset: str, repository: str) -> Iterator[None]:
         ) from error
 
 
-def load(preset: str, repository: str, *table: str | None, **options: str) -> Any:
+def load(preset: str, repository: str, *config: str | None, **options: str) -> Any:
     """Load the splits of a repository from the Hub, or from the cache of `datasets`."""
     with from_hub(preset, repository):
         import datasets
 
-        try:
-            return datasets.load_dataset(repository, *table, **options)
-        except Exception as error:  # a broken connection raises errors of the HTTP library
-            raise RuntimeError(_reason(error)) from error
+        return datasets.load_dataset(repository, *config, **options)
 
 
 def _reason(error: Exception) -> str:
@@ -39,9 +36,9 @@ def _reason(error: Exception) -> str:
         return "its splits or numbers of rows differ from its card"
     cause = (isinstance(error, datasets.exceptions.DatasetsError) and error.__cause__) or error
     if isinstance(cause, datasets.table.CastError):
-        existing, wanted = (", ".join(names) for names in (cause.table_column_names, cause.requested_column_names))
-        return f"a file has the columns {existing}, but its card or another file has {wanted}"
-    return str(cause).strip() or type(cause).__name__
+        existing, expected = (", ".join(names) for names in (cause.table_column_names, cause.requested_column_names))
+        return f"a file has the columns {existing}, but its card or another file has {expected}"
+    return str(cause)
 
 
 def hub_changed(preset: str, repository: str, what: str) -> InputError:

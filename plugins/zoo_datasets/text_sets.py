@@ -142,14 +142,12 @@ def fetch(record: TextSet) -> dict[str, Table]:
     """Load a set from the Hub or the cache of `datasets`, without rows that have no label or no text."""
     repository, _, revision = record.repository.partition("@")
     loaded = load(record.name, repository, record.config, revision=revision)
-    texts, label, group = ([*map(str, names)] for names in (record.hub.texts, [record.hub.label], [record.hub.group]))
+    columns = [*map(str, record.hub.all)]
+    texts, others = columns[: len(record.hub.texts)], columns[len(record.hub.texts) :]
     splits = {}
     for name, parts in record.splits.items():
-        tables = []
-        for part in parts:
-            others = [*label, *(group if record.hub.group is not None else [])]
-            data = hub_split(record.name, repository, loaded, part, texts, others, record.rows.get(part))
-            tables.append(hub_table(data, texts, *others))
+        data = [hub_split(record.name, repository, loaded, part, texts, others, record.rows.get(part)) for part in parts]
+        tables = [hub_table(part, texts, *others) for part in data]
         splits[name] = labelled(concat_tables(tables, f"{repository}, {' + '.join(parts)}"))
     return splits
 
@@ -157,12 +155,12 @@ def fetch(record: TextSet) -> dict[str, Table]:
 def hub_table(data: Any, texts: Sequence[str], label: str | None = None, group: str | None = None) -> Table:
     """Return columns of a `datasets.Dataset` as a table; the texts stay in its mapped file."""
     table = data.data.table if data._indices is None else data.flatten_indices().data.table
-    used = table.select([*texts, *([] if group is None else [group])])
-    store = Store([_fill_missing(batch) for batch in used.to_batches(max_chunksize=BATCH_ROWS)])
+    batches = table.select([*texts, *([] if group is None else [group])]).to_batches(max_chunksize=BATCH_ROWS)
+    store = Store([_fill_missing(batch) for batch in batches])
     labels = None
     if label is not None:
-        batches = table.select([label]).to_batches(max_chunksize=BATCH_ROWS)
-        labels = Labels.of([*map(str, batch.column(0).to_pylist())] for batch in batches)
+        columns = (batch.column(0) for batch in table.select([label]).to_batches(max_chunksize=BATCH_ROWS))
+        labels = Labels.of([*map(str, column.to_pylist())] for column in columns)
     return Table([TextColumn(store, name) for name in texts], labels, None if group is None else TextColumn(store, group))
 
 

@@ -66,7 +66,7 @@ def generators():
 
 
 @every_module
-def test_seed_and_epoch_alone_decide_the_order(kind, capfd):
+def test_order_depends_on_seed_and_epoch_only(kind, capfd):
     before = copy.deepcopy(generators())
     data = made(kind, seed=3)
     first, second = epochs(data)
@@ -90,7 +90,7 @@ def test_seed_and_epoch_alone_decide_the_order(kind, capfd):
 
 
 @every_module
-def test_a_loader_resumes_in_the_middle_of_an_epoch(kind):
+def test_loader_resumes_within_an_epoch(kind):
     first, second = epochs(made(kind))
     running, states = made(kind).train_dataloader(), []
     for _ in range(2):
@@ -109,7 +109,7 @@ def test_a_loader_resumes_in_the_middle_of_an_epoch(kind):
 
 
 @every_module
-def test_rows_can_be_sent_to_another_process(kind):
+def test_datasets_can_be_pickled(kind):
     loader = made(kind).train_dataloader()
     keys = next(iter(loader.batch_sampler)) if loader.batch_size else next(iter(loader.sampler))
     again = pickle.loads(pickle.dumps(loader.dataset))
@@ -118,7 +118,7 @@ def test_rows_can_be_sent_to_another_process(kind):
 
 
 @every_module
-def test_every_row_comes_once_per_epoch(kind):
+def test_epoch_yields_every_row_once(kind):
     if kind == "streams":
         return  # is read in order
     data = made(kind)
@@ -131,7 +131,7 @@ def test_every_row_comes_once_per_epoch(kind):
 
 
 @every_module
-def test_missing_splits_are_said(kind):
+def test_missing_test_split_raises(kind):
     data = made(kind)
     assert data.has_test == ("test" in data.info.sizes) == (kind != "parallel")
     assert data.info.sizes["val"] > 0
@@ -159,7 +159,7 @@ class Listener(LightningModule):
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 @pytest.mark.parametrize("kind", ["images-shift", "texts", "parallel", "corpus"])
 @pytest.mark.parametrize("overfit", [0, 2])
-def test_lightning_sees_the_batches_of_a_plain_loop(tmp_path, kind, overfit):
+def test_trainer_gets_the_batches_of_a_plain_loop(tmp_path, kind, overfit):
     quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
     trainer = Trainer(accelerator="cpu", max_epochs=2, overfit_batches=overfit, default_root_dir=tmp_path, **quiet)
     listener, data = Listener(), made(kind)
@@ -173,7 +173,7 @@ def test_lightning_sees_the_batches_of_a_plain_loop(tmp_path, kind, overfit):
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 @pytest.mark.parametrize(("kind", "workers"), [("texts", 0), ("corpus", 2), ("streams", 0)])
-def test_a_resumed_trainer_sees_the_rest(tmp_path, kind, workers):
+def test_resumed_trainer_gets_the_remaining_batches(tmp_path, kind, workers):
     quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
 
     def run(ckpt_path=None):

@@ -173,23 +173,23 @@ def found(hub, tmp_path_factory):
 
 
 @pytest.mark.parametrize(("name", "sides"), [("multi30k", ("en", "de")), ("wmt14", ("en", "ru")), ("wmt16", ("de", "en"))])
-def test_every_split_arrives_with_its_sides(found, name, sides):
+def test_splits_and_sides_of_parallel_sets(found, name, sides):
     wanted = {part: [list(pair) for pair in zip(*(texts(part, side) for side in sides), strict=True)] for part in PARTS}
     assert found[name] == {"train": wanted["train"], "val": wanted["validation"], "test": wanted["test"]}
 
 
-def test_pairs_without_a_side_are_left_out_but_counted(found):
+def test_pairs_with_an_empty_side_are_removed_but_counted(found):
     for split, whole in found["multi30k"].items():
         assert found["some/gaps"][split] == [pair for i, pair in enumerate(whole) if i not in (1, 3)]
 
 
 @pytest.mark.parametrize("name", ["shakespeare", "text8"])
-def test_the_splits_of_a_text_are_one_text_cut_anew(found, name):
+def test_splits_of_a_text_are_concatenated_and_cut(found, name):
     ends = [len(PLAY) * share // 100 for share in (0, 90, 95, 100)]
     assert found[name] == {split: PLAY[ends[i] : ends[i + 1]] for i, split in enumerate(("train", "val", "test"))}
 
 
-def test_labelled_texts_come_at_their_revision(found, hub):
+def test_revisions_of_labelled_texts(found, hub):
     assert found["trec"] == [{"train": 54, "val": 6, "test": 12}, list(published.COARSE.values())]
     assert found["qnli"] == [{"train": 36, "val": 4, "test": 10}, ["entailment", "not_entailment"]]
     for repository, revision in (QNLI, TREC):
@@ -198,7 +198,7 @@ def test_labelled_texts_come_at_their_revision(found, hub):
         assert all(revision in path for path in asked)
 
 
-def test_a_set_is_fetched_once_and_then_needs_no_hub(found, hub):
+def test_sets_are_downloaded_once(found, hub):
     assert found["again"] == found["multi30k"]
     for name, repository in (
         ("multi30k", "bentrevett/multi30k"),
@@ -227,7 +227,7 @@ def test_a_set_is_fetched_once_and_then_needs_no_hub(found, hub):
         ("nowhere", "from the Hugging Face Hub ("),
     ],
 )
-def test_another_copy_or_none_is_one_line_that_offers_a_path(found, name, what):
+def test_changed_or_missing_copy_raises(found, name, what):
     preset = {**TRIES, **OFFLINE}[name][0]
     assert found[name].startswith(f"{preset}: ")
     assert what in found[name]

@@ -31,20 +31,20 @@ KWARGS = {
 
 
 @pytest.mark.parametrize("info", ALL.values(), ids=ALL)
-def test_there_and_back_through_json(info):
+def test_json_round_trip(info):
     again = type(info).from_dict(json.loads(json.dumps(info.to_dict())))
     assert again == info
     assert type(getattr(again, "classes", ())) is tuple
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_network_is_told_its_sizes_and_the_form_of_its_inputs(name):
+def test_model_kwargs_and_inputs(name):
     assert ALL[name].inputs == name
     assert ALL[name].model_kwargs == KWARGS[name]
     assert set(ALL) == set(INPUTS)
 
 
-def test_examples_have_the_form_of_a_batch():
+def test_example_inputs():
     assert ALL["image"].example_inputs(2).shape == (2, 3, 8, 8)
     assert ALL["vector"].example_inputs(3).equal(torch.zeros(3, 4))
     for name in ("text", "tokens", "token_stream"):
@@ -58,7 +58,7 @@ def test_examples_have_the_form_of_a_batch():
 
 
 @pytest.mark.parametrize("info", ALL.values(), ids=ALL)
-def test_a_field_too_few_or_too_many(info):
+def test_missing_or_unknown_field_raises(info):
     values = info.to_dict()
     with raises("invalid", "['sizes']"):
         type(info).from_dict({key: value for key, value in values.items() if key != "sizes"})
@@ -83,6 +83,6 @@ def test_a_field_too_few_or_too_many(info):
         ("vector", {"sha256": 3}, "sha256 = 3"),
     ],
 )
-def test_a_value_of_the_wrong_type_is_named(name, change, value):
+def test_value_of_the_wrong_type_raises(name, change, value):
     with raises("invalid", value):
         type(ALL[name]).from_dict(ALL[name].to_dict() | change)

@@ -52,7 +52,7 @@ def test_rotated_points():
 
 
 @pytest.mark.parametrize("elements", [1, 4, 5])
-def test_hamilton_multiplies_unit_by_unit(elements):
+def test_hamilton_is_the_hamilton_product(elements):
     data = hamilton(elements=elements, rows=50)
     w = data.truth[:, :elements].unflatten(0, (4, elements))
     for x, y in data.splits.values():
@@ -60,7 +60,7 @@ def test_hamilton_multiplies_unit_by_unit(elements):
         torch.testing.assert_close(y.double(), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_linear_map_multiplies_by_one_matrix_of_variance_one_over_its_size():
+def test_linear_map():
     data = ready(unopened_linear_map(features=32, rows=50))
     for x, y in data.splits.values():
         torch.testing.assert_close(y, x @ data.truth.T, rtol=1e-5, atol=1e-5)

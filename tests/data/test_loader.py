@@ -22,7 +22,7 @@ def shares(order, world, even, epoch=0):
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4, 12])
 @pytest.mark.parametrize("rows", [4, 10, 11])
-def test_rows_that_are_measured_are_in_one_process_exactly_once(rows, world):
+def test_evaluation_rows_are_in_one_process_each(rows, world):
     found = shares(partial(always, range(rows)), world, even=False)
     assert sorted(key for share in found for key in share) == list(range(rows))
     assert max(map(len, found)) - min(map(len, found)) <= 1
@@ -43,7 +43,7 @@ def test_orders_of_arrays_and_of_whole_batches():
     assert shares(partial(always, [[0, 1], [2], [3, 4]]), 2, even=True) == [[[0, 1]], [[2]]]
 
 
-def test_a_pass_begins_late_and_a_sampler_moves_on_by_itself():
+def test_skip_and_epochs_without_set_epoch():
     through, resumed = (EpochSampler(partial(shuffled, 10, 0), even=True) for _ in range(2))
     epochs = [list(through) for _ in range(3)]
     resumed.set_epoch(2)
@@ -52,7 +52,7 @@ def test_a_pass_begins_late_and_a_sampler_moves_on_by_itself():
     assert resumed.epoch == 3
 
 
-def test_every_process_has_something_to_measure_on(monkeypatch):
+def test_fewer_rows_than_processes_raise(monkeypatch):
     """Lightning skips the evaluation of a process without rows, and the others wait for it for ever."""
     monkeypatch.setattr(loader, "process_rank", lambda: (1, 3))
     assert list(eval_sampler(range(4))) == [1]
@@ -60,6 +60,6 @@ def test_every_process_has_something_to_measure_on(monkeypatch):
         eval_sampler(range(2))
 
 
-def test_lightning_puts_no_sampler_of_its_own_in_place_of_ours():
+def test_lightning_keeps_the_sampler():
     """It replaces whatever is no `DistributedSampler`, and pads with rows that it has twice."""
     assert issubclass(EpochSampler, DistributedSampler)

@@ -52,7 +52,7 @@ class Counting(DataModule):
         return Numbers(self.sizes[split])
 
 
-def test_data_are_touched_by_setup_only_and_once():
+def test_setup_loads_once():
     data = Counting()
     with pytest.raises(RuntimeError, match=r"Counting: call prepare_data\(\) and setup\(\) first"):
         data.info  # noqa: B018
@@ -64,11 +64,11 @@ def test_data_are_touched_by_setup_only_and_once():
     assert data.opened == 1
 
 
-def test_what_is_said_of_the_splits():
+def test_split_note():
     assert ready(Counting({"train": 12345, "val": 4})).split_note == "12,345 train, 4 val rows (val was cut from train)"
 
 
-def test_a_missing_test_split_is_one_line():
+def test_missing_test_split_raises():
     data = ready(Counting())
     assert not data.has_test
     with raises("missing", "the data", "test split"):
@@ -77,7 +77,7 @@ def test_a_missing_test_split_is_one_line():
 
 
 @pytest.mark.parametrize("option", [{"batch_size": 0}, {"num_workers": -1}, {"seed": 1.5}])
-def test_options_are_checked_before_data_are_touched(option):
+def test_options_are_checked_before_loading(option):
     with raises("invalid", f"{next(iter(option))}="):
         Counting(**option)
 
@@ -131,7 +131,7 @@ def run(world, folder):
 
 
 @pytest.mark.slow
-def test_two_processes_measure_every_row_once_and_train_on_as_many(tmp_path):
+def test_two_processes_evaluate_every_row_once_and_train_on_equal_shares(tmp_path):
     (whole,) = run(1, tmp_path)
     one, other = run(2, tmp_path)
     assert one["rows"]["train"] == other["rows"]["train"] == 1257 // 2
@@ -145,7 +145,7 @@ def test_two_processes_measure_every_row_once_and_train_on_as_many(tmp_path):
         assert one["tokens"][f"train {stream}"] == other["tokens"][f"train {stream}"]
 
 
-def test_too_many_processes_for_the_rows(monkeypatch):
+def test_more_processes_than_rows_raise(monkeypatch):
     monkeypatch.setattr("zoo.data.loader.process_rank", lambda: (9, 10))
     data = ready(Counting())
     with raises("invalid", "10 processes"):

@@ -37,7 +37,7 @@ def test_options_are_in_the_signature():
     assert preset.__doc__ == "A preset."
 
 
-def test_options_reach_the_data():
+def test_options_are_used():
     made = ready(preset(folds=4, fold=1))
     assert made.info.sizes["test"] == 10
     assert made.info.max_length == 64
@@ -46,7 +46,7 @@ def test_options_reach_the_data():
     assert ready(plain()).info.sizes["val"] == 18
 
 
-def test_the_registry_checks_them():
+def test_registry_checks_options():
     form = Signature.of("preset", preset, ())
     form.check({"max_length": None, "fold": 2}, ())
     with raises("invalid", "did you mean 'tokenizer'"):
@@ -57,7 +57,7 @@ def test_the_registry_checks_them():
     assert not form.accepts("names")
 
 
-def test_unknown_options_are_refused():
+def test_unknown_options_raise():
     with pytest.raises(TypeError, match="tokeniser"):
         preset(tokeniser="word")
     with pytest.raises(TypeError, match="colour"):
@@ -97,7 +97,7 @@ def test_unknown_options_are_refused():
         ("glosses(task=seq2seq,vocab=99)", "vocab=99: the tokenizer 'bpe' needs at least 260 tokens"),
     ],
 )
-def test_wrong_options_are_named_before_data_are_read(spec, value):
+def test_invalid_options_raise_before_data_are_read(spec, value):
     with raises("invalid", value):
         registry.create("datasets", spec)
 

@@ -37,7 +37,7 @@ def write(path, header, *rows):
     return path
 
 
-def test_numbers_are_standardised_from_training_rows_and_categories_are_zero_or_one(wine):
+def test_features_are_standardised_numbers_and_one_hot_categories(wine):
     data = ready(table(wine, "quality"))
     info, (x, y) = data.info, data.splits["train"]
     assert data.task == "vector_classification"
@@ -67,12 +67,12 @@ def test_numbers_are_standardised_from_training_rows_and_categories_are_zero_or_
         ([str(i) for i in range(21)], "auto", "regression"),
     ],
 )
-def test_the_target_decides_the_task(tmp_path, values, kind, task):
+def test_task_depends_on_the_target(tmp_path, values, kind, task):
     path = write(tmp_path / "x.csv", "a,b", *(f"{i},{values[i % len(values)]}" for i in range(84)))
     assert ready(table(path, "b", kind=kind)).task == task
 
 
-def test_a_target_of_numbers_is_standardised(tmp_path):
+def test_numeric_target_is_standardised(tmp_path):
     path = write(tmp_path / "x.csv", "a,b", *(f"{i},{100 + i / 3}" for i in range(90)))
     data = ready(table(path, "b"))
     y, info = torch.cat([y for _, y in data.splits.values()]), data.info
@@ -93,13 +93,13 @@ def test_missing_and_unknown_cells(tmp_path):
         encode_row(info, {"a": "many", "b": "x"})
 
 
-def test_codes_may_be_categories_and_columns_left_out(tmp_path):
+def test_categories_and_drop(tmp_path):
     path = write(tmp_path / "x.csv", "id,zip,y", *(f"{i},{i % 3},{i % 2}" for i in range(60)))
     info = ready(table(path, "y", categories="zip", drop="id")).info
     assert (info.columns, info.values) == (("zip",) * 3, ("0", "1", "2"))
 
 
-def test_all_formats_and_folders_say_the_same(tmp_path):
+def test_all_formats_give_the_same_info(tmp_path):
     records = [{"a": i / 2, "b": "uv"[i % 2], "y": i % 2} for i in range(50)]
     for split, part in (("train", records[:30]), ("val", records[30:40]), ("test", records[40:])):
         for folder in ("csv", "jsonl"):
@@ -112,7 +112,7 @@ def test_all_formats_and_folders_say_the_same(tmp_path):
     assert infos[0].sizes == {"train": 30, "val": 10, "test": 10}
 
 
-def test_broken_rows_are_named_or_skipped(tmp_path):
+def test_broken_rows_raise_or_are_skipped(tmp_path):
     rows = [f"{i},{i % 2}" for i in range(60)]
     rows[4], rows[7], rows[9] = "many,1", "1,2,3", "5,"
     path = write(tmp_path / "x.csv", "a,y", *rows)
@@ -132,13 +132,13 @@ def test_broken_rows_are_named_or_skipped(tmp_path):
         ({"target": "quality", "kind": "ranking"}, "invalid", "ranking"),
     ],
 )
-def test_wrong_options(wine, options, code, value):
+def test_invalid_options_raise(wine, options, code, value):
     with raises(code, value):
         ready(table(wine, **options))
 
 
 @pytest.mark.parametrize("target", ["quality", "hue"])
-def test_a_table_is_learned_and_its_rows_predicted(wine, tmp_path, target, capsys, monkeypatch):
+def test_fit_and_predict(wine, tmp_path, target, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ["fit", "--backbone", "mlp(dim=16)", "--algebra", "quaternion", "--data", f"table(path={wine}, target={target})"]
     assert main([*words, "--run-dir", "run", "--trainer.max_epochs", "15", "--trainer.accelerator", "cpu"]) == 0
@@ -155,7 +155,7 @@ def test_a_table_is_learned_and_its_rows_predicted(wine, tmp_path, target, capsy
         assert model.metrics["mse"] < 2 * np.var(np.array(truth, float)), "in the units of the target"
 
 
-def test_rows_to_predict_need_the_columns_of_the_table(wine, tmp_path):
+def test_missing_columns_in_prediction_raise(wine, tmp_path):
     info = ready(table(wine, "quality")).info
     path = write(tmp_path / "x.csv", "age,sex", "1,2")
     with raises("missing", f"{path}:1", "alcohol", "'age', 'sex'") as caught:
@@ -163,7 +163,7 @@ def test_rows_to_predict_need_the_columns_of_the_table(wine, tmp_path):
     assert "NAME" not in str(caught.value)
 
 
-def test_other_rows_are_measured_with_the_statistics_of_the_training_rows(wine, tmp_path):
+def test_evaluation_uses_the_statistics_of_the_training_rows(wine, tmp_path):
     zoo.fit(
         backbone="mlp(dim=16)",
         algebra="real",
@@ -184,7 +184,7 @@ def test_other_rows_are_measured_with_the_statistics_of_the_training_rows(wine, 
     )
 
 
-def test_arrays_become_images_or_rows():
+def test_arrays_of_images_or_vectors():
     random = np.random.RandomState(0)
     pixels, labels = random.randint(0, 256, (40, 3, 6, 6)).astype(np.uint8), np.array(["cat", "dog"] * 20)
     images = [ready(from_arrays(x, labels)) for x in (pixels, torch.from_numpy(pixels / 255), pixels.transpose(0, 2, 3, 1))]
@@ -204,12 +204,12 @@ def test_arrays_become_images_or_rows():
         (np.zeros((4, 2, 2), np.int32), np.zeros(4), "int32"),
     ],
 )
-def test_other_arrays_are_one_line(x, y, value):
+def test_invalid_arrays_raise(x, y, value):
     with raises("invalid", value):
         from_arrays(x, y)
 
 
-def test_fit_takes_arrays(tmp_path):
+def test_fit_on_arrays(tmp_path):
     x = np.random.RandomState(0).randn(60, 4)
     trainer = {"max_epochs": 1, "accelerator": "cpu"}
     options = {"backbone": "mlp(dim=8)", "algebra": "complex", "trainer": trainer, "run_dir": str(tmp_path / "run")}

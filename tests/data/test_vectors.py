@@ -51,18 +51,18 @@ def test_binary_is_read(file, ending, pack, end):
     assert found.tolist() == [False, True, True, False, True]
 
 
-def test_binary_words_may_lie_across_the_chunks_that_are_read(file, monkeypatch):
+def test_binary_words_across_chunks(file, monkeypatch):
     monkeypatch.setattr("zoo.data.vectors.CHUNK", 5)
     matrix, _ = read_vectors(file(binary(), "vectors.bin"), [word.replace(" ", "_") for word in WORDS])
     assert torch.equal(matrix, EXPECTED)
 
 
-def test_a_word_as_it_is_comes_before_the_word_in_small_letters(file):
+def test_exact_word_has_priority_over_lower_case(file):
     path = file(b"us 1 1\nUS 2 2\nUS 3 3\n")
     assert read_vectors(path, ["US", "us", "Us"])[0].tolist() == [[2, 2], [1, 1], [1, 1]]
 
 
-def test_carriage_returns_and_trailing_blanks_do_not_matter(file):
+def test_carriage_returns_and_trailing_spaces_are_ignored(file):
     assert torch.equal(read_vectors(file(lines().replace(b"\n", b" \r\n")), WORDS)[0], EXPECTED)
 
 
@@ -81,7 +81,7 @@ def test_carriage_returns_and_trailing_blanks_do_not_matter(file):
         (b"", 1, "no vector"),
     ],
 )
-def test_a_wrong_line_is_named(file, content, line, value):
+def test_invalid_line_raises(file, content, line, value):
     path = file(content)
     with raises("data" if line == 1 or "0x" in value else "corrupt", f"{path}:{line}: ", value):
         read_vectors(path, WORDS)
@@ -99,12 +99,12 @@ def test_a_wrong_line_is_named(file, content, line, value):
         (b"1 3\ncaf\xe9 123412341234", "a.bin", "vector 1: byte 0xe9"),
     ],
 )
-def test_a_wrong_file_is_named(file, content, name, value):
+def test_invalid_file_raises(file, content, name, value):
     path = file(content, name)
     with raises("data", path, value):
         read_vectors(path, WORDS)
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_missing_file_raises(tmp_path):
     with raises("missing", "vectors.txt"):
         read_vectors(tmp_path / "vectors.txt", WORDS)

@@ -100,8 +100,9 @@ class DataModule(LightningDataModule, Generic[Info]):
 
     @property
     def files(self) -> dict[str, str]:
-        """Text files to save with the model, by name."""
-        return {}
+        """Text files to save with the model, by name: the tokenizer, if there is one."""
+        info: Any = self.info
+        return {} if self.tokenizer is None else {info.tokenizer: self.tokenizer.to_json()}
 
     @property
     def split_note(self) -> str:

@@ -181,12 +181,10 @@ def parallel(source: str, target: str, path: str | Path | None = None, **options
         **options: Of `ParallelData`.
     """
     if path is None:
-        return ParallelData(partial(_two_files, source, target), **options)
+        return ParallelData(
+            lambda: {"train": read_pairs(resolve_path(source, "parallel"), resolve_path(target, "parallel"))}, **options
+        )
     return ParallelData(partial(read_folder, "parallel", path, (source, target)), **options)
-
-
-def _two_files(source: str, target: str) -> dict[str, Table]:
-    return {"train": read_pairs(resolve_path(source, "parallel"), resolve_path(target, "parallel"))}
 
 
 def read_folder(

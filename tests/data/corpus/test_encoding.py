@@ -18,13 +18,13 @@ def learned(kind, vocab=400, lowercase=False):
 
 @pytest.mark.parametrize("lowercase", [False, True])
 @pytest.mark.parametrize("vocab", [3, 20, 400])
-def test_counted_characters_are_those_that_the_library_finds(vocab, lowercase):
+def test_char_vocabulary_equals_that_of_the_library(vocab, lowercase):
     counted = train_corpus_tokenizer("char", [TEXT[:300], TEXT[300:]], vocab, lowercase)
     assert counted.to_json() == train_tokenizer("char", [TEXT], vocab, lowercase, 1).to_json()
 
 
 @pytest.mark.parametrize("vocab", [258, 259, 300])
-def test_pairs_of_bytes_are_those_that_the_library_finds(vocab):
+def test_bpe_vocabulary_equals_that_of_the_library(vocab):
     assert (
         train_corpus_tokenizer("bpe", [TEXT], vocab, False).to_json()
         == train_tokenizer("bpe", [TEXT], vocab, False, 2, running=True).to_json()
@@ -33,7 +33,7 @@ def test_pairs_of_bytes_are_those_that_the_library_finds(vocab):
 
 @pytest.mark.parametrize("lowercase", [False, True])
 @pytest.mark.parametrize(("kind", "vocab"), [("char", 400), ("char", 20), ("bpe", 258), ("bpe", 400)])
-def test_pieces_become_what_the_reader_reads(kind, vocab, lowercase):
+def test_encoder_equals_the_tokenizer(kind, vocab, lowercase):
     made = learned(kind, vocab, lowercase)
     expected = made.backend.encode(TEXT, add_special_tokens=False).ids
     found = encoder(made)(TEXT)
@@ -42,14 +42,14 @@ def test_pieces_become_what_the_reader_reads(kind, vocab, lowercase):
 
 
 @pytest.mark.parametrize(("kind", "vocab"), [("char", 400), ("bpe", 258), ("bpe", 400)])
-def test_tokens_stand_for_exactly_the_text(kind, vocab):
+def test_token_sizes_add_up_to_the_text(kind, vocab):
     made = learned(kind, vocab)
     normal = unicodedata.normalize("NFC", TEXT)
     assert made.decode(encoder(made)(TEXT)) == normal
     assert token_sizes(made)[encoder(made)(TEXT)].sum(axis=0).tolist() == [len(normal), len(normal.encode())]
 
 
-def test_every_byte_has_its_extent():
+def test_token_sizes_of_every_byte():
     made = learned("bpe", 258)
     letters = "".join(map(chr, [*range(0x80), 0x80, 0x7FF, 0x800, 0xFFFD, 0x10000, 0x10FFFF, *range(0xA0, 0x250)]))
     for letter in letters:
@@ -58,7 +58,7 @@ def test_every_byte_has_its_extent():
         assert token_sizes(made)[numbers].sum(axis=0).tolist() == [len(normal), len(normal.encode())]
 
 
-def test_padding_counts_nothing_and_the_unknown_one_character():
+def test_token_sizes_of_padding_and_unknown():
     made = learned("char", 20)
     assert token_sizes(made)[:2].tolist() == [[0, 0], [1, 1]]
     numbers = encoder(made)("qé")
@@ -66,12 +66,12 @@ def test_padding_counts_nothing_and_the_unknown_one_character():
     assert token_sizes(made)[numbers].sum(axis=0)[0] == 2
 
 
-def test_padding_written_in_a_text_is_no_padding():
+def test_literal_padding_is_unknown():
     for kind in ("char", "bpe"):
         assert (encoder(learned(kind))("[PAD] [UNK]") != 0).all()
 
 
-def test_large_vocabularies_have_larger_numbers():
+def test_token_dtype_of_large_vocabularies():
     class Large:
         vocab_size = 2**16 + 1
 
@@ -79,7 +79,7 @@ def test_large_vocabularies_have_larger_numbers():
     assert np.dtype(token_dtype(Large())).itemsize == 4
 
 
-def test_other_tokenizers_are_refused():
+def test_lossy_tokenizers_raise():
     with raises("invalid", "tokenizer='word'", "char, bpe"):
         CorpusData({"train": Text(TEXT)}, tokenizer="word")
     with raises("invalid", "running text"):
@@ -88,7 +88,7 @@ def test_other_tokenizers_are_refused():
         train_corpus_tokenizer("bpe", [TEXT], 257, False)
 
 
-def test_the_tokenizer_file_of_a_model(tmp_path):
+def test_tokenizer_file_of_a_model(tmp_path):
     text, file = Text("to be or not to be, " * 90), tmp_path / "tokenizer.json"
     first = CorpusData({"train": text}, tokenizer="bpe", vocab=270, max_length=16)
     first.setup()

@@ -34,7 +34,7 @@ def counted(loader):
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("tokenizer", ["char", "bpe"])
 @pytest.mark.parametrize("batch_size", [1, 4, 1000])
-def test_measuring_counts_every_token_but_the_first_once(stream, tokenizer, batch_size):
+def test_evaluation_counts_every_token_except_the_first_once(stream, tokenizer, batch_size):
     made = data(stream=stream, tokenizer=tokenizer, vocab=300, batch_size=batch_size)
     for name, loader in (("val", made.val_dataloader()), ("test", made.test_dataloader())):
         text = made.splits[name][:]
@@ -48,7 +48,7 @@ def test_measuring_counts_every_token_but_the_first_once(stream, tokenizer, batc
         assert found.tolist() == text[1:].tolist()
 
 
-def test_an_epoch_is_every_block_once_and_each_epoch_another():
+def test_epochs_read_every_block_once_in_different_orders():
     made = data()
     loader, train = made.train_dataloader(), made.splits["train"][:].astype(np.int64)
     epochs = []
@@ -62,7 +62,7 @@ def test_an_epoch_is_every_block_once_and_each_epoch_another():
     assert epochs[0] != epochs[1] != epochs[2]
 
 
-def test_rows_of_streams_go_on():
+def test_stream_batches_continue_the_previous_batch():
     made = data(stream=True, batch_size=3)
     assert made.info.inputs == "token_stream"
     for loader, name in ((made.train_dataloader(), "train"), (made.val_dataloader(), "val")):
@@ -88,7 +88,7 @@ def test_results_on_streams_do_not_depend_on_the_batch_size():
     assert next(iter(data("ab" * 200, stream=True, batch_size=999).train_dataloader()))[0].shape == (22, 16)
 
 
-def test_a_large_file_gives_the_same_batches(tmp_path, monkeypatch):
+def test_cached_tokens_give_the_same_batches(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     path = tmp_path / "a.txt"
     path.write_text(WORDS.replace("é", "e"), encoding="utf-8", newline="\n")
@@ -101,7 +101,7 @@ def test_a_large_file_gives_the_same_batches(tmp_path, monkeypatch):
         assert all(a.equal(b) for a, b in zip(ours, theirs, strict=True))
 
 
-def test_a_trained_model_reads_new_text_its_own_way():
+def test_trained_model_keeps_its_tokenizer():
     trained = data()
     new = CorpusData({"train": Text("ein anderer Text, été " * 30)}, tokenizer=trained.tokenizer, use_all=True, max_length=999)
     assert new.tokenizer is trained.tokenizer
@@ -113,7 +113,7 @@ def test_a_trained_model_reads_new_text_its_own_way():
     assert (encoder(stored)(WORDS) == encoder(trained.tokenizer)(WORDS)).all()
 
 
-def test_facts_name_the_content():
+def test_info_depends_on_the_content():
     shas = {data(**options).info.sha256 for options in ({}, {"seed": 4}, {"batch_size": 9}, {"tokenizer": "bpe", "vocab": 300})}
     assert len(shas) == 1
     assert data(WORDS + "!").info.sha256 not in shas
@@ -140,12 +140,12 @@ def test_the_tokenizer_learns_from_training_text_only():
         ({"vocab": 2}, "invalid", ("vocab=2",)),
     ],
 )
-def test_bad_input_is_one_line(options, code, values):
+def test_invalid_input_raises(options, code, values):
     with raises(code, *values):
         data(**options)
 
 
-def test_a_split_of_just_one_block_is_enough():
+def test_split_of_one_block():
     made = CorpusData({"train": Text("abcdefghijklmnopq"), "val": Text("abcdefghijklmnopq")}, max_length=16)
     assert [tuple(tokens.shape) for tokens, _, _ in made.train_dataloader()] == [(1, 16)]
     assert len(counted(made.val_dataloader())) == 16
@@ -158,7 +158,7 @@ def blocks(count, length):
     return Blocks(np.arange(1, count + 1, dtype=np.uint16), length, EXTENTS)
 
 
-def test_targets_are_one_token_further_on():
+def test_targets_are_the_next_tokens():
     tokens, targets, sizes = blocks(20, 4).__getitems__([0, 11])
     assert tokens.tolist() == [[1, 2, 3, 4], [12, 13, 14, 15]]
     assert targets.tolist() == [[2, 3, 4, 5], [13, 14, 15, 16]]
@@ -166,7 +166,7 @@ def test_targets_are_one_token_further_on():
     assert {part.dtype.itemsize for part in (tokens, targets, sizes)} == {8}
 
 
-def test_behind_the_end_is_padding_in_both():
+def test_tokens_and_targets_are_padded_after_the_end():
     tokens, targets, sizes = blocks(6, 4).__getitems__([4, 5, 900])
     assert tokens.tolist() == [[5, 0, 0, 0], [0] * 4, [0] * 4]
     assert targets.tolist() == [[6, 0, 0, 0], [0] * 4, [0] * 4]
@@ -188,7 +188,7 @@ def test_an_epoch_reads_every_block_once(steps):
 
 @pytest.mark.parametrize("steps", [5, 6, 79, 80, 81, 164, 1000])
 @pytest.mark.parametrize("rows", [1, 3, 16])
-def test_streams_go_on_where_they_were(steps, rows):
+def test_streams_are_contiguous(steps, rows):
     for whole in (True, False):
         places, count = streams(steps, 5, rows, drop_last=whole)
         table = places.reshape(-1, count)

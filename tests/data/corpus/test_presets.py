@@ -38,7 +38,7 @@ def test_one_file_is_cut_in_order(tmp_path, name):
     ]
 
 
-def test_a_folder_has_its_own_splits(tmp_path):
+def test_folder_with_splits(tmp_path):
     put(tmp_path / "train.txt.gz")
     put(tmp_path / "valid.txt", "What is it, my lord? " * 9)
     made = ready(corpus(path=tmp_path, max_length=32))
@@ -47,7 +47,7 @@ def test_a_folder_has_its_own_splits(tmp_path):
     assert ready(corpus(path=tmp_path, max_length=32)).info.sizes == {"train": len(PLAY), "val": 189, "test": 168}
 
 
-def test_folders_and_files_that_are_wrong(tmp_path):
+def test_invalid_paths_raise(tmp_path):
     with raises("missing", "nowhere.txt"):
         ready(corpus(path=tmp_path / "nowhere.txt"))
     put(tmp_path / "test.txt")
@@ -59,7 +59,7 @@ def test_folders_and_files_that_are_wrong(tmp_path):
 
 
 @pytest.mark.parametrize(("preset", "file"), [("shakespeare", "input.txt.gz"), ("text8", "text8"), ("enwik8", "enwik8.gz")])
-def test_a_local_copy_is_a_file_or_its_folder(tmp_path, preset, file):
+def test_local_copy_is_a_file_or_its_folder(tmp_path, preset, file):
     path = put(tmp_path / "copy" / file)
     (tmp_path / "copy" / "README.md").touch()
     made = [ready(getattr(presets, preset)(path=place, max_length=32)) for place in (path, path.parent)]
@@ -78,7 +78,7 @@ def test_enwik8_is_read_by_bytes(tmp_path):
         ready(presets.enwik8())
 
 
-def test_help_topics_stay_whole():
+def test_help_topics_are_not_cut():
     topics = {f"topic {i}": "word " * (i % 7 + 1) * 20 for i in range(60)} | {"long": "word " * 2000}
     splits = divide(topics)
     assert sorted(topic for chosen in splits.values() for topic in chosen) == sorted(topics)
@@ -89,14 +89,14 @@ def test_help_topics_stay_whole():
     assert divide(dict(reversed(topics.items()))) == splits
 
 
-def test_python_explains_itself():
+def test_pydoc():
     made = ready(pydoc())
     assert made.info.sizes["train"] > 10 * made.info.sizes["val"] > 10_000
     assert made.info == ready(pydoc(seed=3)).info
     assert "statement" in text(made, "train")
 
 
-def test_glosses_are_a_line_each():
+def test_glosses_are_one_per_line():
     made = ready(gloss_corpus(limit=400, tokenizer="bpe", vocab=258))  # which knows every byte
     parts = wordnet.cut(wordnet.read())
     for split, part in parts.items():

@@ -24,7 +24,7 @@ def write(path: Path, content: bytes) -> TextFile:
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.txt.xz"])
-def test_a_file_is_its_text_whatever_its_packing(tmp_path, name):
+def test_compressed_files_are_decompressed(tmp_path, name):
     file = write(tmp_path / name, LINES.encode())
     pieces = list(file.pieces())
     assert "".join(pieces) == LINES
@@ -34,7 +34,7 @@ def test_a_file_is_its_text_whatever_its_packing(tmp_path, name):
 
 
 @pytest.mark.parametrize("percent", [(90, 95, 100), (33, 66, 67, 100)])
-def test_parts_are_the_whole_in_order(tmp_path, percent):
+def test_cut_parts_concatenate_to_the_text(tmp_path, percent):
     for whole in (Text(LINES), write(tmp_path / "a.txt", LINES.encode()), write(tmp_path / "a.txt.gz", LINES.encode())):
         parts = whole.cut(percent)
         assert "".join("".join(part.pieces()) for part in parts) == LINES
@@ -54,7 +54,7 @@ def test_pieces_end_where_words_end():
     assert any(piece.startswith(" mot") for piece in pieces)
 
 
-def test_the_mark_at_the_start_is_no_text(tmp_path):
+def test_byte_order_mark_is_removed(tmp_path):
     assert "".join(write(tmp_path / "a.txt", b"\xef\xbb\xbfone\n").pieces()) == "one\n"
     inside = ("x" * 37 + "\ufeff") * 3
     assert "".join(write(tmp_path / "a.txt", inside.encode()).pieces()) == inside
@@ -62,13 +62,13 @@ def test_the_mark_at_the_start_is_no_text(tmp_path):
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
 @pytest.mark.parametrize(("before", "line"), [(b"", 1), (b"fine\n" * 50, 51), (b"fine\n" * 50 + b"line", 51)])
-def test_a_wrong_byte_is_shown_with_its_line(tmp_path, name, before, line):
+def test_invalid_utf8_names_the_line(tmp_path, name, before, line):
     file = write(tmp_path / name, before + b"caf\xe9 au lait\n" + b"more\n" * 50)
     with raises("data", f"{name}:{line}: byte 0xe9"):
         list(file.pieces())
 
 
-def test_a_wrong_byte_in_a_later_part_counts_lines_from_the_start(tmp_path):
+def test_invalid_utf8_in_a_part_names_the_line_of_the_file(tmp_path):
     file = write(tmp_path / "a.txt", b"fine\n" * 96 + b"\xff\n" + b"fine\n" * 3)
     train, *_, test = file.cut((90, 95, 100))
     assert "".join(train.pieces()).startswith("fine")
@@ -76,13 +76,13 @@ def test_a_wrong_byte_in_a_later_part_counts_lines_from_the_start(tmp_path):
         list(test.pieces())
 
 
-def test_a_character_cut_off_at_the_end_is_wrong(tmp_path):
+def test_truncated_character_at_the_end_raises(tmp_path):
     file = write(tmp_path / "a.txt", b"fine\n\xc3")
     with raises("data", "a.txt:2: byte 0xc3"):
         list(file.pieces())
 
 
-def test_files_that_cannot_be_read(tmp_path):
+def test_unreadable_files_raise(tmp_path):
     broken = tmp_path / "a.txt.gz"
     broken.write_bytes(gzip.compress(LINES.encode())[:-20])
     for path in (broken, tmp_path / "missing.txt", tmp_path):
@@ -91,12 +91,12 @@ def test_files_that_cannot_be_read(tmp_path):
 
 
 @pytest.mark.parametrize("empty", [b"", b"\xef\xbb\xbf"])
-def test_an_empty_text_has_no_pieces(tmp_path, empty):
+def test_empty_text_has_no_pieces(tmp_path, empty):
     for nothing in (Text(""), write(tmp_path / "nothing", empty)):
         assert list(nothing.pieces()) == []
 
 
-def test_missing_splits_are_cut_off_the_end():
+def test_missing_splits_are_cut_from_the_end():
     whole = Text("".join(map(chr, range(1000, 2000))))
     cut = {name: part.size for name, part in add_splits({"train": whole}, use_all=False)[0].items()}
     assert cut == {"train": 900, "val": 50, "test": 50}

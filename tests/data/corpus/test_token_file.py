@@ -36,7 +36,7 @@ def large(folder, monkeypatch):
     return kept
 
 
-def test_a_file_holds_what_memory_would(folder, large):
+def test_cached_file_equals_the_array(folder, large):
     found = made()
     assert isinstance(found, cache.MappedArray)
     assert len(found) == len(large)
@@ -46,7 +46,7 @@ def test_a_file_holds_what_memory_would(folder, large):
     assert [file.name for file in folder.iterdir()] == [found.path.name]
 
 
-def test_a_file_is_made_once_for_a_text_and_a_tokenizer(folder, large, monkeypatch):
+def test_cached_file_is_reused(folder, large, monkeypatch):
     first = made().path
     before = first.stat().st_mtime_ns
     monkeypatch.setattr(cache, "write_file", None)  # whatever writes now fails
@@ -59,7 +59,7 @@ def test_a_file_is_made_once_for_a_text_and_a_tokenizer(folder, large, monkeypat
     assert len(others) == 4
 
 
-def test_a_worker_gets_the_name_and_not_the_numbers(folder, large):
+def test_pickle_of_a_mapped_array_is_its_path(folder, large):
     found = made()
     sent = pickle.dumps(found)
     assert len(sent) < 1000 < len(found)
@@ -67,7 +67,7 @@ def test_a_worker_gets_the_name_and_not_the_numbers(folder, large):
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), ValueError])
-def test_what_stops_early_leaves_nothing(folder, large, monkeypatch, stop):
+def test_interrupted_write_leaves_no_file(folder, large, monkeypatch, stop):
     class Broken(Text):
         def pieces(self):
             yield WORDS.content
@@ -87,14 +87,14 @@ def test_what_stops_early_leaves_nothing(folder, large, monkeypatch, stop):
     assert len(whole) == WORDS.size
 
 
-def test_a_folder_that_cannot_be_is_one_line(tmp_path, large, monkeypatch):
+def test_unwritable_cache_folder_raises(tmp_path, large, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with raises("failed", tmp_path / "file", "ZOO_HOME"):
         made()
 
 
-def test_processes_that_prepare_the_same_text_at_once_agree(folder, large):
+def test_concurrent_writes_agree(folder, large):
     found = []
     threads = [threading.Thread(target=lambda: found.append(made()[:])) for _ in range(4)]
     for thread in threads:

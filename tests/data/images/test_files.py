@@ -46,7 +46,7 @@ def test_an_archive_is_read(archive, pixels):
     assert colour.augment == data.augment == "shift", "organs have a left and a right"
 
 
-def test_an_archive_may_lack_splits(archive):
+def test_archive_without_splits(archive):
     data = npz(archive(val_images=None, val_labels=None, test_images=None, test_labels=None), val=0.2)
     assert data.info.sizes == {"train": 24, "val": 6}
     assert data.info.classes == ("0", "1", "2")
@@ -74,13 +74,13 @@ class Bomb:
         ({"train_images": np.array([Bomb()] * 30)}, "cannot read train_images"),
     ],
 )
-def test_wrong_arrays_are_named(archive, changes, value):
+def test_invalid_arrays_raise(archive, changes, value):
     with raises("data", "my.npz", value):
         npz(archive(**changes))
 
 
 @pytest.mark.parametrize("label", [10**9, 2**63 + 5, -1])
-def test_labels_that_number_no_classes_fill_no_memory(tmp_path, pixels, label):
+def test_huge_labels_raise(tmp_path, pixels, label):
     labels = np.array([0, 1, 1, label], dtype=np.uint64 if label > 2**62 else np.int64)
     np.savez(tmp_path / "a.npz", train_images=pixels(4, 2, 2), train_labels=labels)
     for options in ({}, {"classes": "a,b"}):
@@ -88,7 +88,7 @@ def test_labels_that_number_no_classes_fill_no_memory(tmp_path, pixels, label):
             npz(tmp_path / "a.npz", **options)
 
 
-def test_files_that_are_no_archives_are_named(tmp_path, archive):
+def test_invalid_archives_raise(tmp_path, archive):
     path = archive()
     content = bytearray(path.read_bytes())
     content[600] ^= 255
@@ -104,14 +104,14 @@ def test_files_that_are_no_archives_are_named(tmp_path, archive):
             npz(path)
 
 
-def test_paths_are_relative_to_here_or_home(tmp_path, archive, monkeypatch):
+def test_relative_paths_and_home(tmp_path, archive, monkeypatch):
     archive()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert npz("my.npz").info == npz("~/my.npz").info
 
 
-def test_class_folders_alone(folder):
+def test_class_folders_without_splits(folder):
     data = imagefolder(folder(), test=0.2)
     assert data.info.classes == ("cat", "dog")
     assert data.info.sizes == {"train": 14, "test": 4, "val": 2}
@@ -122,7 +122,7 @@ def test_class_folders_alone(folder):
         assert [name.startswith("dog") for name in split.images.names] == split.labels.tolist()
 
 
-def test_a_tenth_is_held_out_for_testing_unless_told_otherwise(folder):
+def test_image_folder_holds_out_a_tenth_for_testing(folder):
     root = folder()
     assert imagefolder(root).split_note == "16 train, 2 test, 2 val images (test and val held out of train)"
     data = imagefolder(root, test=0)
@@ -158,7 +158,7 @@ def test_the_digest_sees_names_and_sizes(folder):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_broken_image_is_named(folder, workers):
+def test_broken_image_raises(folder, workers):
     root = folder(("train", "test"))
     (root / "test" / "dog" / "3.png").write_bytes(b"\x89PNG\r\n\x1a\n nothing")
     with raises("data", "test/dog/3.png"):
@@ -166,7 +166,7 @@ def test_a_broken_image_is_named(folder, workers):
 
 
 @pytest.mark.parametrize("augment", ["none", "timm"])
-def test_an_image_that_cannot_be_converted_is_named(folder, augment):
+def test_unsupported_image_raises(folder, augment):
     root = folder(("train", "test"))
     Image.new("F", (8, 8)).save(root / "test" / "dog" / "3.tiff")
     data = imagefolder(root, augment=augment)
@@ -178,7 +178,7 @@ def test_an_image_that_cannot_be_converted_is_named(folder, augment):
         imagefolder(root, augment=augment)
 
 
-def test_files_that_are_no_images_are_named(folder):
+def test_invalid_image_files_raise(folder):
     root = folder()
     path = root / "cat" / "1.jpg"
     Image.fromarray(np.random.RandomState(0).randint(0, 255, (99, 99, 3)).astype(np.uint8)).save(path)
@@ -205,7 +205,7 @@ def test_files_that_are_no_images_are_named(folder):
         (("train", "val"), "val/eel", "data", "'eel'"),
     ],
 )
-def test_wrong_folders_are_named(folder, splits, extra, code, value):
+def test_invalid_folders_raise(folder, splits, extra, code, value):
     root = folder(splits)
     if extra == "file":
         (root / "file").write_text("x")
@@ -222,7 +222,7 @@ def digits(**options):
     return ready(files.digits(**options))
 
 
-def test_digits_are_split_for_ever_the_same():
+def test_splits_of_digits_are_fixed():
     every = {image.tobytes(): i for i, image in enumerate(np.rint(load_digits().images * 255 / 16).astype(np.uint8))}
     first, second = digits(seed=0), digits(seed=5, batch_size=3)
     assert first.info == second.info
@@ -241,7 +241,7 @@ def test_digits_are_split_for_ever_the_same():
     assert len(set(seen)) == len(seen) == 1797
 
 
-def test_other_digits_are_refused(monkeypatch):
+def test_changed_digits_raise(monkeypatch):
     monkeypatch.setattr(files, "DIGITS_SHA256", "0" * 64)
     with raises("mismatch", "0" * 12):
         digits()

@@ -31,7 +31,7 @@ def gather(loader):
     return torch.cat(images), torch.cat(labels)
 
 
-def test_batches_have_the_promised_form(make):
+def test_batches_have_the_documented_shapes(make):
     data = make(shape=(4, 4, 3))
     images, labels = next(iter(data.train_dataloader()))
     assert images.shape == (8, 3, 4, 4)
@@ -71,7 +71,7 @@ def orders(data, epochs=2):
     return [gather(loader)[0] for _ in range(epochs)]
 
 
-def test_every_epoch_shows_every_image_once(make):
+def test_epoch_yields_every_image_once(make):
     data = make()
     epochs = [{image.numpy().tobytes() for image in epoch} for epoch in orders(data)]
     assert len(epochs[0]) == 36
@@ -80,7 +80,7 @@ def test_every_epoch_shows_every_image_once(make):
 
 @pytest.mark.parametrize("shape", [(6, 6), (6, 6, 3), (5, 9), (9, 5, 3)])
 @pytest.mark.parametrize("size", [None, 4])
-def test_prediction_sees_what_the_test_saw(make, pixels, shape, size):
+def test_preprocess_equals_the_test_batches(make, pixels, shape, size):
     data = make(shape=shape, size=size, augment="shift")
     images, _ = gather(data.predict_dataloader())
     raw = pixels(7, *shape, seed=1)
@@ -101,7 +101,7 @@ def test_encoded_images_equal_their_arrays(pixels, tmp_path):
     torch.testing.assert_close(orders(lazy)[0], orders(eager)[0])
 
 
-def test_colours_can_be_taken_away(make, pixels):
+def test_colour_to_grey(make, pixels):
     data = make(shape=(4, 4, 3), channels=1)
     images, _ = gather(data.test_dataloader())
     grey = Image.fromarray(pixels(7, 4, 4, 3, seed=1)[0]).convert("L")
@@ -109,7 +109,7 @@ def test_colours_can_be_taken_away(make, pixels):
     assert torch.equal(images[0], preprocess(grey, data.info))
 
 
-def test_no_test_split_is_one_clear_line(make):
+def test_missing_test_split_raises(make):
     data = make(test=0)
     assert not data.has_test
     for loader in (data.test_dataloader, data.predict_dataloader):
@@ -121,7 +121,7 @@ def test_no_test_split_is_one_clear_line(make):
 @pytest.mark.parametrize(
     ("splits", "code", "value"), [({"test": 2}, "missing", "['test']"), ({"train": 1}, "data", "here: one class")]
 )
-def test_wrong_splits_are_named(pixels, splits, code, value):
+def test_invalid_splits_raise(pixels, splits, code, value):
     splits = {name: Split(pixels(9, 2, 2), np.arange(9) % classes, "here") for name, classes in splits.items()}
     with raises(code, value):
         ImageData(splits, ["a"])
@@ -131,7 +131,7 @@ def test_wrong_splits_are_named(pixels, splits, code, value):
     ("batch_size", "expected"),
     [(7, [7] * 5), (5, [5] * 7), (8, [8] * 4 + [4]), (36, [36]), (35, [35]), (40, [36]), (1, [1] * 36)],
 )
-def test_a_lone_image_is_no_last_batch(make, batch_size, expected):
+def test_last_batch_of_one_image_is_dropped(make, batch_size, expected):
     data = make(batch_size=batch_size)
     loader = data.train_dataloader()
     assert [len(labels) for _, labels in loader] == expected
@@ -140,7 +140,7 @@ def test_a_lone_image_is_no_last_batch(make, batch_size, expected):
     assert [len(labels) for _, labels in make(rows=2, test=0, val=0.5).train_dataloader()] == [1]
 
 
-def test_another_image_is_left_out_in_every_epoch(make):
+def test_dropped_image_varies_by_epoch(make):
     epochs = [{image.numpy().tobytes() for image in epoch} for epoch in orders(make(batch_size=5), 3)]
     assert [len(epoch) for epoch in epochs] == [35] * 3
     assert len(set.union(*epochs)) == 36

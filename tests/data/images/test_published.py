@@ -134,7 +134,7 @@ def test_image_folder(folder):
     assert data.info.image_size == 32
 
 
-def test_image_folder_of_something_else(folder):
+def test_image_folder_with_other_classes(folder):
     with raises("data", "2 class folders", "10 of cifar10"):
         cifar10(folder(("train", "test")))
 
@@ -169,7 +169,7 @@ def test_damaged_shards(tmp_path):
         cifar10(tmp_path)
 
 
-def test_a_broken_picture_in_a_shard_is_named(tmp_path):
+def test_broken_image_in_a_shard_raises(tmp_path):
     write_shards(tmp_path)
     arrays = dict(np.load(tmp_path / "test.npz"))
     arrays["jpeg"][arrays["offsets"][5] : arrays["offsets"][6]] = 0
@@ -187,7 +187,7 @@ def test_pickles_are_refused(tmp_path, name):
             cifar10(path)
 
 
-def test_the_options_are_shown_and_reach_the_data(tmp_path):
+def test_options_are_in_the_signature_and_used(tmp_path):
     shown = "path=None, fraction=1.0, limit=None, val=0.1, size=32, batch_size=64, num_workers=0, augment=auto, seed=0"
     for name in ("cifar10", "cifar100"):
         with pytest.raises(InputError, match=re.escape(f"{name}({shown})")):
@@ -225,7 +225,7 @@ def test_every_set_has_a_preset():
     assert len(published.organamnist.record.classes) == 11
 
 
-def test_options_of_a_preset_are_checked():
+def test_invalid_options_of_a_preset_raise():
     with raises("invalid", "bloodmnist: batch_size=abc must be a whole number"):
         create("datasets", "bloodmnist(batch_size=abc)")
     shown = "bloodmnist(path=None, size=None, batch_size=64, num_workers=0, augment=shift, seed=0)"
@@ -241,7 +241,7 @@ def test_local_file_or_its_folder(archive):
     assert pneumoniamnist(archive, size=14).info.image_size == 14
 
 
-def test_archives_of_the_hub(archive, monkeypatch):
+def test_downloaded_archives_are_verified(archive, monkeypatch):
     asked = []
 
     def download(*args, **options):

@@ -17,7 +17,7 @@ def split(labels=LABELS):
 
 
 @pytest.mark.parametrize("count", [1, 20, 101, 202, 203])
-def test_stratified_takes_every_class_in_its_share(count):
+def test_stratified_keeps_proportions(count):
     chosen = stratified(LABELS, count)
     assert chosen.sum() == count
     shares = np.bincount(LABELS) * count / len(LABELS)
@@ -28,7 +28,7 @@ def test_stratified_is_fixed():
     assert np.flatnonzero(stratified(np.arange(40) % 2, 6)).tolist() == [2, 3, 23, 36, 37, 38]
 
 
-def test_hold_out_cuts_without_loss():
+def test_hold_out_partitions_the_rows():
     rows = Split(np.arange(203).astype(np.uint8).reshape(-1, 1, 1), LABELS)
     parts = hold_out({"train": rows}, "val", 0.2)
     seen = np.concatenate([parts["train"].images, parts["val"].images]).ravel()
@@ -38,20 +38,20 @@ def test_hold_out_cuts_without_loss():
         assert np.array_equal(part.labels, LABELS[part.images.ravel()])
 
 
-def test_hold_out_keeps_a_split_that_is_there():
+def test_hold_out_keeps_an_existing_split():
     parts = hold_out({"train": split(), "val": split(LABELS[:3])}, "val", 0.5)
     assert len(parts["train"]) == 203
     assert len(parts["val"]) == 3
 
 
-def test_thin_takes_a_fraction_of_train_only_and_a_limit_of_all():
+def test_thin_reduces_train_by_fraction_and_all_splits_by_limit():
     splits = {"train": split(), "test": split()}
     assert {name: len(part) for name, part in thin(splits, 0.1).items()} == {"train": 20, "test": 203}
     assert {name: len(part) for name, part in thin(splits, 0.1, 15).items()} == {"train": 15, "test": 15}
 
 
 @pytest.mark.parametrize("share", [1, 1.5, 0.999])
-def test_hold_out_refuses(share):
+def test_hold_out_of_all_rows_raises(share):
     with raises("data", "val="):
         hold_out({"train": split(LABELS[:20])}, "val", share)
 
@@ -74,7 +74,7 @@ GOOD = np.zeros((3, 2, 2), np.uint8)
         (GOOD, ["a", "b", "a"], "<U1"),
     ],
 )
-def test_checked_names_place_and_fault(images, labels, value):
+def test_invalid_split_raises(images, labels, value):
     with raises("data", "here.npz, val split: ", value):
         checked(Split(images, np.array(labels), "here.npz"), "val", 2)
 
@@ -122,7 +122,7 @@ def test_every_kind_of_image_is_accepted(mode, channels):
 
 
 @pytest.mark.parametrize("mode", ["I", "F"])
-def test_pixels_of_32_bits_are_refused_for_nothing_says_what_is_white(mode):
+def test_32_bit_images_raise(mode):
     with raises("data", f"mode {mode}"):
         preprocess(Image.new(mode, (9, 7)), info(1, 8))
 
@@ -132,7 +132,7 @@ def test_16_bit_grey_keeps_its_shades():
     assert to_pixels(deep, 1, 2).flatten().tolist() == [0, 100, 200, 255]
 
 
-def test_the_centre_is_cut_out_undistorted():
+def test_centre_crop_is_not_distorted():
     wide = np.zeros((4, 12), np.uint8)
     wide[:, 4:8] = 200
     assert to_pixels(Image.fromarray(wide), 1, 4).unique().tolist() == [200]

@@ -35,7 +35,7 @@ def of(batch):
 
 
 @pytest.mark.parametrize("options", [{"batch_size": 8}, {"batch_size": 7}, {"batch_size": 900}, {"batch_tokens": 64}])
-def test_every_row_comes_once_per_epoch_in_as_many_batches(options):
+def test_epochs_yield_every_row_once_in_equally_many_batches(options):
     batches = LengthBatches(LENGTHS, **options)
     for _ in range(3):
         epoch = list(batches)
@@ -44,7 +44,7 @@ def test_every_row_comes_once_per_epoch_in_as_many_batches(options):
 
 
 @pytest.mark.parametrize("budget", [1, 30, 31, 64, 100, 10**6])
-def test_a_batch_holds_as_many_rows_as_fit_the_budget(budget):
+def test_batches_fill_the_token_budget(budget):
     made = LengthBatches(LENGTHS, batch_tokens=budget)
     batches = sorted(made, key=lambda batch: (min(of(batch)), max(of(batch)), -len(batch)))
     assert all(len(batch) * max(of(batch)) <= budget or len(batch) == 1 for batch in batches)
@@ -52,17 +52,17 @@ def test_a_batch_holds_as_many_rows_as_fit_the_budget(budget):
         assert (len(batch) + 1) * min(of(following)) > budget, "one more would have fitted"
 
 
-def test_batches_without_a_budget_have_their_size():
+def test_batches_without_a_token_budget():
     assert sorted(map(len, LengthBatches(LENGTHS, batch_size=8))) == [4, *[8] * 62]
 
 
 @pytest.mark.parametrize("options", [{"batch_size": 8}, {"batch_tokens": 64}])
-def test_rows_of_a_batch_are_neighbours_in_length(options):
+def test_rows_of_a_batch_have_similar_lengths(options):
     ranges = sorted((min(of(batch)), max(of(batch))) for batch in LengthBatches(LENGTHS, **options))
     assert all(most <= least for (_, most), (least, _) in pairwise(ranges))
 
 
-def test_seed_and_epoch_alone_decide():
+def test_order_depends_on_seed_and_epoch_only():
     def epochs(seed, count=2):
         made = LengthBatches(LENGTHS, 8, seed=seed)
         return [list(made) for _ in range(count)]
@@ -78,7 +78,7 @@ def test_seed_and_epoch_alone_decide():
     assert list(resumed) == second
 
 
-def test_no_rows_make_no_batches():
+def test_no_rows():
     for options in ({"batch_size": 4}, {"batch_tokens": 4}):
         made = LengthBatches(np.array([], dtype=np.int64), **options)
         assert (len(made), list(made)) == (0, [])

@@ -26,7 +26,7 @@ def lines(word, count=40):
     return "".join(f"{word} {i}\n" for i in range(count))
 
 
-def test_line_i_belongs_to_line_i(tmp_path):
+def test_pairs_are_lines_of_two_files(tmp_path):
     write(tmp_path, a_en="\ufeffone\r\ntwo \u2028 2\nthree", a_de="eins\nzwei\x0c2\r\ndrei\n")
     pairs = read_pairs(tmp_path / "a.en", tmp_path / "a.de")
     assert pairs.texts[0] == ["one", "two \u2028 2", "three"], "a line ends at a line feed and nowhere else"
@@ -34,21 +34,21 @@ def test_line_i_belongs_to_line_i(tmp_path):
     assert pairs.location(2, side=1) == f"{tmp_path / 'a.de'}:3"
 
 
-def test_packed_files_are_read(tmp_path):
+def test_compressed_files_are_read(tmp_path):
     (tmp_path / "a.en.gz").write_bytes(gzip.compress(b"one\ntwo\n"))
     (tmp_path / "a.de.xz").write_bytes(lzma.compress(b"eins\nzwei\n"))
     pairs = read_pairs(tmp_path / "a.en.gz", tmp_path / "a.de.xz")
     assert (pairs.texts[0], pairs.texts[1]) == (["one", "two"], ["eins", "zwei"])
 
 
-def test_two_files_are_a_training_split(tmp_path):
+def test_two_files(tmp_path):
     write(tmp_path, a_en=lines("one"), b_de=lines("eins"))
     data = parallel(str(tmp_path / "a.en"), str(tmp_path / "b.de"), tokenizer="space")
     assert data.info.sizes == {"train": 38, "val": 2}
     assert not data.has_split
 
 
-def test_a_folder_has_the_splits_of_its_files(tmp_path):
+def test_folder_of_splits(tmp_path):
     write(tmp_path, train_en=lines("one"), train_de=lines("eins"), dev_en=lines("one", 5), dev_de=lines("eins", 5))
     (tmp_path / "test.en.gz").write_bytes(gzip.compress(lines("one", 7).encode()))
     write(tmp_path, test_de=lines("eins", 7), train_fr="un\n", README_md="\n")
@@ -70,13 +70,13 @@ def test_a_folder_has_the_splits_of_its_files(tmp_path):
         ({"a_en": "x\n", "b_de": "y\n"}, "data", ("T/a.en: val=0.05 of 1 ",)),
     ],
 )
-def test_wrong_files_are_named(tmp_path, files, code, values):
+def test_invalid_files_raise(tmp_path, files, code, values):
     write(tmp_path, **files)
     with raises(code, *(value.replace("T/", f"{tmp_path}/") for value in values)):
         parallel(tmp_path / "a.en", tmp_path / "b.de")
 
 
-def test_one_file_is_not_two_sides(tmp_path):
+def test_same_source_and_target_raise(tmp_path):
     write(tmp_path, a_en=lines("one"))
     (tmp_path / "b.de").symlink_to(tmp_path / "a.en")
     for target in ("a.en", "b.de"):
@@ -87,7 +87,7 @@ def test_one_file_is_not_two_sides(tmp_path):
         parallel(path=tmp_path, source="en", target="en")
 
 
-def test_bytes_that_are_no_utf8_are_named(tmp_path):
+def test_invalid_utf8_raises(tmp_path):
     write(tmp_path, a_en="x\ny\n")
     (tmp_path / "b.de").write_bytes(b"x\nM\xfcnchen\n")
     with raises("data", "b.de:2: byte 0xfc"):
@@ -104,13 +104,13 @@ def test_bytes_that_are_no_utf8_are_named(tmp_path):
         ({"train_en": "x\n", "train_de": "y\n", "train_de_gz": ""}, "conflict", ("train.de and train.de.gz",)),
     ],
 )
-def test_wrong_folders_are_named(tmp_path, files, code, values):
+def test_invalid_folders_raise(tmp_path, files, code, values):
     write(tmp_path, **files)
     with raises(code, "parallel: ", *values):
         parallel(path=tmp_path, source="en", target="de")
 
 
-def test_a_file_is_no_folder(tmp_path):
+def test_file_instead_of_a_folder_raises(tmp_path):
     write(tmp_path, a_en="x\n")
     with raises("missing", "a.en ", "train.en and train.de"):
         parallel(path=tmp_path / "a.en", source="en", target="de")
@@ -123,7 +123,7 @@ def pairs(count=100, **options):
     return Table(columns, source=options.pop("name", "p"), **options)
 
 
-def test_rows_keep_their_places():
+def test_rows_keep_their_locations():
     taken = pairs(files=("a.en", "a.de")).take([7, 3]).take([1])
     assert list(taken.texts) == [["s3"], ["t3"]]
     assert (taken.location(0), taken.location(0, side=1)) == ("a.en:4", "a.de:4")
@@ -131,7 +131,7 @@ def test_rows_keep_their_places():
 
 
 @pytest.mark.parametrize(("count", "held"), [(2, 1), (10, 1), (100, 5), (1000, 50)])
-def test_five_per_cent_are_held_out_for_ever_the_same(count, held):
+def test_validation_pairs_are_fixed(count, held):
     found = with_validation({"train": pairs(count), "test": pairs(3)}, 0.05)
     assert list(found) == ["train", "val", "test"]
     assert len(found["val"]) == held
@@ -152,6 +152,6 @@ def test_five_per_cent_are_held_out_for_ever_the_same(count, held):
         (lambda: check_splits({"train": pairs(), "test": pairs(0)}, 2), "p, test split: "),
     ],
 )
-def test_wrong_pairs_are_named(make, value):
+def test_invalid_pairs_raise(make, value):
     with raises("data", value):
         make()

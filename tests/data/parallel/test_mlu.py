@@ -56,7 +56,7 @@ def test_no_triple_occurs_twice(made):
     assert len(set(found)) == len(found) == sum(COUNTS.values())
 
 
-def test_pairs_depend_on_their_numbers_alone(made):
+def test_pairs_depend_on_counts_only(made):
     before = random.getstate()
     other = mlu(**{**COUNTS, "train": 1000}, seed=7, batch_size=4)
     assert random.getstate() == before
@@ -66,7 +66,7 @@ def test_pairs_depend_on_their_numbers_alone(made):
     assert made.splits["test"].texts[0][:2] == ["x=463,y=-738,x*x", "y=-433,x=-221,x+x"]
 
 
-def test_it_is_read_letter_by_letter(made):
+def test_tokens_are_characters(made):
     assert set(made.tokenizer.tokens[4:]) == set("xy=,+-*0123456789")
     assert made.info.max_length == LONGEST == 20
     (source, _), targets, numbers, *_ = next(iter(made.test_dataloader()))

@@ -35,7 +35,7 @@ def numbers(made, name):
     return [batch[2].tolist() for batch in batches(made, name)]
 
 
-def test_a_batch_says_what_is_read_and_what_is_written_next():
+def test_batch_contents():
     made = data({"train": pairs(), "test": pairs(20, seed=1)})
     for name in ("train", "val", "test"):
         for (source, shifted), targets, rows, *_ in batches(made, name):
@@ -56,14 +56,14 @@ def test_a_batch_says_what_is_read_and_what_is_written_next():
 
 
 @pytest.mark.parametrize("tokenizer", ["bpe", "char", "space"])
-def test_what_is_written_can_be_read_again(tokenizer):
+def test_targets_decode_to_the_references(tokenizer):
     made = data(tokenizer=tokenizer, vocab=300)
     for (_, shifted), targets, _, references in batches(made, "val"):
         for tokens in (targets, shifted):
             assert [made.tokenizer.decode(row).strip() for row in tokens.tolist()] == references
 
 
-def test_the_budget_counts_the_longer_side_with_its_end():
+def test_batch_tokens_counts_the_longer_side_with_end():
     made = data({"train": pairs(), "test": pairs(50, seed=1)}, batch_tokens=60)
     for name in ("train", "val", "test"):
         for (source, _), targets, rows, *_ in batches(made, name):
@@ -71,7 +71,7 @@ def test_the_budget_counts_the_longer_side_with_its_end():
     assert any(len(rows) > 8 for _, _, rows, *_ in batches(made, "train"))
 
 
-def test_long_training_pairs_are_left_out_and_others_cut():
+def test_long_training_pairs_are_dropped_and_others_truncated():
     splits = {name: pairs(seed=seed) for seed, name in enumerate(("train", "val", "test"))}
     whole = data(splits)
     longest = max(len(text.split()) + 1 for part in splits.values() for side in (part.texts[0], part.texts[1]) for text in side)
@@ -97,7 +97,7 @@ def test_long_training_pairs_are_left_out_and_others_cut():
     assert data(splits, max_length=500).info.max_length == 500
 
 
-def test_one_vocabulary_serves_both_sides_and_learns_from_training_pairs_alone():
+def test_one_vocabulary_from_both_sides_of_the_training_pairs():
     splits = {name: Pairs([f"both {name}"] * 3, [f"both t{name}"] * 3) for name in ("train", "val", "test")}
     made = data(splits)
     assert made.tokenizer.tokens == ["[PAD]", "[UNK]", "[BOS]", "[EOS]", "both", "train", "ttrain"]
@@ -108,7 +108,7 @@ def test_one_vocabulary_serves_both_sides_and_learns_from_training_pairs_alone()
     assert {*held.tokenizer.tokens[4:]} == {*held.splits["train"].texts[0], *held.splits["train"].texts[1]}
 
 
-def test_the_names_of_special_tokens_are_unknown_words_in_a_text():
+def test_literal_special_tokens_are_unknown():
     named = Pairs(["a [EOS] b"] * 4, ["[BOS] [PAD] a"] * 4)
     made = data({"train": Pairs(["a b"] * 4, ["b a"] * 4), "test": named})
     (source, shifted), targets, *_ = batches(made, "test")[0]
@@ -118,7 +118,7 @@ def test_the_names_of_special_tokens_are_unknown_words_in_a_text():
     assert shifted[0].tolist() == [BEGIN, 1, 1, a]
 
 
-def test_a_trained_model_reads_other_pairs_as_its_own():
+def test_trained_model_keeps_its_tokenizer_and_limit():
     trained = data(max_length=9)
     stored = Tokenizer.from_json(trained.files["tokenizer.json"], trained.info)
     other = {"train": pairs(60, seed=3), "test": pairs(60, seed=4)}
@@ -132,14 +132,14 @@ def test_a_trained_model_reads_other_pairs_as_its_own():
     assert data({"train": long, "test": long}, tokenizer=stored).info.sizes == {"train": 0, "val": 1, "test": 4}
 
 
-def test_new_data_are_measured_whole():
+def test_use_all_evaluates_all_pairs():
     trained = data()
     entire = data({"train": pairs(60, seed=3)}, tokenizer=trained.tokenizer, use_all=True)
     assert entire.info.sizes["val"] == entire.info.sizes["test"] == 60
     assert sorted(row for batch in numbers(entire, "test") for row in batch) == list(range(60))
 
 
-def test_sources_alone_are_read_as_in_training():
+def test_sources_are_encoded_as_in_training():
     made = data(max_length=9)
     tokens = made.tokenizer.encode(made.splits["val"].texts[0], ended=True)
     assert all(np.array_equal(one, other) for one, other in zip(tokens, made._tokens["val"][0], strict=True))
@@ -176,6 +176,6 @@ BLANK = Pairs(["a", "b", " \n"], ["x", "y", "z"], files=("s.en", "s.de"))
         ),
     ],
 )
-def test_wrong_data_is_named(splits, options, code, value):
+def test_invalid_data_raises(splits, options, code, value):
     with raises(code, value):
         data(splits, **options)

@@ -34,7 +34,7 @@ def test_files_have_their_published_names(tmp_path, preset, names):
     )
 
 
-def test_multi30k_tests_on_what_was_asked_for_and_on_nothing_else(tmp_path):
+def test_multi30k_test_sets(tmp_path):
     write(tmp_path, "train", "val", "test", "test_2017_mscoco")
     assert stems(ready(published.multi30k(tmp_path, test="2017_mscoco", tokenizer="space")))["test"] == "test_2017_mscoco"
     assert stems(ready(published.multi30k(tmp_path, tokenizer="space")))["test"] == "test"
@@ -44,7 +44,7 @@ def test_multi30k_tests_on_what_was_asked_for_and_on_nothing_else(tmp_path):
         ready(published.multi30k(test="2017_flickr"))
 
 
-def test_iwslt15_reads_entities_as_what_they_mean(tmp_path):
+def test_iwslt15_replaces_entities(tmp_path):
     write(
         tmp_path,
         "train",
@@ -59,7 +59,7 @@ def test_iwslt15_reads_entities_as_what_they_mean(tmp_path):
     assert not data.splits["test"].texts[0][0].startswith("\ufeff")
 
 
-def test_iwslt15_without_training_pairs_trains_on_those_to_validate(tmp_path):
+def test_iwslt15_without_training_pairs(tmp_path):
     write(tmp_path, "tst2012", "tst2013", sides=("en", "vi"))
     data = ready(published.iwslt15(tmp_path, tokenizer="space"))
     assert data.info.sizes == {"train": 38, "val": 2, "test": 40}
@@ -70,7 +70,7 @@ def test_iwslt15_without_training_pairs_trains_on_those_to_validate(tmp_path):
         ready(published.iwslt15(tmp_path, source="vi", target="en"))
 
 
-def test_shakespeare_is_modern_or_original(tmp_path):
+def test_shakespeare_style_sides(tmp_path):
     write(tmp_path, "train", "dev", "test", sides=("modern", "original"))
     data = ready(published.shakespeare_style(tmp_path, tokenizer="space"))
     assert data.splits["val"].texts[0][0] == "dev.modern 0"
@@ -80,6 +80,6 @@ def test_shakespeare_is_modern_or_original(tmp_path):
 @pytest.mark.parametrize(
     ("name", "path"), [("iwslt15", None), ("shakespeare_style", None), ("multi30k", "empty"), ("wmt14", "empty")]
 )
-def test_sets_that_are_nowhere_ask_for_a_path(tmp_path, name, path):
+def test_sets_without_a_copy_on_the_hub_require_a_path(tmp_path, name, path):
     with raises("invalid" if path is None else "missing", name, "train"):
         ready(getattr(published, name)(*([] if path is None else [tmp_path])))

@@ -24,22 +24,22 @@ def test_batches_have_similar_lengths():
     assert np.median(np.ptp(LENGTHS[: len(order)].reshape(-1, 8), axis=1)) > 100
 
 
-def test_batches_come_in_no_order_of_length():
+def test_batches_are_not_sorted_by_length():
     means = LENGTHS[list(BucketSampler(LENGTHS, 8, 0))[:1000]].reshape(-1, 8).mean(1)
     assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.3
 
 
-def test_rows_left_over_are_any_rows():
+def test_rows_of_an_incomplete_batch_are_random():
     last = [LENGTHS[list(BucketSampler(LENGTHS, 34, seed))[-17:]] for seed in range(30)]
     assert np.concatenate(last).mean() == pytest.approx(LENGTHS.mean(), abs=15)
 
 
-def test_neighbours_in_length_share_a_batch():
+def test_rows_of_similar_length_share_a_batch():
     batches = np.reshape(list(BucketSampler([9, 1, 8, 2], 2, 5)), (2, 2)).tolist()
     assert sorted(map(sorted, batches)) == [[0, 2], [1, 3]]
 
 
-def test_steps_of_two_processes_are_those_of_one_with_twice_the_rows(corpus, tmp_path, monkeypatch):
+def test_two_processes_equal_one_with_twice_the_batch_size(corpus, tmp_path, monkeypatch):
     """So a run goes on in another number of processes with the rows it would have had."""
     corpus(tmp_path / "texts.tsv", "text", 200)
 

@@ -55,7 +55,7 @@ def test_sizes_and_balance(data):
 
 
 @pytest.mark.parametrize("side", [0, 1])
-def test_one_formula_alone_tells_nothing(data, side):
+def test_one_formula_alone_is_uninformative(data, side):
     for table in data.splits.values():
         labels = defaultdict(list)
         for text, label in zip(table.texts[side], table.labels, strict=True):

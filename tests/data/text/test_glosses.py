@@ -56,7 +56,7 @@ def test_topics_are_ranges_of_offsets():
     assert all(last < first for (_, last), (first, _) in pairwise(ranges))
 
 
-def test_splits_are_whole_stratified_and_share_neither_definition_nor_lemmas():
+def test_splits_are_stratified_and_share_no_definition_or_lemmas():
     splits = wordnet.cut(EVERY)
     assert {name: len(split) for name, split in splits.items()} == {"train": 17471, "val": 1094, "test": 3279}
     assert sorted(gloss.key for split in splits.values() for gloss in split) == [gloss.key for gloss in EVERY]
@@ -97,7 +97,7 @@ def test_a_pair_is_right_if_the_lemmas_are_those_of_the_definition(pairs):
             assert (label == "right") == any(gloss.lemmas == lemmas for gloss in BY_DEFINITION[definition])
 
 
-def test_neither_side_of_a_pair_tells_the_label(pairs):
+def test_one_side_of_a_pair_is_uninformative(pairs):
     for table in pairs.splits.values():
         for column in table.texts:
             right = Counter(text for text, label in zip(column, table.labels, strict=True) if label == "right")
@@ -137,7 +137,7 @@ def test_ranking_has_one_right_answer_among_the_candidates_of_a_question(ranking
 
 
 @pytest.mark.parametrize("limit", [2, 5, 8, 9, 10, 60, 100, 1000])
-def test_few_topics_have_the_same_labels_in_every_split(limit):
+def test_limited_topics_have_the_same_labels_in_every_split(limit):
     splits = glosses(limit=limit).splits
     assert {len(table) for table in splits.values()} == {limit}
     assert len({frozenset(table.labels) for table in splits.values()}) == 1
@@ -145,7 +145,7 @@ def test_few_topics_have_the_same_labels_in_every_split(limit):
     assert all(len(set(table.texts[0])) > 0.9 * limit for table in splits.values())
 
 
-def test_a_limit_takes_rows_out_of_the_whole(pairs, ranking):
+def test_limit_selects_a_subset(pairs, ranking):
     for task, data, sizes in (("pairs", pairs, {120}), ("ranking", ranking, {240, 480})):
         some = glosses(task, limit=60, tokenizer="word").splits
         assert {len(table) for table in some.values()} == sizes
@@ -154,7 +154,7 @@ def test_a_limit_takes_rows_out_of_the_whole(pairs, ranking):
             assert set(zip(*table.texts, table.labels, strict=True)) <= set(zip(*whole.texts, whole.labels, strict=True))
 
 
-def test_words_are_read_in_parts_where_they_have_to_match():
+def test_default_tokenizers():
     kinds = {
         task: json.loads(glosses(task, limit=20).tokenizer.to_json())["model"]["type"]
         for task in ("topics", "pairs", "ranking")
@@ -163,13 +163,13 @@ def test_words_are_read_in_parts_where_they_have_to_match():
     assert glosses("pairs", limit=60, vocab=400).info.vocab_size == 400
 
 
-def test_another_file_is_refused(monkeypatch):
+def test_changed_file_raises(monkeypatch):
     monkeypatch.setitem(wordnet.FILE_SHA256, "imagenet_synset_to_lemma.txt", "0" * 64)
     with raises("mismatch", "imagenet_synset_to_lemma.txt", "1b8babda1874", "1.0.31"):
         glosses()
 
 
-def test_a_missing_file_is_reported(monkeypatch):
+def test_missing_file_raises(monkeypatch):
     monkeypatch.setattr(wordnet, "find_spec", lambda name: None)
     with raises("mismatch", "imagenet_synset_to_definition.txt", "1.0.31"):
         glosses()
@@ -178,7 +178,7 @@ def test_a_missing_file_is_reported(monkeypatch):
 # --- tasks that write ---
 
 
-def test_running_text_holds_the_glosses_of_each_split():
+def test_language_model_glosses():
     data, topics = glosses(task="language_model", limit=60), glosses(limit=60, tokenizer="word").splits
     assert (data.task, data.info.inputs) == ("language_model", "tokens")
     for name in ("train", "val", "test"):
@@ -188,7 +188,7 @@ def test_running_text_holds_the_glosses_of_each_split():
     assert set(topics) == set(data.splits)
 
 
-def test_answers_are_the_first_lemmas_of_their_glosses():
+def test_seq2seq_glosses():
     data = glosses(task="seq2seq", limit=60)
     assert (data.task, data.info.inputs, data.info.sizes) == ("seq2seq", "source_target", {"train": 60, "val": 60, "test": 60})
     known = {gloss.definition: gloss.lemmas for split in wordnet.cut(wordnet.read()).values() for gloss in split}
@@ -196,7 +196,7 @@ def test_answers_are_the_first_lemmas_of_their_glosses():
         assert all(target in known[source].split(", ") for source, target in zip(pairs.texts[0], pairs.texts[1], strict=True))
 
 
-def test_options_of_tasks_that_write():
+def test_options_of_generative_tasks():
     data = glosses(task="language_model", limit=60, stream=True, max_length=16, batch_size=4, tokenizer="bpe", vocab=300)
     assert (data.info.inputs, data.info.max_length, data.info.vocab_size, data.batch_size) == ("token_stream", 16, 300, 4)
     data = glosses(task="seq2seq", limit=60, tokenizer="char", batch_tokens=200, min_count=2)

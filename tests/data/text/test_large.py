@@ -44,7 +44,7 @@ def batches(data):
     return found
 
 
-def test_mapped_data_are_the_same(tmp_path, monkeypatch, request):
+def test_mapped_data_equal_data_in_memory(tmp_path, monkeypatch, request):
     path = write(tmp_path / "x.tsv")
     small = ready(local.pairs(path))
     cache = request.getfixturevalue("cached")
@@ -66,7 +66,7 @@ def test_mapped_data_are_the_same(tmp_path, monkeypatch, request):
     assert torch.equal(copy.padded([3, 5]), data.tokens[0].padded([3, 5]))
 
 
-def test_parallel_files_are_mapped_too(cached, tmp_path):
+def test_parallel_files_are_mapped(cached, tmp_path):
     for side, column in (("en", 1), ("de", 2)):
         (tmp_path / f"a.{side}").write_text("".join(row[column] + "\n" for row in rows()))
     data = ready(parallel(str(tmp_path / "a.en"), str(tmp_path / "a.de"), tokenizer="space", max_length=5))
@@ -79,7 +79,7 @@ def test_parallel_files_are_mapped_too(cached, tmp_path):
     assert references == [data.splits["val"].texts[1][row] for row in numbers.tolist()]
 
 
-def test_a_wrong_row_far_behind_is_named(cached, tmp_path):
+def test_broken_row_of_a_large_file_raises(cached, tmp_path):
     table = rows(25_000)
     table[20_000] = ("1", " ", "x")
     with raises("data", "x.tsv:20002: ", "'first'"):
@@ -88,7 +88,7 @@ def test_a_wrong_row_far_behind_is_named(cached, tmp_path):
     assert not [path for path in cached.rglob("*") if path.name.startswith(".")]
 
 
-def test_a_small_packed_file_may_hold_a_large_one(cached, tmp_path):
+def test_compressed_file_is_streamed(cached, tmp_path):
     """The file unpacks to 48 MiB; reading it takes a fraction of that."""
     path, line = tmp_path / "x.tsv.gz", b"1\t" + b"no words to speak of " * 48 + b"\n"
     with gzip.open(path, "wb", 1) as stream:
@@ -103,7 +103,7 @@ def test_a_small_packed_file_may_hold_a_large_one(cached, tmp_path):
     assert peak < 2**25
 
 
-def test_an_endless_line_is_refused(tmp_path):
+def test_too_long_line_raises(tmp_path):
     path = tmp_path / "x.tsv.gz"
     with gzip.open(path, "wb", 1) as stream:
         for _ in range(18):
@@ -112,7 +112,7 @@ def test_an_endless_line_is_refused(tmp_path):
         read_table(path, text=1, label=0)
 
 
-def test_pipes_devices_and_folders_are_no_files(tmp_path):
+def test_pipes_devices_and_folders_raise(tmp_path):
     os.mkfifo(tmp_path / "pipe.tsv")
     (tmp_path / "folder.tsv").mkdir()
     with raises("data", "pipe.tsv"):
@@ -124,7 +124,7 @@ def test_pipes_devices_and_folders_are_no_files(tmp_path):
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
-def test_utf_16_is_named(tmp_path, encoding):
+def test_utf_16_raises(tmp_path, encoding):
     path = tmp_path / "x.tsv"
     path.write_bytes("label\ttext\n1\tgood\n0\tbad\n".encode(encoding))
     with raises("data", "x.tsv: ", "UTF-16"):
@@ -132,7 +132,7 @@ def test_utf_16_is_named(tmp_path, encoding):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
-def test_pieces_of_any_size_are_the_same_text(tmp_path, monkeypatch, size):
+def test_blocks_of_any_size_give_the_same_text(tmp_path, monkeypatch, size):
     monkeypatch.setattr("zoo.data.text.files.BLOCK", size)
     path, text = tmp_path / "x.txt", "\ufeffone\n\nzwei ü\r\n三\u2028x"
     path.write_text(text, encoding="utf-8", newline="")
@@ -143,7 +143,7 @@ def test_pieces_of_any_size_are_the_same_text(tmp_path, monkeypatch, size):
 HEADED = "sentiment\treview\n" + "".join(f"{'pos' if i % 2 else 'neg'}\ta film {i}\n" for i in range(20))
 
 
-def test_a_header_does_not_become_a_class(tmp_path):
+def test_forgotten_header_raises(tmp_path):
     path = tmp_path / "x.tsv"
     path.write_text(HEADED)
     with raises("data", f"{path}:1: ", "'sentiment'", "header=true", "header=false"):
@@ -153,7 +153,7 @@ def test_a_header_does_not_become_a_class(tmp_path):
     assert "sentiment" in ready(local.text(path, text=1, label=0, header=False)).info.classes
 
 
-def test_first_rows_that_are_no_headers_stay(tmp_path):
+def test_first_rows_that_are_not_headers(tmp_path):
     path = tmp_path / "x.tsv"
     lines = HEADED.splitlines(keepends=True)[1:]
     for first in ("pos\tfine\n", "odd\ta film\n", "7\tfine\n"):
@@ -161,7 +161,7 @@ def test_first_rows_that_are_no_headers_stay(tmp_path):
         assert len(read_table(path, text=1, label=0)) == 21
 
 
-def test_the_splits_of_a_lone_table_are_said(tmp_path):
+def test_split_note_of_a_single_table(tmp_path):
     path = write(tmp_path / "x.tsv")
     assert ready(local.pairs(path)).split_note == (
         "405 train, 45 val, 50 test rows (one table without splits: part 0 of 10 is for testing, and validation rows are "
@@ -169,7 +169,7 @@ def test_the_splits_of_a_lone_table_are_said(tmp_path):
     )
 
 
-def test_columns_gather_rows_in_any_order():
+def test_columns_take_rows_in_any_order():
     parts = [columns.TextColumn.of([f"{a}{i}" for i in range(5)]).store.batches[0] for a in "abc"]
     column = columns.TextColumn(columns.Store(parts), "text")
     order = np.random.RandomState(0).permutation(15)

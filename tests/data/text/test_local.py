@@ -59,7 +59,7 @@ def test_json_lines_of_true_and_false_are_rankings(tmp_path):
     assert groups.tolist() == [0, 0, 1, 1]
 
 
-def test_missing_columns_are_named(file):
+def test_missing_columns_raise(file):
     path = file("x.tsv", [("a", "b"), ("c", "d")])
     path.with_suffix(".jsonl").write_text('{"a": "b"}\n')
     for read, name, options, code, *values in (

@@ -42,7 +42,7 @@ def rows(loader):
     return found
 
 
-def test_batches_have_the_promised_form():
+def test_batches_have_the_documented_shapes():
     made = data()
     inputs, labels = next(iter(made.val_dataloader()))
     assert inputs.dtype == labels.dtype == torch.int64
@@ -67,7 +67,7 @@ def test_pairs_and_questions_have_more_parts():
 
 
 @pytest.mark.parametrize("kwargs", [{}, {"batch_size": 1}, {"batch_size": 100}])
-def test_every_row_comes_once_per_epoch(kwargs):
+def test_epoch_yields_every_row_once(kwargs):
     made = data(**kwargs)
     loader = made.train_dataloader()
     expected = Counter(rows(data(batch_size=50, seed=9).train_dataloader()))
@@ -79,7 +79,7 @@ def test_every_row_comes_once_per_epoch(kwargs):
         assert not found - expected
 
 
-def test_only_training_texts_make_the_vocabulary():
+def test_vocabulary_comes_from_training_texts_only():
     def splits(**words):
         return {name: Table(([f"common {words.get(name, 'x')}"] * 4,), list("abab")) for name in ("train", "val", "test")}
 
@@ -92,7 +92,7 @@ def test_only_training_texts_make_the_vocabulary():
     assert set(held_out.tokenizer.tokens[2:]) == train
 
 
-def test_the_longest_text_of_all_splits_is_read_whole():
+def test_default_max_length_is_the_longest_text_of_all_splits():
     splits = {name: Table((["a " * n, "b"] * 2,), list("abab")) for name, n in (("train", 3), ("val", 9), ("test", 5))}
     assert data(splits).info.max_length == 9
     cut = data(splits, max_length=4)
@@ -112,13 +112,13 @@ def test_classes_are_sorted_by_value_or_letter_or_as_given():
     assert classes(["0", "neg", "1"], names={"0": "negative", "neg": "negative", "1": "positive"}) == ("negative", "positive")
 
 
-def test_names_keep_their_rows():
+def test_renamed_labels_keep_their_rows():
     made = data({"train": table(labels=["0", "1"])}, names={"1": "yes", "0": "no"})
     plain = data({"train": table(labels=["0", "1"])})
     assert [1 - row[1] for row in rows(made.test_dataloader())] == [row[1] for row in rows(plain.test_dataloader())]
 
 
-def test_facts_tell_contents_apart():
+def test_info_distinguishes_contents():
     base = data().info
     assert data().info.sha256 == base.sha256
     assert data(tokenizer="char", max_length=3, seed=4).info.sha256 == base.sha256
@@ -134,7 +134,7 @@ def test_facts_tell_contents_apart():
     assert data(splits[0]).info.sha256 != data(splits[1]).info.sha256
 
 
-def test_a_trained_model_reads_other_data_as_its_own():
+def test_trained_model_keeps_its_tokenizer_and_classes():
     trained = data(names={"b": "B", "a": "A"}, max_length=6)
     other = {"train": table(seed=5), "test": table(seed=6)}
     again = data(other, names={"a": "A", "b": "B"}, max_length=6, tokenizer=trained.tokenizer, classes=trained.info.classes)
@@ -183,12 +183,12 @@ EMPTY = Table((["x", "...", "\u200b "[1:], "y"],), ["a", "b", "a", "b"], source=
         ({"train": table()}, {"tokenizer": "wordpiece"}, "invalid", ("tokenizer='wordpiece'", "word, space, char, bpe")),
     ],
 )
-def test_wrong_data_is_named(splits, options, code, values):
+def test_invalid_data_raises(splits, options, code, values):
     with raises(code, *values):
         data(splits, **options)
 
 
-def test_wrong_rankings_are_named():
+def test_invalid_rankings_raise():
     with raises("data", "q.tsv: folds=21", "20 questions", "folds=20"):
         data({"train": questions()}, "answer_ranking", folds=21)
     wrong = Table((["q", "q"], ["a", "b"]), ["1", "2"], groups=["q", "q"], source="q.tsv")
@@ -196,7 +196,7 @@ def test_wrong_rankings_are_named():
         data({"train": wrong}, "answer_ranking")
 
 
-def test_a_set_without_splits_is_measured_whole_if_asked():
+def test_use_all_evaluates_all_rows():
     rows = table(30)
     data = ready(TextData({"train": rows}, "text_classification", use_all=True))
     assert data.info.sizes == {"train": 30, "val": 30, "test": 30}
@@ -205,7 +205,7 @@ def test_a_set_without_splits_is_measured_whole_if_asked():
     assert with_test.info.sizes["test"] == 9
 
 
-def test_a_ranking_split_without_a_right_answer_is_refused():
+def test_ranking_split_without_a_right_answer_raises():
     right = table(40, pairs=True, labels="01")
     rows = Table(right.texts, right.labels, groups=right.texts[0])
     wrong = Table(right.texts, ["0"] * 40, groups=right.texts[0], source="wrong.tsv")
@@ -218,7 +218,7 @@ def fit(made, folder, task=None):
     return zoo.fit(backbone="fasttext(dim=8)", algebra="complex", data=made, task=task, trainer=limits, run_dir=folder)
 
 
-def test_data_are_for_any_task_of_any_package(tmp_path):
+def test_third_party_task_on_text_data(tmp_path):
     class Sentiment(TextClassification):
         """Classification of texts, measured otherwise."""
 
@@ -247,14 +247,14 @@ def test_data_are_for_any_task_of_any_package(tmp_path):
         ),
     ],
 )
-def test_a_task_that_is_not_for_the_data_is_refused_before_training(rows, task, said, tmp_path, monkeypatch):
+def test_mismatched_task_raises_before_training(rows, task, said, tmp_path, monkeypatch):
     monkeypatch.setattr("lightning.pytorch.Trainer.fit", lambda *_, **__: pytest.fail("it began to train"))
     with pytest.raises(InputError, match=said) as caught:
         fit(TextData({"train": rows}, task), tmp_path / "run")
     assert "\n" not in str(caught.value)
 
 
-def test_pairs_from_a_file_are_no_ranking(tmp_path):
+def test_pairs_cannot_be_ranked(tmp_path):
     rows = [f"what is {i}\tit is {i}\t{i % 2}" for i in range(40)]
     (tmp_path / "x.tsv").write_text("\n".join(["first\tsecond\tlabel", *rows]))
     path = tmp_path / "x.tsv"

@@ -53,7 +53,7 @@ def test_every_layout_is_read(tmp_path, record):
         assert set(found["train"].labels) <= set(labels_of(record))
 
 
-def test_a_file_alone_has_no_splits(tmp_path):
+def test_single_file_has_no_splits(tmp_path):
     write(tmp_path / "mr.tsv", MR, MR.columns[-1], 40)
     for path in (tmp_path, tmp_path / "mr.tsv"):
         data = ready(published.mr(path, folds=4))
@@ -62,7 +62,7 @@ def test_a_file_alone_has_no_splits(tmp_path):
         assert data.info.classes == ("negative", "positive")
 
 
-def test_pairs_without_a_gold_label_are_left_out(tmp_path):
+def test_pairs_without_a_gold_label_are_removed(tmp_path):
     gold = ["entailment", "-", "neutral", "contradiction"] * 10
     rows = [
         {"gold_label": label, "sentence1": f"a {i}", "sentence2": f"b {i}", "annotator_labels": []}
@@ -75,7 +75,7 @@ def test_pairs_without_a_gold_label_are_left_out(tmp_path):
     assert data.info.classes == ("entailment", "neutral", "contradiction")
 
 
-def test_where_test_labels_are_secret_the_validation_rows_are_tested_on(tmp_path):
+def test_validation_rows_replace_secret_test_labels(tmp_path):
     write(tmp_path / "train.tsv", QNLI, QNLI.columns[0], 40)
     write(tmp_path / "dev.tsv", QNLI, QNLI.columns[0], 8)
     (tmp_path / "test.tsv").write_text("index\tquestion\tsentence\n0\twhy\tso\n")
@@ -88,7 +88,7 @@ def test_where_test_labels_are_secret_the_validation_rows_are_tested_on(tmp_path
     assert ready(published.qnli(tmp_path)).info.sizes == {"train": 40, "val": 8, "test": 6}
 
 
-def test_where_test_labels_are_public_validation_rows_stay_what_they_are(tmp_path):
+def test_public_test_labels_keep_the_validation_split(tmp_path):
     write(tmp_path / "train.tsv", TREC, TREC.columns[-1], 40)
     write(tmp_path / "dev.tsv", TREC, TREC.columns[-1], 8)
     data = ready(published.trec(tmp_path))
@@ -96,7 +96,7 @@ def test_where_test_labels_are_public_validation_rows_stay_what_they_are(tmp_pat
     assert not data.has_test
 
 
-def test_without_training_pairs_the_validation_pairs_are_trained_on(tmp_path):
+def test_validation_pairs_replace_missing_training_pairs(tmp_path):
     write(tmp_path / "validation.tsv", SNLI, SNLI.columns[0], 60)
     write(tmp_path / "test.tsv", SNLI, SNLI.columns[0], 9)
     assert ready(published.snli(tmp_path)).info.sizes == {"train": 54, "val": 6, "test": 9}
@@ -106,7 +106,7 @@ def test_without_training_pairs_the_validation_pairs_are_trained_on(tmp_path):
     assert not data.has_split
 
 
-def test_mnli_is_tested_on_either_genres(tmp_path):
+def test_mnli_genres(tmp_path):
     for name, rows in (("train", 60), ("dev_matched", 9), ("dev_mismatched", 12)):
         write(tmp_path / f"{name}.tsv", MATCHED, MATCHED.columns[1], rows)
     assert ready(published.mnli(tmp_path)).info.sizes["test"] == 9
@@ -123,7 +123,7 @@ def test_a_fold_column_makes_the_validation_split(tmp_path):
     assert data.info.max_length == 256
 
 
-def test_levels_of_sst_have_files_of_their_own(tmp_path):
+def test_files_of_sst_levels(tmp_path):
     for rows, (level, record) in enumerate(SST.items(), 5):
         for split in ("train", "val", "test"):
             write(tmp_path / f"{stem(record, split, split)}.tsv", record, record.columns[-1], 4 * rows)
@@ -139,7 +139,7 @@ def test_parquet_of_the_hub_is_read(tmp_path):
     assert ready(published.snli(tmp_path)).info.sizes == {"train": 27, "val": 3, "test": 30}
 
 
-def test_ranking_leaves_out_questions_without_a_right_answer(tmp_path):
+def test_ranking_removes_questions_without_a_right_answer(tmp_path):
     rows = [f"Q{i // 4}\twhat {i // 4}\tD\tT\tS\tanswer {i}\t{int(i % 4 == 1 and i // 4 != 2)}" for i in range(40)]
     for name in ("train", "dev", "test"):
         head = "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel\n"
@@ -149,7 +149,7 @@ def test_ranking_leaves_out_questions_without_a_right_answer(tmp_path):
     assert "Q2" not in data.splits["test"].groups
 
 
-def test_mistakes_are_named(tmp_path):
+def test_invalid_copies_raise(tmp_path):
     with raises("missing", "mr: ", "nowhere"):
         ready(published.mr(tmp_path / "nowhere"))
     (tmp_path / "notes.txt").write_text("x")

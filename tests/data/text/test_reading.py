@@ -57,7 +57,7 @@ def test_a_long_text_of_a_csv_is_read(file):
 
 @pytest.mark.parametrize("pack", PACK)
 @pytest.mark.parametrize("kind", ["tsv", "csv", "jsonl", "parquet"])
-def test_all_formats_say_the_same(formats, file, kind, pack):
+def test_all_formats_give_the_same_table(formats, file, kind, pack):
     path = file(PACK[pack](formats(kind).read_bytes()), f"y.{kind}{pack}")
     table = read_table(path, text="text", label="label", group="id")
     assert [list(column) for column in (table.texts[0], table.labels, table.groups)] == [
@@ -70,12 +70,12 @@ def test_all_formats_say_the_same(formats, file, kind, pack):
 
 
 @pytest.mark.parametrize("kind", ["tsv", "csv", "parquet"])
-def test_columns_have_numbers(formats, kind):
+def test_columns_by_number(formats, kind):
     table = read_table(formats(kind), first=1, second=2, label=0)
     assert list(table.texts) == [[row[1] for row in ROWS], [row[2] for row in ROWS]]
 
 
-def test_a_header_is_found_or_said(file):
+def test_header_is_detected_or_given(file):
     bare, headed = file(tsv(header=False), "bare.tsv"), file(tsv(), "headed.tsv")
     assert len(read_table(bare, text=1, label=0)) == 3
     assert len(read_table(headed, text=1, label=0)) == 3
@@ -83,14 +83,14 @@ def test_a_header_is_found_or_said(file):
     assert len(read_table(bare, text=1, label=0, header=True)) == 2
 
 
-def test_a_row_stands_where_it_begins(file):
+def test_location_of_a_row_is_its_first_line(file):
     path = file('label,text\r\na,"one\r\ntwo"\r\n\r\nb,x\r\n', "x.csv")
     table = read_table(path, text="text")
     assert table.texts[0] == ["one\r\ntwo", "x"]
     assert [table.location(row) for row in (0, 1)] == [f"{path}:2", f"{path}:5"]
 
 
-def test_marks_of_editors_and_systems_do_not_matter(file):
+def test_byte_order_mark_and_carriage_returns_are_ignored(file):
     path = file(b"\xef\xbb\xbflabel\ttext\r\n\r\na\tone \r\n", "x.tsv")
     table = read_table(path, text="text")
     assert (table.texts[0], table.labels, list(table.lines)) == (["one "], ["a"], [3])
@@ -134,7 +134,7 @@ GOOD = '{"text": "x", "label": 1}\n'
         ("x.jsonl", GOOD.encode() + b'{"text": "caf\xe9"}\n', 2, "byte 0xe9"),
     ],
 )
-def test_a_wrong_line_is_named(file, name, content, line, value):
+def test_invalid_line_raises(file, name, content, line, value):
     path = file(content, name)
     with raises("missing" if line == 1 else "data", f"{path}:{line}: ", value):
         read_table(path, text="text")
@@ -158,7 +158,7 @@ def test_a_wrong_line_is_named(file, name, content, line, value):
         ("x.tsv", "a\tb\n", {"text": 0, "label": 1, "header": "yes"}, "invalid", "header='yes'"),
     ],
 )
-def test_a_wrong_file_or_option_is_named(file, name, content, columns, code, value):
+def test_invalid_file_or_option_raises(file, name, content, columns, code, value):
     with raises(code, value):
         read_table(file(content, name), **columns)
 
@@ -168,7 +168,7 @@ def test_missing_columns_of_parquet_are_listed(formats):
         read_table(formats("parquet"), text="words")
 
 
-def test_a_missing_value_of_parquet_is_named(tmp_path):
+def test_missing_value_of_parquet_raises(tmp_path):
     path = tmp_path / "x.parquet"
     pq.write_table(pa.table({"label": [1, None], "text": ["a", "b"]}), path)
     with raises("data", "row 2: "):
@@ -176,7 +176,7 @@ def test_a_missing_value_of_parquet_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("val", ["val", "dev", "valid", "validation"])
-def test_a_folder_holds_splits(file, tmp_path, val):
+def test_folder_of_splits(file, tmp_path, val):
     file(tsv(), "train.tsv")
     file(gzip.compress(tsv()), f"{val}.tsv.gz")
     file(lzma.compress(tsv()), "test.tsv.xz")
@@ -186,7 +186,7 @@ def test_a_folder_holds_splits(file, tmp_path, val):
     assert all(len(table) == 3 for table in splits.values())
 
 
-def test_a_wrong_folder_is_named(file, tmp_path):
+def test_invalid_folder_raises(file, tmp_path):
     with raises("missing", "train.tsv", "nothing"):
         read_splits(tmp_path, text="text")
     file(tsv(), "train.tsv")
@@ -203,7 +203,7 @@ def broken(file):
     return file("label\ttext\n" + "\n".join(rows) + "\n", "x.tsv")
 
 
-def test_broken_rows_are_counted_and_the_first_ten_named(file):
+def test_broken_rows_are_counted_and_the_first_ten_listed(file):
     path = broken(file)
     with raises(
         "data", f"{path}:11: 1 fields", "13 broken rows", "21, 31, 41, 51, 61, 71, 81, 91, 101 ...", "on_bad_rows=skip"

@@ -38,7 +38,7 @@ def served(monkeypatch, record, parts):
 
 
 @pytest.mark.parametrize("record", ALL, ids=lambda record: f"{record.name}-{record.hub.label}")
-def test_every_set_is_asked_for_and_read_as_its_record_says(monkeypatch, record):
+def test_sets_are_loaded_as_their_records_say(monkeypatch, record):
     record, asked = served(monkeypatch, record, parts_of(record))
     found = fetch(record)
     repository, revision = record.repository.split("@")
@@ -52,7 +52,7 @@ def test_every_set_is_asked_for_and_read_as_its_record_says(monkeypatch, record)
 
 
 @pytest.mark.parametrize("record", ALL, ids=lambda record: f"{record.name}-{record.hub.label}")
-def test_records_are_whole(record):
+def test_records_are_complete(record):
     assert len(record.repository.partition("@")[2]) == 40 or (record.name, record.repository) == ("mpqa", "jxm/mpqa@main")
     assert {part for parts in record.splits.values() for part in parts} <= set(record.rows)
     assert record.columns
@@ -60,7 +60,7 @@ def test_records_are_whole(record):
     assert "train" in record.splits
 
 
-def test_questions_without_a_right_answer_are_left_out():
+def test_questions_without_a_right_answer_are_removed():
     table = Table((["q", "q", "r", "r"], ["a", "b", "c", "d"]), ["0", "1", "0", "0"], ["1", "1", "2", "2"], WIKIQA.repository)
     assert list(answerable(table).texts[1]) == ["a", "b"]
     with raises("data", "label 1"):

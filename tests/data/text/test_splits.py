@@ -23,7 +23,7 @@ def cut(rows, **options):
 
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("folds", [2, 5, 11])
-def test_test_sets_are_disjoint_and_together_everything(grouped, folds):
+def test_folds_partition_the_rows(grouped, folds):
     rows = asked() if grouped else table()
     tests = [cut(rows, folds=folds, fold=fold)["test"].texts[-1] for fold in range(folds)]
     assert sorted(text for test in tests for text in test) == sorted(rows.texts[-1])
@@ -38,7 +38,7 @@ def test_every_row_is_in_one_split(grouped):
         assert sorted(text for part in parts.values() for text in part.texts[-1]) == sorted(rows.texts[-1])
 
 
-def test_every_class_is_in_every_part_in_its_share():
+def test_folds_are_stratified():
     tests = [cut(table(), fold=fold)["test"] for fold in range(5)]
     counts = np.array([[test.labels.count(label) for label in "abc"] for test in tests])
     assert (np.ptp(counts, axis=0) <= 1).all()
@@ -47,7 +47,7 @@ def test_every_class_is_in_every_part_in_its_share():
     assert [val.labels.count(label) for label in "abc"] == pytest.approx([12, 5.5, 2.6], abs=1)
 
 
-def test_questions_stay_whole():
+def test_questions_are_not_cut():
     for fold in range(5):
         parts = cut(asked(), fold=fold)
         seen = [set(part.texts[0]) for part in parts.values()]
@@ -55,26 +55,26 @@ def test_questions_stay_whole():
         assert len(seen[2]) in (4, 5)
 
 
-def test_groups_tell_questions_apart_if_there_are_any():
+def test_groups_identify_questions():
     rows = Table((["same"] * 6, list("abcdef")), ["0"] * 6, groups=["1", "1", "2", "2", "3", "3"])
     test = split_tables({"train": rows}, 0.5, 3, 0)["test"]
     assert len(test) == 2
     assert len(set(test.groups)) == 1
 
 
-def test_rows_keep_their_places():
+def test_rows_keep_their_locations():
     rows = table()
     for part in cut(rows).values():
         assert [part.location(i) for i in range(len(part))] == [f"the data, row {int(text) + 1}" for text in part.texts[0]]
 
 
-def test_a_class_of_one_row_is_trained_on():
+def test_only_row_of_a_class_stays_in_training():
     rows = Table(([str(i) for i in range(20)],), ["rare"] + [f"{i % 6}" for i in range(19)])
     for val in (0.1, 0.5, 0.9):
         assert "rare" in split_tables({"train": rows, "test": rows}, val, 10, 0)["train"].labels
 
 
-def test_the_only_row_of_a_class_is_trained_on_in_every_fold():
+def test_only_row_of_a_class_is_in_no_test_fold():
     rows = Table(([str(i) for i in range(21)],), ["once"] + ["twice"] * 2 + [f"{i % 3}" for i in range(18)])
     tested = []
     for fold in range(5):
@@ -84,7 +84,7 @@ def test_the_only_row_of_a_class_is_trained_on_in_every_fold():
     assert sorted(tested, key=int) == [str(i) for i in range(1, 21)]
 
 
-def test_more_folds_than_rows_are_refused():
+def test_more_folds_than_rows_raise():
     rows = Table((list("abcde"),), list("11112"), source="f.csv")
     with raises("data", "f.csv: folds=5", "4 rows", "folds=4"):
         cut(rows)
@@ -95,7 +95,7 @@ def test_splits_are_pinned():
     assert cut(table((9, 9, 9)), folds=3, fold=1)["test"].texts[0] == expected.split()
 
 
-def test_tables_need_whole_rows():
+def test_columns_of_different_lengths_raise():
     with raises("data", "f: 2 texts but 1 labels"):
         Table((["a", "b"],), ["x"], source="f")
     with raises("data", "3 columns of text"):
@@ -104,7 +104,7 @@ def test_tables_need_whole_rows():
         Table((["a", "b"],), ["x", "y"], groups=["g"])
 
 
-def test_rows_that_are_taken_keep_their_places():
+def test_taken_rows_keep_their_locations():
     lined = Table((["a", "b", "c"],), list("xyz"), list("ghi"), "f.tsv", [2, 4, 5])
     taken = lined.take([2, 1]).take([1])
     assert (taken.location(0), taken.texts[0], taken.labels, taken.groups) == ("f.tsv:4", ["b"], ["y"], ["h"])

@@ -17,21 +17,21 @@ def spell(made, text):
     return [made.tokens[number] for number in made.encode([text])[0]]
 
 
-def test_words_and_marks_stand_alone():
+def test_word_tokens():
     assert spell(made_of(), "The cat doesn't sit!!") == ["the", "cat", "does", "n't", "sit", "!", "!"]
     assert spell(made_of(), "dog's") == ["dog", "'s"]
     assert spell(made_of(lowercase=False), "The the") == ["The", "the"]
 
 
-def test_space_cuts_at_white_space_only():
+def test_space_tokens():
     assert spell(made_of("space"), "the dog sits!! \t sits") == ["the", "dog", "sits!!", "[UNK]"]
 
 
-def test_characters_stand_alone():
+def test_char_tokens():
     assert spell(made_of("char"), "a Dog") == ["a", " ", "d", "o", "g"]
 
 
-def test_bytes_know_every_text():
+def test_bpe_encodes_every_text():
     made = made_of("bpe", vocab=300)
     assert 1 not in made.encode(["日本 \x00 é"])[0]
     assert made.backend.decode(made.encode(["a new dog"])[0].tolist()) == " a new dog"
@@ -47,18 +47,18 @@ def test_the_first_two_tokens_are_padding_and_unknown(kind):
         assert 0 not in made.encode([text])[0]
 
 
-def test_the_names_of_padding_and_unknown_are_words_like_any_other():
+def test_literal_special_tokens_are_words():
     assert made_of("space", lowercase=False).encode(["the[PAD]end"])[0].tolist() == [1]
     made = made_of("bpe", lowercase=False)
     assert made.backend.decode(made.encode(["the[UNK]end"])[0].tolist()) == " the[UNK]end"
 
 
 @pytest.mark.parametrize("kind", ["word", "space", "char"])
-def test_what_was_not_learnt_is_unknown(kind):
+def test_tokens_outside_the_vocabulary_are_unknown(kind):
     assert set(made_of(kind).encode(["ξξ"])[0]) == {1}
 
 
-def test_frequent_words_come_first_and_ties_by_letter():
+def test_vocabulary_is_sorted_by_frequency_then_alphabetically():
     made = made_of("space", ["b a c", "c d", "c a b"])
     assert made.tokens[2:] == ["c", "a", "b", "d"]
     assert made_of("space", ["b a c", "c d", "c a b"], vocab=4).tokens[2:] == ["c", "a"]
@@ -66,13 +66,13 @@ def test_frequent_words_come_first_and_ties_by_letter():
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
-def test_training_gives_one_vocabulary_every_time(kind):
+def test_training_is_deterministic(kind):
     # The library's hash maps are seeded anew on every call, so an order that leaked from them would show here.
     assert len({made_of(kind, vocab=300).to_json() for _ in range(5)}) == 1
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
-def test_a_stored_reader_reads_the_same(kind):
+def test_saved_tokenizer_encodes_the_same(kind):
     made = made_of(kind)
     info = TextInfo(classes=("no", "yes"), vocab_size=made.vocab_size, max_length=100, sizes={}, sha256="")
     again = Tokenizer.from_json(made.to_json(), info)
@@ -85,14 +85,14 @@ def test_a_stored_reader_reads_the_same(kind):
         Tokenizer.from_json("{}", info)
 
 
-def test_long_texts_are_cut_or_refused():
+def test_long_texts_are_truncated_or_raise():
     assert spell(made_of("space", max_length=2, truncation=True), "the dog the") == ["the", "dog"]
     with raises("data", "f.txt:8: 3 tokens", "at most 2", "max_length"):
         made_of("space", max_length=2).encode(["the", "the dog the"], ["f.txt:7", "f.txt:8"].__getitem__)
     assert len(made_of("space", max_length=2).encode(["the dog"])[0]) == 2
 
 
-def test_places_are_right_beyond_the_first_chunk(monkeypatch):
+def test_locations_beyond_the_first_chunk(monkeypatch):
     monkeypatch.setattr("zoo.data.text.tokenizer.CHUNK", 2)
     with raises("data", "row 4: "):
         made_of().encode(["a", "b", "c", "d", " \n"], "row {}".format)
@@ -100,7 +100,7 @@ def test_places_are_right_beyond_the_first_chunk(monkeypatch):
 
 @pytest.mark.parametrize("text", ["", " ", "\t\n"])
 @pytest.mark.parametrize("kind", ["word", "space"])
-def test_a_text_without_words_is_named(kind, text):
+def test_text_without_tokens_raises(kind, text):
     with raises("data", "here: "):
         made_of(kind).encode([text], lambda row: "here")
 
@@ -113,12 +113,12 @@ def test_a_text_without_words_is_named(kind, text):
         ({"kind": "bpe", "vocab": 257}, ("vocab=257", "258 tokens")),
     ],
 )
-def test_wrong_options_are_named(options, values):
+def test_invalid_options_raise(options, values):
     with raises("invalid", *values):
         made_of(**options)
 
 
-def test_padding_of_any_grouping_gives_the_same_tokens():
+def test_padding_does_not_change_tokens():
     sequences = [[3, 4], [5], [6, 7, 8, 9], [2, 2, 2]]
     tokens = Tokens.of(sequences)
     assert tokens.lengths.tolist() == [2, 1, 4, 3]
@@ -142,7 +142,7 @@ def writer(kind="char", texts=TEXTS, vocab=400, lowercase=False, max_length=100)
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
-def test_what_begins_and_ends_a_text_comes_third_and_fourth(kind):
+def test_begin_and_end_are_tokens_2_and_3(kind):
     made = writer(kind)
     assert made.tokens[:4] == ["[PAD]", "[UNK]", "[BOS]", "[EOS]"]
     assert made.has_end
@@ -152,7 +152,7 @@ def test_what_begins_and_ends_a_text_comes_third_and_fourth(kind):
         assert kind == "space" or not {0, 2, 3} & set(made.encode([text])[0].tolist())
 
 
-def test_names_of_tokens_in_a_text_are_not_learnt():
+def test_literal_special_tokens_are_not_learned():
     texts = ["a [EOS] b", "[BOS] [EOS][PAD] c [UNK]", "d"]
     for ends, names in ((True, ["[BOS]", "[EOS]"]), (False, [])):
         made = train_tokenizer("space", texts, 50, False, 1, ends=ends)
@@ -163,7 +163,7 @@ def test_names_of_tokens_in_a_text_are_not_learnt():
 @pytest.mark.parametrize(
     "text", ["The cat doesn't sit.", "a  dog's\tcat -- naïve\u0085café\n the end", "the ", "\n", "naïve [EOS] [UNK]"]
 )
-def test_what_was_read_is_written_again(kind, text):
+def test_decode_inverts_encode(kind, text):
     made = writer(kind, [*TEXTS, "\t[]\nEOSUNK"])
     numbers = made.encode([text])[0].tolist()
     assert made.decode(numbers) == text
@@ -172,7 +172,7 @@ def test_what_was_read_is_written_again(kind, text):
     assert running.decode(running.encode([text])[0]) == text
 
 
-def test_a_text_ends_where_it_ends():
+def test_decode_stops_at_the_end_token():
     made = writer()
     numbers = made.encode(["the cat"])[0].tolist()
     for behind in ([3], [3, 0, 0], [3, *numbers], [3, 3], [0, 0]):
@@ -182,18 +182,18 @@ def test_a_text_ends_where_it_ends():
     assert made.decode([numbers[0], 1, numbers[1]]) == "th"
 
 
-def test_words_are_written_with_a_space_between():
+def test_decoded_words_are_separated_by_spaces():
     assert writer("space").decode(writer("space").encode(["the DOG sits!!"])[0]) == "the DOG sits!!"
     assert writer("word").decode(writer("word").encode(["the DOG sits!!"])[0]) == "the DOG sits ! !"
 
 
-def test_without_an_end_the_third_and_fourth_tokens_are_words():
+def test_tokenizers_without_end_have_words_as_tokens_2_and_3():
     made = made_of("char", lowercase=False)
     assert made.decode([2, 3, 4]) == "".join(made.tokens[2:5])
     assert made.decode([2, 0, 3, 0]) == "".join(made.tokens[2:4])
 
 
-def test_a_text_that_runs_on_has_no_space_before_it():
+def test_running_text_has_no_leading_space():
     """So texts that are cut anywhere and encoded apart can be put together again."""
     made = train_tokenizer("bpe", TEXTS, 300, False, 1, running=True)
     parts = ["The cat", " doesn't", "\n", "sit", "é"]
@@ -205,7 +205,7 @@ def test_a_text_that_runs_on_has_no_space_before_it():
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
-def test_a_stored_reader_writes_the_same(kind):
+def test_saved_tokenizer_decodes_the_same(kind):
     made = writer(kind)
     info = TextInfo(classes=(), vocab_size=made.vocab_size, max_length=100, sizes={}, sha256="")
     again = Tokenizer.from_json(made.to_json(), info)
@@ -215,7 +215,7 @@ def test_a_stored_reader_writes_the_same(kind):
 
 
 @pytest.mark.parametrize(("kind", "least"), [("char", 5), ("space", 5), ("word", 5), ("bpe", 260)])
-def test_room_for_what_begins_and_ends_a_text(kind, least):
+def test_minimum_vocabulary_with_begin_and_end(kind, least):
     assert writer(kind, vocab=least).vocab_size == least
     with raises("invalid", f"vocab={least - 1}", f"'{kind}'", f"{least} tokens"):
         writer(kind, vocab=least - 1)

@@ -178,11 +178,6 @@ class CorpusData(DataModule[CorpusInfo]):
             sha256=hashlib.sha256("".join(f"{name} {sha}\n" for name, sha in digests.items()).encode()).hexdigest(),
         )
 
-    @property
-    def files(self) -> dict[str, str]:
-        """Text files to save with the model, by name."""
-        return {self.info.tokenizer: self.tokenizer.to_json()}
-
     def dataset(self, split: str) -> Blocks:
         """Return the blocks of a split."""
         return Blocks(self.splits[split], self.length, self._sizes)

@@ -76,11 +76,6 @@ class TokenData(DataModule[Info]):
         sizes = {name: len(table) for name, table in self.splits.items()}
         return {"vocab_size": tokenizer.vocab_size, "max_length": limit or longest, "sizes": sizes}
 
-    @property
-    def files(self) -> dict[str, str]:
-        """Text files to save with the model, by name."""
-        return {self.info.tokenizer: self.tokenizer.to_json()}
-
 
 class TextData(TokenData[TextInfo]):
     """Feed batches (tokens, labels) of labelled texts; for pairs tokens is a tuple.
