@@ -4,6 +4,7 @@ import os
 import random
 import signal
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,15 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def generative_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return the folder of a trained generative model by its name in `tests.generation.RUNS`."""
+    from tests.generation import trained_run
+
+    base = tmp_path_factory.getbasetemp()
+    return partial(trained_run, (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "generation")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""AdamW shrinks matrices and leaves learned products, positions, u and v of Transformer-XL and class tokens alone."""
+"""Weight decay applies to matrices, and not to learned products, positions, class tokens, and u and v of Transformer-XL."""
 
 import pytest
 import torch
@@ -12,6 +12,7 @@ IMAGE = {"in_channels": 1, "image_size": 8, "num_classes": 3}
 NETWORKS = {
     "phm": ("lstm(dim=8, hidden=8)", "phm-4", TOKENS | {"num_classes": 3}, "algebra.structure"),
     "phm, shared": ("fasttext(dim=8, hidden=8)", "phm(n=4,shared=true)", TOKENS | {"num_classes": 3}, "algebra.structure"),
+    "phm, rank": ("gpt(dim=32, depth=1, heads=2, ffn=32)", "phm(n=4, rank=6)", TOKENS, "algebra.factor_matrices"),
     "phm, scores": ("gpt(dim=32, depth=1, heads=2, ffn=32, score=product)", "phm-4", TOKENS, "attention.product.structure"),
     "positions": ("gpt(dim=32, depth=1, heads=2, ffn=32)", "quaternion", TOKENS, "position_embedding.table"),
     "u": ("transformer_xl(dim=32, depth=1, heads=2, ffn=32)", "quaternion", TOKENS, "attention.u"),
@@ -22,9 +23,9 @@ NETWORKS = {
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_step_without_gradients_shrinks_matrices_alone(name):
+def test_a_step_without_gradients_shrinks_only_matrices(name):
     torch.manual_seed(0)
-    spec, algebra, info, kept = NETWORKS[name]
+    spec, algebra, info, undecayed_name = NETWORKS[name]
     net = zoo.backbone(spec, algebra, **info)
     for parameter in net.parameters():
         torch.nn.init.normal_(parameter)
@@ -32,7 +33,7 @@ def test_a_step_without_gradients_shrinks_matrices_alone(name):
     before = {key: parameter.clone() for key, parameter in net.named_parameters()}
     make_optimizer(net, "adamw", lr=0.1, weight_decay=0.5).step()
     untouched = {key for key, parameter in net.named_parameters() if torch.equal(parameter, before[key])}
-    assert any(key.endswith(kept) for key in untouched)
+    assert any(key.endswith(undecayed_name) for key in untouched)
     matrices = {f"{key}.components" for key, module in net.named_modules() if isinstance(module, Weight)}
     assert matrices
     assert not untouched & matrices
@@ -42,6 +43,6 @@ def test_a_step_without_gradients_shrinks_matrices_alone(name):
         torch.testing.assert_close(dict(net.named_parameters())[key], 0.95 * before[key])
 
 
-def test_a_known_product_has_nothing_to_name():
+def test_a_fixed_product_has_no_undecayed_parameters():
     assert zoo.algebra("quaternion").no_weight_decay() == set()
     assert undecayed(zoo.backbone("fasttext", "quaternion", **TOKENS, num_classes=3)) == set()

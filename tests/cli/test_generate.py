@@ -2,7 +2,6 @@
 
 import io
 import json
-import random
 import sys
 from dataclasses import fields
 
@@ -10,39 +9,20 @@ import pytest
 import yaml
 
 import zoo
+from tests.generation import SIZE
 from zoo.cli import main
 from zoo.cli.models import line
 from zoo.tasks.decoding.options import Decoding
 
-SIZE = "dim=16, depth=1, heads=2, ffn=32"
-TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False, "limit_train_batches": 20}
-NUMBERS = {"one": "un", "two": "deux", "three": "trois", "four": "quatre", "five": "cinq", "six": "six"}
 CPU = ("--trainer.accelerator", "cpu")
-RUNS = {
-    "gpt": (f"gpt({SIZE})", "corpus(path='{place}/text.txt', max_length=32)"),
-    "pairs": (
-        f"transformer({SIZE}, positions=learned)",
-        "parallel(path='{place}/en-fr', source=en, target=fr, tokenizer=space)",
-    ),
-}
+RUNS = ("gpt", "pairs")
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """A folder with data and runs."""
-    folder, draw = tmp_path_factory.mktemp("generate"), random.Random(0)
-    words = ["the", "café", "was", "naïve", "and", "old"]
-    text = "".join(" ".join(draw.choices(words, k=6)) + "\n" for _ in range(150))
-    (folder / "text.txt").write_text(text, encoding="utf-8")
-    (folder / "en-fr").mkdir()
-    for split, count in (("train", 200), ("test", 20)):
-        rows = [draw.choices(list(NUMBERS), k=draw.randrange(1, 5)) for _ in range(count)]
-        (folder / "en-fr" / f"{split}.en").write_text("".join(" ".join(row) + "\n" for row in rows))
-        (folder / "en-fr" / f"{split}.fr").write_text("".join(" ".join(map(NUMBERS.get, row)) + "\n" for row in rows))
-    for name, (backbone, data) in RUNS.items():
-        trainer = TRAINER | ({"max_epochs": 8} if name == "pairs" else {})
-        options = {"data": data.format(place=folder), "batch_size": 8, "optimizer": {"lr": 0.01}, "trainer": trainer}
-        zoo.fit(backbone=backbone, algebra="quaternion", run_dir=str(folder / name), **options)
+def place(generative_run):
+    """The folder of the runs of this module."""
+    for name in (*RUNS, "letters"):
+        folder = generative_run(name).parent
     return folder
 
 
@@ -170,13 +150,13 @@ def test_predict_processes_files_line_by_line(call, place, models, pipe, tmp_pat
 
 
 def test_long_lines_are_reported_or_truncated(call, refused, place, tmp_path):
-    (tmp_path / "lines.txt").write_text("one\n\n" + "two " * 9 + "\nsix\n")
-    message = refused("predict", place / "pairs", "lines.txt")
+    (tmp_path / "lines.txt").write_text("one\n\n" + "two " * 39 + "\nsix\n")
+    message = refused("predict", place / "letters", "lines.txt")
     assert "lines.txt:3" in message
     assert "--truncate" in message
-    code, out, err = call("predict", place / "pairs", "lines.txt", "--truncate")
+    code, out, err = call("predict", place / "letters", "lines.txt", "--truncate")
     assert (code, err, len(out.splitlines())) == (0, "", 4)
-    assert call("predict", place / "pairs", "one two " * 100, "--truncate").code == 0  # longer than a file name can be
+    assert call("predict", place / "letters", "one two " * 100, "--truncate").code == 0  # longer than a file name can be
 
 
 def test_generated_newlines_are_replaced():

@@ -381,7 +381,7 @@ def test_two_processes_train_one_ticket_and_stop_if_they_differ(tmp_path):
     command = [sys.executable, "script.py", "lottery", *words, "--trainer.devices", "2", "--ddp-timeout", "60"]
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 2, done.stderr[-3000:]
-    assert "rank 1 has other weights than rank 0 at the start of round 2" in done.stderr
+    assert "the weights of rank 1 differ from those of rank 0 at the start of round 2" in done.stderr
     rows = json.loads((tmp_path / "run/lottery.json").read_text())["rows"]
     assert [row["survivors"] for row in rows] == [992, 594]
 

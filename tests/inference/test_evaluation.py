@@ -1,4 +1,4 @@
-"""Measuring a model on data of a third party, whose module says which options a model decides and which say where rows are."""
+"""Evaluation on data of third parties: options fixed by the model, options of the split, and where the rows come from."""
 
 import json
 import os
@@ -12,19 +12,20 @@ from torch.utils.data import TensorDataset
 from zoo_datasets import text_sets
 
 import zoo
+from tests.errors import raises
 from tests.faults.hostile import seal
 from zoo.cli import main
 from zoo.data import DataModule, ready
 from zoo.data.info import VectorInfo
 from zoo.data.text import TextData, text_options
 from zoo.data.text.local import text
-from zoo.errors import InputError, Interrupted
+from zoo.errors import Interrupted
 
 TRAINER = {"max_epochs": 1, "limit_train_batches": 3, "accelerator": "cpu", "enable_progress_bar": False}
 
 
 class Reviews(TextData):
-    """Texts in a folder of their own kind, of which an option `alphabet` decides how they become tokens."""
+    """Texts in a folder, with an option `alphabet` that determines their tokens."""
 
     model_options = (*TextData.model_options, "alphabet")
     source_options = ("folder", "part")
@@ -38,7 +39,7 @@ def reviews(folder: str, part: int = 1, alphabet: str = "latin", **options) -> T
 
 
 class Waves(DataModule[VectorInfo]):
-    """Vectors sampled at a rate that a trained model decides."""
+    """Vectors with a sampling rate, which is fixed by a trained model."""
 
     task = "regression"
     model_options = ("rate",)
@@ -79,36 +80,34 @@ def model(place) -> zoo.Model:
     return zoo.load(run)
 
 
-def test_its_options_that_a_model_decides_are_refused(model, place):
+def test_options_that_determine_the_tokens_are_fixed_by_the_model(model, place):
     for option in ("alphabet=greek", "min_count=2"):
-        wanted = f"sets {option.partition('=')[0]}, but the model has a tokenizer of its own: leave that out"
-        with pytest.raises(InputError, match=wanted):
+        with raises("invalid", option.partition("=")[0], "tokenizer"):
             model.evaluate(f"reviews(folder='{place}', {option})")
 
 
-def test_other_rows_are_measured_whole_and_the_same_rows_held_out(model, place):
-    """Which of the two they are, the options say that the data module names."""
-    own = model.evaluate()
-    assert model.evaluate(f"reviews(folder='{place}/../{place.name}', max_length=500)") == pytest.approx(own)
+def test_the_test_split_of_the_training_data_and_all_rows_of_other_data_are_used(model, place):
+    """`source_options` of the data module tell whether the data are the training data."""
+    expected = model.evaluate()
+    assert model.evaluate(f"reviews(folder='{place}/../{place.name}', max_length=500)") == pytest.approx(expected)
     data = ready(text(str(place / "2.tsv")))
     rows = [row for table in data.splits.values() for row in zip(table.texts[0], table.labels, strict=True)]
-    said = model.predict([words for words, _ in rows])
-    right = sum(row["label"] == label for row, (_, label) in zip(said, rows, strict=True))
-    found = model.evaluate(f"reviews(folder='{place}', part=2)")
-    assert found["accuracy"] == pytest.approx(right / len(rows))
+    predictions = model.predict([words for words, _ in rows])
+    right = sum(row["label"] == label for row, (_, label) in zip(predictions, rows, strict=True))
+    assert model.evaluate(f"reviews(folder='{place}', part=2)")["accuracy"] == pytest.approx(right / len(rows))
 
 
-def test_the_fold_of_the_training_is_measured(place, capsys):
-    """Another one would hold rows that the model was trained on."""
+def test_the_fold_of_the_training_is_used(place, capsys):
+    """Other folds contain training rows."""
     run, path = str(place / "fold"), place / "2.tsv"
     trainer = TRAINER | {"max_epochs": 3}
     zoo.fit(backbone="fasttext(dim=8)", algebra="real", data=f"text(path='{path}', fold=3)", run_dir=run, trainer=trainer)
     model = zoo.load(run)
     assert model.evaluate(f"text(path='{path}', max_length=500)") == model.evaluate()
     assert model.evaluate(f"text(path='{path}', fold=3, val=0.1)") == model.evaluate()
-    assert model.evaluate(f"text(path='{path}', val=0.3)") == model.evaluate()  # what is tested is cut before
+    assert model.evaluate(f"text(path='{path}', val=0.3)") == model.evaluate()  # the test split is drawn first
     for option, split in (("fold=0", "test"), ("folds=5", "test"), ("val=0.2", "val")):
-        with pytest.raises(InputError, match=r"rows that it has seen would be measured: leave \w+ out"):
+        with raises("invalid", option, "training rows"):
             model.evaluate(f"text(path='{path}', {option})", split)
     assert capsys.readouterr().err == ""
     before = path.read_text()
@@ -120,35 +119,35 @@ def test_the_fold_of_the_training_is_measured(place, capsys):
     assert "the data have changed since the training" in capsys.readouterr().err
 
 
-def test_no_batches_are_no_measurement(model, place):
-    with pytest.raises(InputError, match="limit_test_batches=0 leaves nothing to measure"):
+def test_evaluation_needs_a_batch(model, place):
+    with raises("invalid", "limit_test_batches=0"):
         model.evaluate(trainer={"limit_test_batches": 0})
     run, trainer = str(place / "untested"), TRAINER | {"limit_test_batches": 0}
     assert zoo.fit(backbone="linear", algebra="real", data="waves", run_dir=run, trainer=trainer)["metrics"] == {}
 
 
-def test_an_option_of_other_data_comes_from_the_data_of_the_model(place):
-    """Without a tokenizer too: what the spec leaves out is as in training, and another value is refused."""
+def test_model_options_of_other_data_are_those_of_the_training(place):
+    """Missing options have the values of the training, and other values are errors, also without a tokenizer."""
     zoo.fit(backbone="linear", algebra="real", data="waves(rate=4)", run_dir=str(place / "waves"), trainer=TRAINER)
     model = zoo.load(place / "waves")
     assert model.evaluate("waves(path=b)") == model.evaluate("waves(path=b, rate=4)") == model.evaluate()
-    with pytest.raises(InputError, match=r"sets rate, but the model has a value of its own: leave that out"):
+    with raises("invalid", "rate"):
         model.evaluate("waves(rate=8)")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_and_is_named(model, number):
+def test_a_signal_interrupts_the_evaluation(model, number):
     class Send(Callback):
         def on_test_batch_start(self, *_):
             os.kill(os.getpid(), number)
 
-    with pytest.raises(Interrupted, match="stopped before everything was measured") as stop:
+    with pytest.raises(Interrupted, match="interrupted") as error:
         model.evaluate(batch_size=1, trainer={"callbacks": [Send()], "accelerator": "cpu", "enable_progress_bar": False})
-    assert stop.value.signum == number
+    assert error.value.signum == number
 
 
-def test_a_model_without_its_run_fetches_nothing_by_itself(model, place, tmp_path, monkeypatch, capsys):
-    """What its configuration names may be a stranger's choice; a run folder is the user's own, and --data says it."""
+def test_the_data_of_a_downloaded_model_are_not_downloaded_automatically(model, place, tmp_path, monkeypatch, capsys):
+    """The configuration of a downloaded model is untrusted; that of a run folder and --data are not."""
     folder = copytree(place / "run" / "model", tmp_path / "downloaded" / "x" / "model")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"data": "mr"}))

@@ -1,14 +1,17 @@
-"""Predictions: what a network says of a line, whatever the line came in and whatever stood around it."""
+"""Prediction from texts, files and standard input, independent of the other lines of a batch."""
 
 import io
+from shutil import copytree
 
 import pytest
 import torch
 
 import zoo
+from tests.errors import raises
+from zoo.atomic import write_json
+from zoo.checkpoint.manifest import file_record, read_json, sealed
 from zoo.data import ready
 from zoo.data.text.local import pairs, ranking, text
-from zoo.errors import InputError
 
 BATCH = 64
 TRAINER = {"max_epochs": 3, "accelerator": "cpu", "enable_progress_bar": False}
@@ -16,7 +19,7 @@ TRAINER = {"max_epochs": 3, "accelerator": "cpu", "enable_progress_bar": False}
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory, corpus):
-    """A model of texts and one of pairs, with dropout, attention and positions that a mistake would show in."""
+    """A text model and a pair model with dropout, attention and positions, so that mistakes with padding show."""
     folder = tmp_path_factory.mktemp("predict")
     nets = {"text": "transformer(dim=8, depth=1, heads=2, ffn=8, positions=learned)", "pairs": "decomposable_attention(dim=8)"}
     for kind, backbone in nets.items():
@@ -37,7 +40,6 @@ def lines(place):
 
 
 def predict(run, inputs, stdin=None, **options):
-    """Predictions of a run, one row at a time."""
     return zoo.load(run).predict_iter(inputs, stdin=stdin, **options)
 
 
@@ -45,25 +47,25 @@ def stdin(content: bytes) -> io.TextIOWrapper:
     return io.TextIOWrapper(io.BytesIO(content), encoding="ascii")
 
 
-def said(run, words) -> torch.Tensor:
-    """Probabilities of one text by itself, padded with nothing."""
+def probabilities(run, words) -> torch.Tensor:
+    """Probabilities of a single text without padding."""
     tokenizer = ready(text(str(run.parent / "text.tsv"))).tokenizer
     with torch.no_grad():
         return zoo.load(run).net(tokenizer.encode([words]).padded()).softmax(-1)[0]
 
 
-# --- where texts come from ---
+# --- sources of texts ---
 
 
-def test_a_text_gets_the_label_that_the_network_gives_it(run, lines):
+def test_predictions_equal_those_of_the_network(run, lines):
     for row in predict(run, lines[:8]):
-        expected = said(run, row["text"])
+        expected = probabilities(run, row["text"])
         assert row["label"] == ("no", "yes")[int(expected.argmax())]
         assert row["probability"] == pytest.approx(float(expected.max()), abs=2e-6)
     assert {row["label"] for row in predict(run, lines)} == {"no", "yes"}
 
 
-def test_texts_files_and_standard_input_say_the_same(run, lines, tmp_path):
+def test_texts_files_and_standard_input_have_the_same_predictions(run, lines, tmp_path):
     expected = list(predict(run, lines))
     assert [row["text"] for row in expected] == lines
     file = tmp_path / "lines.txt"
@@ -73,22 +75,22 @@ def test_texts_files_and_standard_input_say_the_same(run, lines, tmp_path):
         assert list(predict(run, ["-"], stdin(file.read_bytes()))) == expected
 
 
-def test_a_line_ends_at_a_line_feed_and_nowhere_else(run, tmp_path):
+def test_only_a_line_feed_ends_a_line(run, tmp_path):
     (tmp_path / "lines").write_bytes("a good\x85film\na\u2028plot\nit\x0cis\n".encode())
     assert [row["text"] for row in predict(run, [tmp_path / "lines"])] == ["a good\x85film", "a\u2028plot", "it\x0cis"]
 
 
-def test_the_mark_that_some_editors_write_is_no_text(run, tmp_path):
+def test_a_byte_order_mark_is_ignored(run, tmp_path):
     (tmp_path / "lines").write_bytes(b"\xef\xbb\xbfa good film\n")
     assert [row["text"] for row in predict(run, [tmp_path / "lines"])] == ["a good film"]
     assert [row["text"] for row in predict(run, ["-"], stdin(b"\xef\xbb\xbfa good film"))] == ["a good film"]
 
 
-# --- neighbours ---
+# --- batches ---
 
 
-def test_a_line_does_not_feel_its_neighbours(run, lines):
-    """Neither their length, nor their number, nor their order, nor where a batch of lines ends."""
+def test_a_prediction_does_not_depend_on_the_other_lines(run, lines):
+    """Neither on their lengths, number and order, nor on the end of a batch."""
     many = [lines[i % len(lines)] for i in range(2 * BATCH + 3)]
     assert len({len(line.split()) for line in many}) > 3
     alone = {line: next(iter(predict(run, [line])))["probability"] for line in lines}
@@ -101,14 +103,14 @@ def test_a_line_does_not_feel_its_neighbours(run, lines):
 # --- pairs ---
 
 
-def test_pairs_as_arguments_and_with_a_tab_between(place, tmp_path):
+def test_pairs_as_arguments_and_separated_by_a_tab(place, tmp_path):
     rows = [line.split("\t")[:2] for line in (place / "pairs.tsv").read_text().splitlines()[1:]]
     (tmp_path / "two").write_text("".join(f"{a}\t{b}\n" for a, b in rows))
-    found = list(predict(place / "pairs", [tmp_path / "two"]))
-    assert found == list(predict(place / "pairs", [side for row in rows for side in row]))
-    assert found == list(predict(place / "pairs", ["-"], stdin((tmp_path / "two").read_bytes())))
+    predictions = list(predict(place / "pairs", [tmp_path / "two"]))
+    assert predictions == list(predict(place / "pairs", [side for row in rows for side in row]))
+    assert predictions == list(predict(place / "pairs", ["-"], stdin((tmp_path / "two").read_bytes())))
     tokenizer, net = ready(pairs(str(place / "pairs.tsv"))).tokenizer, zoo.load(place / "pairs").net
-    for row, (first, second) in zip(found, rows, strict=True):
+    for row, (first, second) in zip(predictions, rows, strict=True):
         assert (row["first"], row["second"]) == (first, second)
         with torch.no_grad():
             expected = net(tokenizer.encode([first]).padded(), tokenizer.encode([second]).padded()).softmax(-1)[0]
@@ -116,7 +118,7 @@ def test_pairs_as_arguments_and_with_a_tab_between(place, tmp_path):
         assert row["probability"] == pytest.approx(float(expected.max()), abs=2e-6)
 
 
-def test_a_ranking_model_says_how_relevant_an_answer_is(corpus, tmp_path):
+def test_a_ranking_model_predicts_the_relevance_of_an_answer(corpus, tmp_path):
     data = f"ranking(path='{corpus(tmp_path / 'ranking.tsv', 'ranking')}')"
     zoo.fit(backbone="fasttext(dim=8, hidden=8)", algebra="real", data=data, run_dir=str(tmp_path / "run"), trainer=TRAINER)
     question, *_ = (tmp_path / "ranking.tsv").read_text().splitlines()[1].split("\t")
@@ -128,73 +130,53 @@ def test_a_ranking_model_says_how_relevant_an_answer_is(corpus, tmp_path):
     assert row["relevance"] == pytest.approx(expected.softmax(-1)[0, 1].item(), abs=1e-5)
 
 
-# --- bad input ---
+# --- invalid input ---
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("kind", "content", "code", "location", "value"),
     [
-        (b"a\n\nb\n", "lines:2: empty text"),
-        (b"a\nb\n  \t \n", "lines:3: empty text"),
-        (b"a\nfilm \xff\n", r"lines:2: .*UTF-8"),
-        (b"a\ncaf\xe9\nb", r"lines:2: .*UTF-8"),
-        (b"", "lines is empty"),
-        (b"a\nb\n" + b"film " * 40, "lines:3: 40 tokens, the model reads at most"),
+        ("text", b"a\n\nb\n", "invalid", ":2: ", "empty text"),
+        ("text", b"a\nb\n  \t \n", "invalid", ":3: ", "empty text"),
+        ("text", b"a\nfilm \xff\n", "data", ":2: ", "UTF-8"),
+        ("text", b"a\ncaf\xe9\nb", "data", ":2: ", "UTF-8"),
+        ("text", b"", "invalid", "", "empty"),
+        ("text", b"a\nb\n" + b"film " * 40, "data", ":3: ", "40 tokens"),
+        ("text", b"fine\na text\tpos\n", "invalid", ":2: ", "tab"),
+        ("pairs", b"a\tb\na b\n", "invalid", ":2: ", "1 columns"),
+        ("pairs", b"a\tb\na\tb\tc\n", "invalid", ":2: ", "3 columns"),
+        ("pairs", b"a\tb\na\t \n", "invalid", ":2: ", "empty text"),
+        ("pairs", b"a\tb\n\n", "invalid", ":2: ", "1 columns"),
+        ("pairs", b"a\tb\na\t\xff\n", "data", ":2: ", "UTF-8"),
     ],
-    ids=["empty", "white", "byte", "latin", "nothing", "long"],
 )
-def test_a_bad_line_is_named(run, tmp_path, content, said):
+def test_an_invalid_line_is_named(place, tmp_path, kind, content, code, location, value):
     (tmp_path / "lines").write_bytes(content)
-    with pytest.raises(InputError, match=said) as refusal:
-        list(predict(run, [tmp_path / "lines"]))
-    assert len(str(refusal.value).splitlines()) == 1
-    with pytest.raises(InputError, match=said.replace("lines", "standard input")):
-        list(predict(run, ["-"], stdin(content)))
+    with raises(code, f"lines{location}", value):
+        list(predict(place / kind, [tmp_path / "lines"]))
+    with raises(code, f"standard input{location}", value):
+        list(predict(place / kind, ["-"], stdin(content)))
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"a\tb\na b\n", "lines:2: 1 columns"),
-        (b"a\tb\na\tb\tc\n", "lines:2: 3 columns"),
-        (b"a\tb\na\t \n", "lines:2: empty text"),
-        (b"a\tb\n\n", "lines:2: 1 columns"),
-        (b"a\tb\na\t\xff\n", r"lines:2: .*UTF-8"),
-    ],
-    ids=["missing", "many", "half", "empty", "byte"],
-)
-def test_a_bad_line_of_pairs_is_named(place, tmp_path, content, said):
-    (tmp_path / "lines").write_bytes(content)
-    with pytest.raises(InputError, match=said):
-        list(predict(place / "pairs", [tmp_path / "lines"]))
-    with pytest.raises(InputError, match=said.replace("lines", "standard input")):
-        list(predict(place / "pairs", ["-"], stdin(content)))
-
-
-def test_a_text_that_is_too_long_is_cut_if_asked(run):
-    most = zoo.checkpoint.read_config(run)["info"]["max_length"]
-    words = ["film"] * most
+def test_a_text_that_is_too_long_is_truncated_on_request(run):
+    max_length = zoo.checkpoint.read_config(run)["info"]["max_length"]
+    words = ["film"] * max_length
     (whole,) = predict(run, [" ".join(words)])
-    (cut,) = predict(run, [" ".join([*words, "bad", "bad"])], truncation=True)
-    assert cut["probability"] == whole["probability"]
-    with pytest.raises(InputError, match=rf"{most + 2} tokens, the model reads at most {most}"):
+    (truncated,) = predict(run, [" ".join([*words, "bad", "bad"])], truncation=True)
+    assert truncated["probability"] == whole["probability"]
+    with raises("data", max_length + 2, max_length):
         list(predict(run, [" ".join([*words, "bad", "bad"])]))
 
 
-def test_a_model_of_vectors_is_used_from_python(tmp_path):
+def test_a_model_of_vectors_does_not_read_text(tmp_path):
     options = {"data": "hamilton(rows=200)", "run_dir": str(tmp_path / "run"), "trainer": TRAINER}
     zoo.fit(backbone="linear", algebra="quaternion", **options)
-    with pytest.raises(InputError, match=r"numbers for vectors: .*zoo\.load"):
+    with raises("invalid", "vectors", "zoo.load"):
         list(predict(tmp_path / "run", ["1 2 3"]))
 
 
 @pytest.mark.parametrize("name", ["../secret.json", "/etc/hostname", "sub/x", "", 3])
-def test_a_configuration_may_not_point_out_of_its_folder(run, name, tmp_path):
-    from shutil import copytree
-
-    from zoo.atomic import write_json
-    from zoo.checkpoint.manifest import file_record, read_json, sealed
-
+def test_a_tokenizer_outside_the_folder_is_not_loaded(run, name, tmp_path):
     model = copytree(run / "model", tmp_path / "model")
     (tmp_path / "secret.json").write_bytes((model / "tokenizer.json").read_bytes())
     config = read_json(model / "config.json")
@@ -202,25 +184,15 @@ def test_a_configuration_may_not_point_out_of_its_folder(run, name, tmp_path):
     manifest = read_json(model / "manifest.json")
     manifest["files"]["config.json"] = file_record(model / "config.json")
     write_json(model / "manifest.json", sealed(manifest))
-    with pytest.raises(InputError, match="tokenizer = "):
+    with raises("invalid", f"tokenizer = {name!r}"):
         list(predict(model, ["a good film"]))
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        (None, "nosuchfile.tsv", "there is no file 'nosuchfile.tsv'"),
-        ("reviews.csv", "text,label\na,b\n", "predict reads plain lines"),
-        ("reviews.jsonl.gz", "", "predict reads plain lines"),
-        ("reviews.txt", "fine\na text\tpos\n", "reviews.txt:2: a tab"),
-        ("folder", None, "has no file that ends with .txt"),
-    ],
-)
-def test_what_is_no_list_of_texts(run, name, content, said, tmp_path):
-    path = content if name is None else str(tmp_path / name)
-    if content is None:
-        (tmp_path / name).mkdir()
-    elif name is not None:
-        (tmp_path / name).write_text(content)
-    with pytest.raises(InputError, match=said):
-        list(predict(run, [path]))
+def test_files_that_are_not_lists_of_texts(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reviews.csv").write_text("text,label\na,b\n")
+    (tmp_path / "reviews.jsonl.gz").touch()
+    (tmp_path / "folder").mkdir()
+    for name in ("missing.tsv", "reviews.csv", "reviews.jsonl.gz", "folder"):
+        with raises("invalid", name):
+            list(predict(run, [name]))

@@ -1,4 +1,4 @@
-"""Lottery tickets in a Trainer: rewinding, masks that hold through every kind of step, checkpoints, mistakes."""
+"""Lottery tickets in a Trainer: rewinding, masking with all kinds of optimizers and precisions, checkpoints, errors."""
 
 import copy
 from collections import OrderedDict
@@ -21,7 +21,7 @@ from zoo.training.callbacks import MovingAverage
 
 
 class Net(LightningModule):
-    """A network with whatever can go wrong: batch norm, dropout, a hypercomplex and a real layer."""
+    """A network with batch norm, dropout, a hypercomplex and a real layer."""
 
     def __init__(self, optimizer=None, algebra="quaternion"):
         super().__init__()
@@ -69,7 +69,7 @@ def same_bits(a, b):
 
 
 class Look(Callback):
-    """Record what a round starts from."""
+    """Record the weights and the optimizer state at the start of a round."""
 
     def __init__(self, seen):
         self.seen = seen
@@ -87,7 +87,7 @@ def assert_starts_at(start, ticket):
 
 @pytest.mark.parametrize("rewind_step", [0, 3])
 @pytest.mark.parametrize("unit", ["number", "element"])
-def test_rounds_begin_with_the_rewind_point_and_exact_counts(rewind_step, unit):
+def test_rounds_start_at_the_rewind_point_with_exact_counts(rewind_step, unit):
     ticket, seen, made, ends = LotteryTicket(0.4, rewind_step=rewind_step, unit=unit), [], [], []
 
     def fit_one(ticket):
@@ -109,14 +109,14 @@ def test_rounds_begin_with_the_rewind_point_and_exact_counts(rewind_step, unit):
     if rewind_step:
         assert not torch.equal(point["head.weight"], seen[0][0]["head.weight"])
         assert int(point["norm.num_batches_tracked"]) == 3
-    # The last masks are laid over trained weights, and nothing is pruned from them any more.
+    # The last round is trained under its masks and not pruned again.
     for name, mask in ticket.masks.items():
         assert ((ends[-1][name] != 0) == mask).all()
         assert not torch.equal(ends[-1][name], point[name] * mask)
 
 
-def test_a_round_is_what_the_same_seed_trains():
-    """Two rounds in one process equal one ticket that is loaded into a new one: nothing else is carried over."""
+def test_the_seed_determines_a_round():
+    """A round of a loaded ticket equals the same round in one process: the ticket contains all state."""
     ends = []
     for _ in range(2):
         ticket = LotteryTicket(0.3)
@@ -139,7 +139,7 @@ def test_a_round_is_what_the_same_seed_trains():
 
 
 class Noisy(torch.optim.SGD):
-    """An optimizer that moves weights without a gradient, as orthogonal updates do."""
+    """An optimizer that changes weights without a gradient."""
 
     @torch.no_grad()
     def step(self, closure=None):
@@ -151,7 +151,7 @@ class Noisy(torch.optim.SGD):
 
 
 class Wrapper(torch.optim.Optimizer):
-    """An optimizer around another one, made as timm's Lookahead: torch calls no hooks of it."""
+    """An optimizer wrapper like timm's Lookahead, whose hooks torch does not call."""
 
     def __init__(self, inner):
         self.inner, self.param_groups, self.defaults, self.state = inner, inner.param_groups, inner.defaults, inner.state
@@ -177,7 +177,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_pruned_stays_pruned(kind):
+def test_pruned_weights_stay_zero(kind):
     options, settings = KINDS[kind]
     ticket, steps = LotteryTicket(0.6), []
 
@@ -190,7 +190,7 @@ def test_pruned_stays_pruned(kind):
     for number in range(2):
         average = [MovingAverage(0.5)] if kind == "ema" else []
         module = net(**options)
-        # Also a callback that comes before the ticket sees masked weights; an optimizer without torch's hooks is masked later.
+        # Callbacks before the ticket also see masked weights, unless the optimizer does not call hooks.
         order = [ticket, Watch()] if kind == "wrapper" else [Watch(), *average, ticket]
         trainer(*order, **settings).fit(module, data())
         weights = dict(module.named_parameters())
@@ -205,8 +205,8 @@ def test_pruned_stays_pruned(kind):
     assert steps[-1] == survivors
 
 
-def test_clipping_sees_the_survivors_alone():
-    """With most weights pruned, a gradient of pruned weights must not take part in the norm."""
+def test_gradients_are_masked_before_clipping():
+    """Gradients of pruned weights must not contribute to the norm."""
     norms = []
 
     class Net2(Net):
@@ -259,7 +259,7 @@ def test_other_scores(score):
     assert (lib.digest(tickets[0].masks) != lib.digest(tickets[2].masks)) == (score == "random")
 
 
-def test_snip_and_movement_are_what_the_papers_say():
+def test_snip_and_movement_equal_their_definitions():
     module, batch = net(optimizer=lambda p: torch.optim.SGD(p, lr=0.1)), next(iter(data()))
     module.drop.p = 0.0
     copied = copy.deepcopy(module)
@@ -284,8 +284,8 @@ def test_snip_and_movement_are_what_the_papers_say():
             assert values[name][kept].min() > values[name][~kept].max()
 
 
-def test_a_step_that_overflows_in_float16_is_not_measured():
-    """GradScaler skips such a step: its product would be in the sum for ever."""
+def test_movement_ignores_steps_that_overflow_in_float16():
+    """GradScaler skips such steps."""
     fake = SimpleNamespace(precision_plugin=SimpleNamespace(scaler=object()))
     ticket, module = LotteryTicket(0.5, score="movement"), nn.Linear(3, 3, bias=False)
     ticket._prunable = lib.prunable(module)
@@ -295,8 +295,8 @@ def test_a_step_that_overflows_in_float16_is_not_measured():
     assert torch.equal(ticket._sums["weight"], -2.0 * module.weight.detach())
 
 
-def test_a_checkpoint_carries_the_ticket(tmp_path):
-    """Trained in one go, and stopped in the middle of the second round: the same to the bit."""
+def test_a_ticket_resumes_from_a_checkpoint_bit_for_bit(tmp_path):
+    """Interrupted within the second round."""
     ends = []
     for stop in (False, True):
         ticket, module = LotteryTicket(0.5, score="movement"), net()
@@ -335,7 +335,7 @@ def test_it_works_with_zoo_fit(options):
 
 
 def changed(name, layer):
-    """A module unlike that of the first round."""
+    """Return a module that differs from that of the first round."""
     module = net()
     setattr(module, name, layer)
     return module
@@ -376,17 +376,17 @@ def after_one_round(module=None, **options):
         (lambda: rounds_until(0.1, 1.4), "invalid", "rate=1.4"),
     ],
 )
-def test_mistakes_are_one_line(call, code, value):
+def test_errors(call, code, value):
     with raises(code, value):
         call()
 
 
-def test_processes_that_end_with_a_round_are_refused():
-    with pytest.raises(Exception, match="InputError: processes started by spawn or fork"):
+def test_forked_processes_are_not_supported():
+    with pytest.raises(Exception, match="InputError: spawned and forked processes"):
         trainer(LotteryTicket(0.5), strategy="ddp_fork", devices=2).fit(net(), data())
 
 
-def test_ddp_is_let_through():
+def test_ddp_is_supported():
     LotteryTicket(0.5).setup(SimpleNamespace(strategy=DDPStrategy()), None, "fit")
 
 
@@ -401,8 +401,8 @@ def test_a_control_with_another_initialisation():
     assert same_bits(ticket.rewind_point["head.weight"], other.head.weight)
 
 
-def test_a_test_of_a_checkpoint_leaves_the_ticket_unchanged(tmp_path):
-    """Lightning loads the state of callbacks in tests too; the movement of the whole round counts."""
+def test_testing_a_checkpoint_does_not_change_the_ticket(tmp_path):
+    """Lightning restores callbacks for tests too."""
 
     class Tested(Net):
         def test_step(self, batch, index):

@@ -1,4 +1,4 @@
-"""What is prunable, scores and exact counts, against a slow definition."""
+"""Prunable parameters, and masks against a slow definition."""
 
 from decimal import ROUND_HALF_EVEN, Decimal
 from itertools import product
@@ -23,7 +23,7 @@ def tiny(algebra="quaternion", **options):
 
 
 def dropped(score, alive, count):
-    """Of a flat list of scores, the positions to drop: the lowest scores, of equal ones the first."""
+    """Return the positions of the lowest scores of survivors; ties by position."""
     order = sorted((s, i) for i, (s, a) in enumerate(zip(score, alive, strict=True)) if a)
     return {i for _, i in order[:count]}
 
@@ -32,7 +32,7 @@ def expected_count(rate, left):
     return int((Decimal(str(rate)) * left).quantize(Decimal(1), ROUND_HALF_EVEN))
 
 
-# --- what is prunable ---
+# --- prunable parameters ---
 
 
 def test_the_matrices_of_torch_and_of_the_zoo_are_prunable():
@@ -62,12 +62,12 @@ def test_the_matrices_of_torch_and_of_the_zoo_are_prunable():
     assert "table.weight" in lib.prunable(shared, include=["table.*"])
 
 
-def test_what_is_asked_for_is_added_and_what_is_left_out_is_not_there():
+def test_include_and_exclude():
     net = tiny()
     assert {"cls_token", "norm.weight"} <= set(lib.prunable(net, include=["cls_token", "norm.*"]))
     assert "head.weight" not in lib.prunable(net, exclude=["head*"])
     net.head.weight.requires_grad_(False)
-    assert "head.weight" not in lib.prunable(net), "what is not trained is not pruned"
+    assert "head.weight" not in lib.prunable(net)
 
 
 @pytest.mark.parametrize("algebra", ["real", "quaternion"])
@@ -104,7 +104,7 @@ def test_queries_keys_and_values_are_three_matrices_each(algebra):
         (lambda: lib.next_masks(*state(nn.Linear(3, 3), float("nan")), lib.Pruning()), "invalid", "weight"),
     ],
 )
-def test_mistakes_are_one_line(call, code, value):
+def test_errors(call, code, value):
     with raises(code, value):
         call()
 
@@ -119,7 +119,7 @@ def state(net, offset=0.0):
 
 
 def groups(matrices, scope):
-    """The slow definition of what is ranked together: lists of (name, index)."""
+    """The slow definition of the groups that are ranked together: lists of (name, index)."""
     cells = {}
     for name, one in matrices.items():
         shape = one.parameter.shape
@@ -134,7 +134,7 @@ def groups(matrices, scope):
 @pytest.mark.parametrize("algebra", ["real", "quaternion"])
 @pytest.mark.parametrize("scope", lib.SCOPES)
 @pytest.mark.parametrize("score", ["magnitude", "movement"])
-def test_numbers_are_dropped_as_the_slow_definition_says(algebra, scope, score):
+def test_masks_of_numbers_equal_the_slow_definition(algebra, scope, score):
     net = nn.ModuleList([zoo.layers.Attention(zoo.algebra(algebra), 8, 1), nn.Conv2d(2, 3, 2)])
     matrices, values, masks = state(net)
     for value in values.values():  # many ties
@@ -152,7 +152,7 @@ def test_numbers_are_dropped_as_the_slow_definition_says(algebra, scope, score):
 
 @pytest.mark.parametrize("scope", ["tensor", "global"])
 @pytest.mark.parametrize("score", lib.SCORES)
-def test_whole_elements_go_together(scope, score):
+def test_masks_of_elements_equal_the_slow_definition(scope, score):
     net = nn.ModuleList([Linear(QUATERNION, 8, 12), nn.Linear(5, 3)])
     matrices, values, masks = state(net)
     first, second = lib.next_masks(matrices, values, masks, lib.Pruning(0.4, score, scope, "element")).values()
@@ -174,7 +174,7 @@ def test_counts_round_half_to_even(rate, count, left):
     assert lib.remaining(lib.next_masks(matrices, values, masks, lib.Pruning(rate=rate))) == left
 
 
-def test_equal_scores_go_by_position():
+def test_ties_are_pruned_by_position():
     matrices, values, masks = state(nn.Linear(10, 1))
     values["weight"].fill_(1.0)
     assert lib.next_masks(matrices, values, masks, lib.Pruning(rate=0.4))["weight"].tolist() == [[False] * 4 + [True] * 6]
@@ -201,7 +201,7 @@ def test_random_scores_have_their_own_generator():
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(drawn[0], drawn[1])
     assert not torch.equal(drawn[0], drawn[2])
-    assert not torch.equal(drawn[0], drawn[3])  # or the masks of one seed would be those of the next, a step later
+    assert not torch.equal(drawn[0], drawn[3])  # seed and step are not interchangeable
 
 
 def test_masks_of_equal_content_have_equal_digests():
@@ -215,14 +215,14 @@ def test_masks_of_equal_content_have_equal_digests():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64])
-def test_what_is_pruned_becomes_zero_whatever_it_was(dtype):
+def test_pruned_values_become_zero_even_if_infinite(dtype):
     weight = nn.Parameter(torch.tensor([[1.5, float("inf"), float("nan")], [-2.0, 3.0, -0.0]]).to(dtype))
     mask = torch.tensor([[True, False, False], [True, False, False]])
     version = weight._version
     lib.clear_bits(weight, lib.bit_mask(mask, weight))
     assert weight.tolist() == [[1.5, 0.0, 0.0], [-2.0, 0.0, 0.0]]
     assert not torch.view_as_real(weight.detach().to(torch.complex64)).flatten().signbit()[[2, 4, 8, 10]].any()
-    assert weight._version > version, "a change that the kept matrix of a layer notices"
+    assert weight._version > version, "the cached matrix of a layer is invalidated"
 
 
 TEXT = {"vocab_size": 20, "max_length": 8}
@@ -240,7 +240,7 @@ NETWORKS = {
 
 @pytest.mark.parametrize("spec", NETWORKS)
 @pytest.mark.parametrize("algebra", ["real", "octonion", "complex_order", "phm-4"])
-def test_what_is_left_out_of_a_network_is_small_or_a_table(spec, algebra):
+def test_only_vectors_and_tables_are_not_prunable(spec, algebra):
     net = zoo.backbone(spec, algebra, **NETWORKS[spec])
     matrices = lib.prunable(net)
     for name, parameter in net.named_parameters():
@@ -249,4 +249,4 @@ def test_what_is_left_out_of_a_network_is_small_or_a_table(spec, algebra):
         assert (name in matrices) != (is_vector or is_table), name
     pruning = lib.Pruning(0.5, scope="global", unit="element")
     new = lib.next_masks(matrices, {name: one.parameter for name, one in matrices.items()}, lib.full_masks(matrices), pruning)
-    assert 0.4 < lib.remaining(new) / lib.remaining(lib.full_masks(matrices)) < 0.6, "elements and numbers are compared fairly"
+    assert 0.4 < lib.remaining(new) / lib.remaining(lib.full_masks(matrices)) < 0.6, "elements and numbers are ranked alike"

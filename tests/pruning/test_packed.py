@@ -1,4 +1,4 @@
-"""Tickets on disk: small, bit-equal when loaded, and refused in one line when damaged."""
+"""Sparse weights files: small, bit-equal after loading, and errors for damaged files."""
 
 import json
 
@@ -19,9 +19,9 @@ SIZES = {"in_channels": 1, "image_size": 8, "num_classes": 3}
 def pruned(rate=0.9, spec="vit(dim=64, depth=2)", algebra="quaternion", dtype=torch.float32):
     torch.manual_seed(0)
     net = zoo.backbone(spec, algebra, **SIZES).to(dtype).eval()
-    found = prunable(net)
-    weights = {name: one.parameter for name, one in found.items()}
-    masks = lib.next_masks(found, weights, lib.full_masks(found), Pruning(rate))
+    matrices = prunable(net)
+    weights = {name: matrix.parameter for name, matrix in matrices.items()}
+    masks = lib.next_masks(matrices, weights, lib.full_masks(matrices), Pruning(rate))
     for name, weight in weights.items():
         lib.clear_bits(weight, lib.bit_mask(masks[name], weight))
     return net, masks
@@ -37,7 +37,7 @@ def bits(tensor):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("rate", [0.1, 0.9, 0.99])
-def test_a_sparse_folder_is_small_and_comes_back_bit_equal(tmp_path, rate, dtype):
+def test_a_sparse_folder_is_small_and_loads_bit_for_bit(tmp_path, rate, dtype):
     net, masks = pruned(rate, dtype=dtype)
     with torch.no_grad():
         net.head.weight[0, 0] = -0.0  # a bit is set
@@ -48,23 +48,23 @@ def test_a_sparse_folder_is_small_and_comes_back_bit_equal(tmp_path, rate, dtype
         assert torch.equal(bits(loaded[name].to(dtype)), bits(value)), name
     numbers = sum(p.numel() for name, p in net.named_parameters() if name not in masks)
     item = torch.finfo(dtype).bits / 8
-    kept = (lib.remaining(masks) + numbers) * item
+    survivors = (lib.remaining(masks) + numbers) * item
     mask_bytes = sum(mask.numel() for mask in masks.values()) / 8
     data = file.stat().st_size - int.from_bytes(file.read_bytes()[:8], "little") - 8
-    assert data <= 1.1 * (kept + mask_bytes)
+    assert data <= 1.1 * (survivors + mask_bytes)
 
 
-def test_a_sparse_model_is_saved_dense_again(tmp_path):
+def test_a_sparse_model_can_be_saved_as_dense(tmp_path):
     net, _ = pruned()
     stored(net, tmp_path / "sparse")
     stored(net, tmp_path / "dense", sparse=False)
-    again = zoo.save(zoo.load(tmp_path / "sparse"), tmp_path / "again")
-    assert (again / "model.safetensors").read_bytes() == (tmp_path / "dense" / "model.safetensors").read_bytes()
-    assert "sparse" not in json.loads((again / "config.json").read_text())
+    dense = zoo.save(zoo.load(tmp_path / "sparse"), tmp_path / "from_sparse")
+    assert (dense / "model.safetensors").read_bytes() == (tmp_path / "dense" / "model.safetensors").read_bytes()
+    assert "sparse" not in json.loads((dense / "config.json").read_text())
     assert "sparse" not in json.loads((tmp_path / "dense" / "config.json").read_text())
 
 
-def test_shared_tensors_and_learned_products_come_back(tmp_path):
+def test_shared_tensors_and_learned_products_are_loaded(tmp_path):
     net = nn.ModuleDict({"a": nn.Linear(64, 64), "b": nn.Linear(64, 64), "c": nn.Linear(64, 64)})
     zoo.convert(net, "phm-4", skip=["b", "c"])
     net["c"].weight = net["b"].weight
@@ -107,13 +107,13 @@ def past_the_end(config, tensors):
         (lambda config, tensors: config.update(sparse=[1]), "invalid", "sparse"),
         (lambda config, tensors: config.pop("sparse"), "invalid", "in the network"),
         (lambda config, tensors: tensors[f"{NAME}.mask"][:1].bitwise_xor_(1), "corrupt", NAME),
-        (past_the_end, "corrupt", "1 bits for 60 numbers"),
+        (past_the_end, "corrupt", "1 bits for 60 elements"),
         (lambda config, tensors: tensors.pop(NAME), "corrupt", NAME),
         (lambda config, tensors: tensors.pop("pos_embed"), "corrupt", "'pos_embed'"),
         (lambda config, tensors: tensors.update({f"{NAME}.mask": tensors[f"{NAME}.mask"].float()}), "corrupt", NAME),
     ],
 )
-def test_damage_is_one_line(tmp_path, change, code, value):
+def test_damaged_files(tmp_path, change, code, value):
     net, _ = pruned()
     folder = stored(net, tmp_path / "model")
     config, tensors = json.loads((folder / "config.json").read_text()), load_file(folder / "model.safetensors")

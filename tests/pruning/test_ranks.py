@@ -1,4 +1,4 @@
-"""Two processes have the same masks, whatever their seeds, and stop if they have not the same weights."""
+"""Two processes have the same masks with different seeds, and stop if their weights differ."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from zoo.pruning import LotteryTicket, lottery
 from zoo.pruning.masks import digest
 
 torch.set_num_threads(1)
-rank, told = int(os.environ.get("LOCAL_RANK", 0)), {}
+rank, results = int(os.environ.get("LOCAL_RANK", 0)), {}
 
 
 def ddp(*callbacks):
@@ -29,7 +29,7 @@ def ddp(*callbacks):
 
 
 def fit_one(ticket):
-    torch.manual_seed(rank + 1)  # another network and another dropout on every rank
+    torch.manual_seed(rank + 1)  # different initialisation and dropout on every rank
     module = Net()
     ddp(ticket).fit(module, data())
     torch.save([tensors(module), ticket.masks], f"round-{score}-{ticket.round}-{rank}.pt")
@@ -37,22 +37,22 @@ def fit_one(ticket):
 
 for score in ("magnitude", "random"):
     ticket = LotteryTicket(0.4, score=score, seed=rank)
-    told[score] = [[done.survivors, digest(ticket.masks)] for done in lottery(fit_one, ticket, 2)]
-    told[score].append(digest(ticket.rewind_point))
+    results[score] = [[done.survivors, digest(ticket.masks)] for done in lottery(fit_one, ticket, 2)]
+    results[score].append(digest(ticket.rewind_point))
 if rank:
     ticket.rewind_point["head.bias"][1] += 1
 try:
     ddp(ticket).fit(Net(), data())
 except InputError as error:
-    told["error"] = [error.code, str(error)]
+    results["error"] = [error.code, str(error)]
 with open(f"rank-{rank}.json", "w") as file:
-    json.dump(told, file)
+    json.dump(results, file)
 torch.distributed.barrier()
 torch.distributed.destroy_process_group()  # a thread of gloo that outlives Python ends it with SIGABRT
 """
 
 
-def test_two_ranks_have_one_ticket(tmp_path):
+def test_two_ranks_have_the_same_ticket(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
     done = subprocess.run(
@@ -62,9 +62,9 @@ def test_two_ranks_have_one_ticket(tmp_path):
     one, two = (json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in (0, 1))
     assert one == two
     assert [count for count, _ in one["magnitude"][:3]] == [80, 48, 28]
-    assert one["error"] == ["mismatch", "rank 1 has other weights than rank 0 at the start of round 2"]
-    # One rank makes the same masks of the same weights.
+    assert one["error"] == ["mismatch", "the weights of rank 1 differ from those of rank 0 at the start of round 2"]
+    # A single rank computes the same masks from the same weights.
     (weights, masks), (_, expected) = (torch.load(tmp_path / f"round-magnitude-{number}-0.pt") for number in (1, 2))
-    found = prunable(Net())
-    values = {name: weights[name] for name in found}
-    assert lib.digest(lib.next_masks(found, values, masks, Pruning(0.4))) == lib.digest(expected)
+    matrices = prunable(Net())
+    values = {name: weights[name] for name in matrices}
+    assert lib.digest(lib.next_masks(matrices, values, masks, Pruning(0.4))) == lib.digest(expected)

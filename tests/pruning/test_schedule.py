@@ -1,4 +1,4 @@
-"""A schedule says which share of the survivors each round prunes; a third party's takes the place of ours."""
+"""Pruning schedules: constant, cubic and user-defined."""
 
 import re
 from pathlib import Path
@@ -29,10 +29,10 @@ def test_any_function_of_the_round_is_a_schedule():
 
 
 def test_the_cubic_schedule_reaches_its_sparsity():
-    schedule, left = CubicSparsity(final=0.9, rounds=4), 1.0
+    schedule, survivors = CubicSparsity(final=0.9, rounds=4), 1.0
     for number in range(4):
-        left *= 1 - schedule(number)
-        assert 1 - left == pytest.approx(0.9 * (1 - (1 - (number + 1) / 4) ** 3))
+        survivors *= 1 - schedule(number)
+        assert 1 - survivors == pytest.approx(0.9 * (1 - (1 - (number + 1) / 4) ** 3))
     assert schedule(4) == 0
     assert rounds_until(0.1, schedule) == 4
 
@@ -42,14 +42,14 @@ def test_rounds_until(share, rate, rounds):
     assert rounds_until(share, rate) == rounds
 
 
-def test_mistakes_are_one_line():
+def test_errors():
     with raises("invalid", "rate=0.0"):
         ConstantRate(0.0)
     with raises("invalid", "until=0.01"):
         rounds_until(0.01, CubicSparsity(0.9))
 
 
-def test_the_python_of_the_page_runs(tmp_path, monkeypatch):
+def test_the_code_of_the_documentation_runs(tmp_path, monkeypatch):
     text = (Path(__file__).parents[2] / "docs" / "pruning.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     names: dict = {}

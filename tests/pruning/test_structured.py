@@ -1,4 +1,4 @@
-"""A pruned network computes what the network before does with the removed heads, units and channels set to zero."""
+"""A pruned network equals the original network with the removed heads, units and channels set to zero."""
 
 from copy import deepcopy
 from pathlib import Path
@@ -48,7 +48,7 @@ def build(spec, algebra="quaternion", **info):
 
 
 def masked(net, cuts):
-    """Return the network with what the cuts removed set to zero where it is read."""
+    """Return a copy that sets the removed channels to zero where they are read."""
     net = deepcopy(net)
     modules = dict(net.named_modules())
 
@@ -68,7 +68,7 @@ def masked(net, cuts):
 
 @pytest.mark.parametrize("algebra", ALGEBRAS)
 @pytest.mark.parametrize("spec", NETS)
-def test_the_network_after_is_the_network_before_with_zeros(spec, algebra):
+def test_the_pruned_network_equals_the_original_with_zeros(spec, algebra):
     before, inputs = build(spec, algebra, **NETS[spec])
     for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-6)):
         old = deepcopy(before).to(dtype)
@@ -87,7 +87,7 @@ def test_the_network_after_is_the_network_before_with_zeros(spec, algebra):
     assert zoo.count(new)["total"] < 0.75 * zoo.count(old)["total"]
 
 
-def test_the_residual_width_and_the_head_stay():
+def test_the_residual_stream_and_the_head_are_not_pruned():
     net, x = build("vit(dim=64, depth=1, patch=4, representation_size=24)", **IMAGE)
     shapes = {name: p.shape for name, p in net.named_parameters()}
     prune_structure(net, 0.5, *x)
@@ -97,7 +97,7 @@ def test_the_residual_width_and_the_head_stay():
     assert changed == attention | mlp
 
 
-def test_the_smallest_go_and_of_equals_the_first():
+def test_the_smallest_units_are_removed_and_ties_by_position():
     net = nn.Sequential(nn.Linear(1, 6, bias=False), nn.ReLU(), nn.Linear(6, 1, bias=False))
     with torch.no_grad():
         net[0].weight.copy_(torch.tensor([[3.0], [1], [1], [0], [1], [2]]))
@@ -107,7 +107,7 @@ def test_the_smallest_go_and_of_equals_the_first():
     assert net[0].weight.flatten().tolist() == [3, 0, 2]
 
 
-def test_the_head_with_the_smallest_matrices_goes():
+def test_the_head_with_the_smallest_matrices_is_removed():
     net, x = build("gpt(dim=64, depth=1, ffn=64)", **TEXT)
     attention = net.blocks[0].attention
     with torch.no_grad():
@@ -136,7 +136,7 @@ def test_units_are_whole_elements():
     assert torch.equal(net.conv1.bias, old.conv1.bias[kept])
 
 
-def test_padded_elements_go_first():
+def test_padded_elements_are_removed_first():
     old, x = build("convnet/lenet-300-100", "octonion", **IMAGE)
     for ratio, sizes in ((0.03, (293, 100)), (0.1, (272, 93))):
         net = deepcopy(old)
@@ -146,14 +146,14 @@ def test_padded_elements_go_first():
             assert (net(*x) - masked(old, cuts)(*x)).abs().max() < 1e-6
 
 
-def test_a_share_that_would_leave_nothing_keeps_one():
+def test_at_least_one_head_and_unit_remain():
     net, x = build("gpt(dim=16, depth=1, heads=2, ffn=16)", **TEXT)
     cuts = prune_structure(net, 0.99, *x)
     assert [(cut.kind, cut.after, cut.is_clamped) for cut in cuts] == [("heads", 1, True), ("units", 4, True)]
     assert net(*x).isfinite().all()
 
 
-def test_networks_of_others_lose_channels():
+def test_a_converted_timm_network():
     torch.manual_seed(0)
     old = timm.create_model("resnet18", num_classes=3).eval()
     zoo.convert(old, "quaternion", skip=["layer[12]*", "conv1"])
@@ -167,7 +167,7 @@ def test_networks_of_others_lose_channels():
     assert net.layer4[0].conv1.components.grad.shape == (4, 64, 64, 3, 3)
 
 
-def test_modes_gradients_and_hooks_stay():
+def test_modes_requires_grad_and_hooks_are_unchanged():
     net, x = build("gpt(dim=32, depth=1, ffn=32, dropout=0.1)", **TEXT)
     net.train()
     net.blocks[0].norms.eval()
@@ -181,7 +181,7 @@ def test_modes_gradients_and_hooks_stay():
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in net.modules())
 
 
-def test_drawn_anew_a_pruned_layer_is_like_a_built_one():
+def test_reset_parameters_of_a_pruned_layer_equals_a_new_layer():
     layer = Linear(zoo.algebra("quaternion"), 32, 64)
     remove_channels(layer, "inp", [c for c in range(32) if c % 8 < 4])
     torch.manual_seed(1)
@@ -190,7 +190,7 @@ def test_drawn_anew_a_pruned_layer_is_like_a_built_one():
     assert torch.equal(layer.components, Linear(zoo.algebra("quaternion"), 16, 64).components)
 
 
-def test_parts_of_elements_are_refused():
+def test_only_whole_elements_can_be_removed():
     layer = Linear(zoo.algebra("quaternion"), 8, 8, blocks=(1, 2))
     with raises("unsupported", "1 of 8 channels", "n = 4"):
         remove_channels(layer, "inp", [0])
@@ -211,7 +211,7 @@ def test_parts_of_elements_are_refused():
         ("infinite", 0.5, "blocks.0.ffn.0"),
     ],
 )
-def test_mistakes_are_one_line(net, ratio, value):
+def test_errors(net, ratio, value):
     if net == "linear":
         net, x = nn.Linear(4, 4), (torch.ones(1, 4),)
     else:

@@ -1,4 +1,4 @@
-"""What every task shares: its network, how the optimizer is built, and one step for all stages."""
+"""The base class of tasks: network, optimizer and learning rate schedule."""
 
 from types import SimpleNamespace
 
@@ -13,35 +13,29 @@ from zoo.tasks import Classification
 from zoo.tasks.optimization import lr_factor, undecayed
 
 
-class Plan:
-    """As much of a trainer as `configure_optimizers` reads."""
-
-    estimated_stepping_batches = 20
-
-
-@pytest.fixture
-def configured(monkeypatch):
-    def make(net: nn.Module, **options):
-        task = Classification(net, 3, **options)
-        monkeypatch.setattr(Classification, "trainer", Plan(), raising=False)
-        return task.configure_optimizers()
-
-    return make
+def configured(net: nn.Module, **options):
+    """Return the optimizers of a task in a run of 20 steps."""
+    task = Classification(net, 3, **options)
+    task.trainer = SimpleNamespace(estimated_stepping_batches=20)
+    return task.configure_optimizers()
 
 
-def test_norms_and_biases_are_not_decayed(configured):
-    net = nn.Sequential(nn.Linear(4, 5), nn.LayerNorm(5), nn.Conv1d(1, 1, 3), nn.Linear(3, 3, bias=False))
+def weight_decays(net: nn.Module) -> dict[str, float]:
     groups = configured(net, lr=0.1, weight_decay=0.3)["optimizer"].param_groups
     decay = {id(parameter): group["weight_decay"] for group in groups for parameter in group["params"]}
     assert len(decay) == len(list(net.parameters()))
-    for name, parameter in net.named_parameters():
-        assert decay[id(parameter)] == (0.3 if parameter.ndim > 1 else 0.0), name
+    return {name: decay[id(parameter)] for name, parameter in net.named_parameters()}
 
 
-def test_the_rate_moves_every_step_and_peaks_at_lr(configured):
-    made = configured(nn.Linear(2, 3), optimizer="sgd", lr=0.5, schedule="linear", warmup=0.2)
-    assert made["lr_scheduler"]["interval"] == "step"
-    optimizer, scheduler = made["optimizer"], made["lr_scheduler"]["scheduler"]
+def test_norms_and_biases_have_no_weight_decay():
+    net = nn.Sequential(nn.Linear(4, 5), nn.LayerNorm(5), nn.Conv1d(1, 1, 3), nn.Linear(3, 3, bias=False))
+    assert weight_decays(net) == {name: 0.3 if p.ndim > 1 else 0.0 for name, p in net.named_parameters()}
+
+
+def test_the_learning_rate_changes_every_step_and_peaks_at_lr():
+    optimizers = configured(nn.Linear(2, 3), optimizer="sgd", lr=0.5, schedule="linear", warmup=0.2)
+    assert optimizers["lr_scheduler"]["interval"] == "step"
+    optimizer, scheduler = optimizers["optimizer"], optimizers["lr_scheduler"]["scheduler"]
     rates = []
     for _ in range(20):
         rates.append(optimizer.param_groups[0]["lr"])
@@ -51,7 +45,7 @@ def test_the_rate_moves_every_step_and_peaks_at_lr(configured):
     assert max(rates) == 0.5
 
 
-def test_bad_options_are_refused_before_anything_is_built():
+def test_invalid_options():
     for options in ({"lr": -1.0}, {"schedule": "cos"}, {"metrics": ("Nonsense",)}, {"label_smoothing": 2.0}):
         with pytest.raises(InputError):
             Classification(nn.Linear(2, 3), 3, **options)
@@ -59,7 +53,7 @@ def test_bad_options_are_refused_before_anything_is_built():
             Classification.check_options(num_classes=3, **options)
 
 
-def test_a_task_is_its_network():
+def test_a_task_has_no_state_except_its_network():
     net = nn.Linear(2, 3)
     task = Classification(net, 3)
     x = torch.randn(5, 2)
@@ -67,7 +61,7 @@ def test_a_task_is_its_network():
     assert set(task.state_dict()) == {"net.weight", "net.bias"}
 
 
-def test_modules_keep_what_they_want_from_decay():
+def test_modules_can_exclude_parameters_from_weight_decay():
     class Wave(nn.Module):
         def __init__(self):
             super().__init__()
@@ -78,53 +72,41 @@ def test_modules_keep_what_they_want_from_decay():
 
     net = nn.Sequential(Wave(), nn.Linear(4, 2))
     assert undecayed(net) == {"0.frequency.weight"}
-    task = Classification(net, 2, lr=0.1, weight_decay=0.3, schedule="constant", warmup=0.0)
-    task.trainer = SimpleNamespace(estimated_stepping_batches=10)
-    decay = {
-        id(p): group["weight_decay"] for group in task.configure_optimizers()["optimizer"].param_groups for p in group["params"]
-    }
-    found = {name: decay[id(p)] for name, p in net.named_parameters()}
-    assert found == {"0.frequency.weight": 0.0, "0.amplitude.weight": 0.3, "1.weight": 0.3, "1.bias": 0.0}
+    assert weight_decays(net) == {"0.frequency.weight": 0.0, "0.amplitude.weight": 0.3, "1.weight": 0.3, "1.bias": 0.0}
 
 
 class Rates(Callback):
-    """Writes down the learning rate of every step of the optimizer."""
+    """Record the learning rate of every optimizer step; stop after two epochs."""
 
     def __init__(self):
-        self.found = []
+        self.rates = []
 
     def on_before_optimizer_step(self, trainer, module, optimizer):
-        self.found.append(optimizer.param_groups[0]["lr"])
-
-
-class Stop(Callback):
-    """Ends a run without an end."""
+        self.rates.append(optimizer.param_groups[0]["lr"])
 
     def on_train_epoch_end(self, trainer, module):
         trainer.should_stop = trainer.current_epoch == 1
 
 
+def learning_rates(examples: int, schedule: str, warmup: float, **options) -> list[float]:
+    """Train with batches of two examples, and return the learning rates."""
+    rates, loader = Rates(), DataLoader([(torch.randn(2), torch.tensor(1)) for _ in range(examples)], batch_size=2)
+    settings = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = Trainer(accelerator="cpu", num_sanity_val_steps=0, callbacks=[rates], **settings, **options)
+    task = Classification(nn.Linear(2, 3), 3, optimizer="sgd", lr=0.5, schedule=schedule, warmup=warmup)
+    trainer.fit(task, loader, loader)
+    return rates.rates
+
+
 @pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec", "ignore:.*does not have many workers")
 @pytest.mark.parametrize("accumulate", [1, 2, 3])
-def test_the_schedule_counts_steps_of_the_optimizer(accumulate):
-    """Ten batches an epoch: gradients of the last, smaller group are used too."""
-    rates = Rates()
-    loader = DataLoader([(torch.randn(2), torch.tensor(1)) for _ in range(20)], batch_size=2)
-    settings = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
-    trainer = Trainer(accelerator="cpu", max_epochs=2, num_sanity_val_steps=0, accumulate_grad_batches=accumulate, **settings)
-    trainer.callbacks.append(rates)
-    trainer.fit(
-        Classification(nn.Linear(2, 3), 3, optimizer="sgd", lr=0.5, schedule="inverse_sqrt", warmup=0.25), loader, loader
-    )
+def test_the_schedule_counts_optimizer_steps(accumulate):
+    """With 10 batches per epoch, the last accumulation may be smaller."""
+    rates = learning_rates(20, "inverse_sqrt", 0.25, max_epochs=2, accumulate_grad_batches=accumulate)
     steps = 2 * -(-10 // accumulate)
-    assert rates.found == pytest.approx([0.5 * lr_factor(step, steps, "inverse_sqrt", 0.25) for step in range(steps)])
+    assert rates == pytest.approx([0.5 * lr_factor(step, steps, "inverse_sqrt", 0.25) for step in range(steps)])
 
 
 @pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec", "ignore:.*does not have many workers")
-def test_a_run_without_an_end_has_a_constant_rate():
-    rates, loader = Rates(), DataLoader([(torch.randn(2), torch.tensor(1)) for _ in range(4)], batch_size=2)
-    settings = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
-    trainer = Trainer(accelerator="cpu", max_epochs=-1, num_sanity_val_steps=0, **settings)
-    trainer.callbacks += [rates, Stop()]
-    trainer.fit(Classification(nn.Linear(2, 3), 3, optimizer="sgd", lr=0.5, schedule="constant", warmup=0.0), loader, loader)
-    assert rates.found == [0.5] * 4
+def test_a_run_without_max_epochs_has_a_constant_learning_rate():
+    assert learning_rates(4, "constant", 0.0, max_epochs=-1) == [0.5] * 4

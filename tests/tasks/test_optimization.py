@@ -11,7 +11,7 @@ import zoo
 from tests.errors import raises
 from zoo.algebras import Algebra
 from zoo.layers import Conv2d, Embedding, Linear
-from zoo.tasks.optimization import FALLING, SCHEDULES, check_optimizer, check_schedule, lr_factor, make_optimizer, mup_scales
+from zoo.tasks.optimization import DECAYING, SCHEDULES, check_optimizer, check_schedule, lr_factor, make_optimizer, mup_scales
 
 
 def factors(name: str, warmup: float = 0.2, steps: int = 50) -> list[float]:
@@ -61,7 +61,7 @@ def test_inverse_sqrt_is_the_equation_over_its_own_maximum():
     assert factors("inverse_sqrt", 0.0) == pytest.approx([step**-0.5 for step in range(1, 52)])
 
 
-@pytest.mark.parametrize("name", FALLING)
+@pytest.mark.parametrize("name", DECAYING)
 def test_a_floor_is_where_the_fall_ends(name):
     found = [lr_factor(step, 50, name, 0.2, 0.1) for step in range(60)]
     assert found[:10] == factors(name)[:10]  # the warm-up is the same
@@ -76,7 +76,7 @@ def test_a_floor_is_where_the_fall_ends(name):
         *(({"name": name}, f"'{name}'") for name in ("cos", "", "Cosine")),
         *(({"name": "cosine", "warmup": share}, f"schedule.warmup={share}") for share in (-0.1, 1.1, math.nan, math.inf)),
         *(({"name": "cosine", "floor": share}, f"schedule.floor={share}") for share in (-0.1, 1.1, math.nan)),
-        *(({"name": name, "floor": 0.1}, name) for name in sorted({*SCHEDULES} - {*FALLING})),
+        *(({"name": name, "floor": 0.1}, name) for name in sorted({*SCHEDULES} - {*DECAYING})),
     ],
     ids=str,
 )

@@ -1,1 +1,1 @@
-"""Use a trained model: predict, generate, evaluate. Importing the package imports no torch: take names from its modules."""
+"""Predict, generate and evaluate with a trained model. This package imports no torch: import from its modules."""

@@ -1,4 +1,4 @@
-"""Measure a trained model on a split of its data, or of other data."""
+"""Evaluate a trained model on a split of its data, or on other data."""
 
 import signal
 import sys
@@ -22,8 +22,8 @@ from zoo.tasks import GenerativeTask, Task, task_type
 from zoo.tasks.classification import AnswerRanking
 from zoo.tasks.inputs import input_list, normalize_floats
 
-CUTS = {"val": {"fold", "folds", "test", "val"}, "test": {"fold", "folds", "test"}}
-"""Options that decide which rows a split has: rows for validation are held out of those that are not tested."""
+SPLIT_OPTIONS = {"val": {"fold", "folds", "test", "val"}, "test": {"fold", "folds", "test"}}
+"""Options that determine the rows of a split; validation rows are drawn from those outside the test split."""
 
 
 def evaluate(
@@ -37,33 +37,33 @@ def evaluate(
     normalized: bool = False,
     **decoding: Any,
 ) -> dict[str, float]:
-    """Evaluate a model on a split of its data, or on other data of the same form and with the same classes.
+    """Evaluate a model on a split of its data, or on other data with the same inputs and classes.
 
     Args:
         model: A `zoo.Model`.
-        data: Spec of the data, by default that of the training; a data module; data loaders; or a tuple of inputs, as
-            `Model.predict` reads them, and their labels (class names or indices) or target vectors.
+        data: A spec, by default that of the training data; a data module; data loaders; or a tuple of inputs, as in
+            `Model.predict`, and their labels (class names or indices) or target vectors.
         split: ``val`` or ``test``.
         batch_size: Examples per step.
         num_workers: Processes that load data.
-        trainer: Arguments of Lightning's Trainer; by default it computes on the device of the model.
-        normalized: Whether images of data loaders and arrays are normalized already, not uint8 pixels or floats in [0, 1].
-        decoding: For a generative model, how it chooses tokens; the defaults are those of its training.
+        trainer: Arguments of Lightning's Trainer; the default device is that of the model.
+        normalized: Whether images of data loaders and arrays are already normalized, instead of uint8 or floats in [0, 1].
+        decoding: See `zoo.tasks.decoding.Decoding`; the defaults are those of the training.
 
     Raises:
-        InputError: If the data do not fit the model, there is no such split, or an option is wrong.
+        InputError: If the data do not fit the model, the split does not exist, or an option is invalid.
     """
     if split not in ("val", "test"):
         raise InputError(f"split='{split}': use val or test")
     task = model.configured(decoding)
     runner = make_trainer(dict(trainer or {}), model.device, model.net)
-    given = data if data is not None else model.config["data"]
-    source = matching_data(model, given, split, batch_size, num_workers) if isinstance(given, str) else given
+    spec = data if data is not None else model.config["data"]
+    source = matching_data(model, spec, split, batch_size, num_workers) if isinstance(spec, str) else spec
     if isinstance(source, LightningDataModule):
-        source = checked_data(model, source, str(given) if isinstance(given, str) else type(given).__name__)
+        source = checked_data(model, source, spec if isinstance(spec, str) else type(spec).__name__)
         if split == "test":
             source.test_dataloader()
-        if given == model.config["data"]:
+        if spec == model.config["data"]:
             warn_if_changed(model.info, getattr(source, "info", None))
         arguments: dict[str, Any] = {"datamodule": source}
     elif is_arrays(source):
@@ -74,42 +74,42 @@ def evaluate(
             normalize_batches(task)
     else:
         subject = "the model was trained on data without a spec" if data is None else f"data={data!r:.60}"
-        raise InputError(f"{subject}: give a spec, a data module, data loaders or (inputs, labels)")
+        raise InputError(f"{subject}: use a spec, a data module, data loaders or (inputs, labels)")
     device = model.device
     try:
-        measured = (runner.test if split == "test" else runner.validate)(task, verbose=False, **arguments)
-    except SystemExit as stop:  # what Lightning makes of Ctrl-C and of SIGTERM
+        metrics = (runner.test if split == "test" else runner.validate)(task, verbose=False, **arguments)
+    except SystemExit as stop:  # Lightning's response to SIGINT and SIGTERM
         number = signal.SIGTERM if runner.received_sigterm else signal.SIGINT
-        raise Interrupted("stopped before everything was measured", number) from stop
+        raise Interrupted("the evaluation was interrupted", number) from stop
     finally:
         model.to(device)
         model.net.eval()
-    check_rules((bool(measured), f"limit_{split}_batches=0 leaves nothing to measure: leave it out"))
-    return {name.removeprefix(f"{split}_"): float(value) for name, value in measured[0].items()}
+    check_rules((bool(metrics), f"limit_{split}_batches=0: there is nothing to evaluate; leave it out"))
+    return {name.removeprefix(f"{split}_"): float(value) for name, value in metrics[0].items()}
 
 
-def warn_if_changed(before: Any, now: Any) -> None:
+def warn_if_changed(trained: Any, current: Any) -> None:
     """Warn if the content of the training data has changed."""
-    digests = [getattr(info, "sha256", None) for info in (before, now)]
+    digests = [getattr(info, "sha256", None) for info in (trained, current)]
     if None not in digests and digests[0] != digests[1]:
-        text = "note: the data have changed since the training: rows that it has seen may be among those measured"
-        print(text, file=sys.stderr)  # noqa: T201 (to be seen)
+        text = "note: the data have changed since the training: this split may contain rows that the model was trained on"
+        print(text, file=sys.stderr)  # noqa: T201 (for the user)
 
 
 def is_arrays(data: Any) -> bool:
-    """Return whether data are inputs and labels, not data loaders."""
+    """Return whether data are a tuple of inputs and labels, not of data loaders."""
     return isinstance(data, tuple) and len(data) == 2 and not any(isinstance(part, DataLoader) for part in data)
 
 
 def array_loader(model: Any, task: Task, inputs: Any, labels: Any, batch_size: int, normalized: bool) -> DataLoader[Any]:
-    """Return a data loader of inputs, as `Model.predict` reads them, and their labels."""
+    """Return a data loader of inputs, as in `Model.predict`, and their labels."""
     options = {"normalized": True} if normalized else {}
     examples = list(task.read_inputs(model.info, input_list(inputs), None, **options))
     if isinstance(task, AnswerRanking | GenerativeTask):
-        raise InputError(f"a model of {model.config['task']} cannot be evaluated on arrays: give a spec", code="unsupported")
+        raise InputError(f"a model of {model.config['task']} cannot be evaluated on arrays: use a spec", code="unsupported")
     targets = label_tensor(labels, getattr(model.info, "classes", None))
     if len(examples) != len(targets):
-        raise InputError(f"{len(examples)} inputs and {len(targets)} labels: give one label per input", code="mismatch")
+        raise InputError(f"got {len(examples)} inputs and {len(targets)} labels: use one label per input", code="mismatch")
 
     def collate(rows: list[Any]) -> tuple[Any, Tensor]:
         return task.collate([example for example, _ in rows])[0], torch.stack([target for _, target in rows])
@@ -118,21 +118,21 @@ def array_loader(model: Any, task: Task, inputs: Any, labels: Any, batch_size: i
 
 
 def label_tensor(labels: Any, classes: Sequence[str] | None) -> Tensor:
-    """Return labels, class names or indices, as int64 [N]; without classes return the targets as float32."""
+    """Return class names or indices as int64 [N]; without classes, return the targets as float32."""
     if classes is None:
         return torch.as_tensor(labels, dtype=torch.float32)
     rows = labels.tolist() if hasattr(labels, "tolist") else list(labels)
     index = {name: i for i, name in enumerate(classes)}
     indices = [index.get(label, -1) if isinstance(label, str) else label for label in rows]
-    if wrong := [row for row, i in zip(rows, indices, strict=True) if type(i) is not int or not 0 <= i < len(classes)]:
+    if unknown := [row for row, i in zip(rows, indices, strict=True) if type(i) is not int or not 0 <= i < len(classes)]:
         names = ", ".join(classes[:5])
-        text = f"unknown label {wrong[0]!r:.60}: use the class names ({names}, ...) or indices from 0 to {len(classes) - 1}"
+        text = f"unknown label {unknown[0]!r:.60}: use the class names ({names}, ...) or indices from 0 to {len(classes) - 1}"
         raise InputError(text, code="unknown")
     return torch.tensor(indices)
 
 
 def normalize_batches(task: Task) -> None:
-    """Let a task normalize the images of its batches: uint8 pixels, or floats in [0, 1]."""
+    """Make the step of a task normalize the images of its batches, uint8 or floats in [0, 1]."""
     step, info = task.step, task.info
 
     def normalized_step(batch: Any) -> Any:
@@ -145,82 +145,85 @@ def normalize_batches(task: Task) -> None:
 
 
 def matching_data(model: Any, spec: str, split: str, batch_size: int, num_workers: int) -> Any:
-    """Make data of a spec for a trained model: what `DataModule.model_options` names is as in its training."""
+    """Create data from a spec, with the options `DataModule.model_options` and the split of the model's training."""
     parsed = registry.Spec.parse(spec)
     trained = registry.Spec.parse(model.config["data"]) if model.config["data"] else None
-    context: dict[str, Any] = {
-        "batch_size": batch_size,
-        "num_workers": num_workers,
-        "stream": model.info.inputs == "token_stream",
-    }
+    stream = model.info.inputs == "token_stream"
+    context: dict[str, Any] = {"batch_size": batch_size, "num_workers": num_workers, "stream": stream}
     data = registry.create("zoo.datasets", parsed, **context)
-    decided, known = getattr(data, "model_options", ()), trained.options if trained else {}
-    if taken := [key for key in decided if key in parsed.options and parsed.options[key] != known.get(key)]:
-        owned = "value" if model.tokenizer is None else "tokenizer"
-        raise InputError(f"data '{spec}' sets {', '.join(taken)}, but the model has a {owned} of its own: leave that out")
-    context |= {key: known[key] for key in decided if key in known}
+    fixed, trained_options = getattr(data, "model_options", ()), trained.options if trained else {}
+    if changed := [key for key in fixed if key in parsed.options and parsed.options[key] != trained_options.get(key)]:
+        part = "value" if model.tokenizer is None else "tokenizer"
+        raise InputError(f"data '{spec}' sets {', '.join(changed)}, but the model has its own {part}: leave it out")
+    context |= {key: trained_options[key] for key in fixed if key in trained_options}
     names = getattr(data, "source_options", ())
-    other = trained is None or origin(parsed, names) != origin(trained, names)
-    if not other:
-        context |= same_split(parsed, split, known)
+    is_other = trained is None or origin(parsed, names) != origin(trained, names)
+    if not is_other:
+        context |= same_split(parsed, split, trained_options)
     if model.tokenizer is not None:
-        context |= {"tokenizer": model.tokenizer, "use_all": other, "classes": getattr(model.info, "classes", None)}
-    options = {key: value for key, value in parsed.options.items() if key not in decided}
+        context |= {"tokenizer": model.tokenizer, "use_all": is_other, "classes": getattr(model.info, "classes", None)}
+    options = {key: value for key, value in parsed.options.items() if key not in fixed}
     return registry.create("zoo.datasets", replace(parsed, options=options), **context)
 
 
-def same_split(spec: registry.Spec, split: str, known: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of the training that cut its data; other ones would measure rows that were trained on.
+def same_split(spec: registry.Spec, split: str, trained_options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the split options of the training, since other splits would contain training rows.
 
     Raises:
-        InputError: If the spec sets one of them otherwise.
+        InputError: If the spec sets one of them to another value.
     """
-    taken = signature(registry.load(registry.resolve("zoo.datasets", spec.name)[0])).parameters
-    for key in CUTS[split] & spec.options.keys() & taken.keys():
-        if spec.options[key] != (before := known.get(key, taken[key].default)):
-            cut = f"data '{spec}' are cut with {key}={spec.options[key]}, and the model was trained with {key}={before}"
-            raise InputError(f"{cut}, so rows that it has seen would be measured: leave {key} out")
-    return {key: known[key] for key in CUTS["val"] & known.keys() & taken.keys() - spec.options.keys()}
+    parameters = signature(registry.load(registry.resolve("zoo.datasets", spec.name)[0])).parameters
+    for key in SPLIT_OPTIONS[split] & spec.options.keys() & parameters.keys():
+        if spec.options[key] != (trained := trained_options.get(key, parameters[key].default)):
+            text = f"data '{spec}' are split with {key}={spec.options[key]}, but the model was trained with {key}={trained}"
+            raise InputError(f"{text}, so the split would contain training rows: leave {key} out")
+    return {
+        key: trained_options[key]
+        for key in SPLIT_OPTIONS["val"] & trained_options.keys() & parameters.keys() - spec.options.keys()
+    }
 
 
 def origin(spec: registry.Spec, names: Iterable[str]) -> tuple[str, ...]:
-    """Return what tells where data come from: other options of one origin leave the same rows to train on, not to measure."""
-    places = (spec.options.get(name) for name in names)
-    return spec.name, *("" if path is None else str(Path(str(path)).expanduser().resolve()) for path in places)
+    """Return the name and the resolved paths of a spec; specs of the same origin share training rows."""
+    paths = (spec.options.get(name) for name in names)
+    return spec.name, *("" if path is None else str(Path(str(path)).expanduser().resolve()) for path in paths)
 
 
 def checked_data(model: Any, data: Any, name: str) -> Any:
-    """Set data up, check that their sizes and labels fit the model, and have them prepared as its training data were."""
-    given, expected = getattr(data, "task", None), model.config.get("task")
-    if given and expected and model.info is not None and model.info.inputs not in task_type(given)[0].inputs:
-        raise InputError(f"data '{name}' has task = {given}, the model was trained with {expected}")
+    """Set up data, check that their sizes and labels fit the model, and use the statistics of the training data."""
+    task, expected = getattr(data, "task", None), model.config.get("task")
+    if task and expected and model.info is not None and model.info.inputs not in task_type(task)[0].inputs:
+        raise InputError(f"data '{name}' has task = {task}, the model was trained with {expected}")
     data.prepare_data()
     data.setup(None)
-    theirs = getattr(data, "info", None)
-    if model.info is None or theirs is None:
+    info = getattr(data, "info", None)
+    if model.info is None or info is None:
         return data
-    for key, value in fixed(model.info).items():
-        if (other := fixed(theirs).get(key)) != value:
+    for key, value in required_facts(model.info).items():
+        if (other := required_facts(info).get(key)) != value:
             raise InputError(f"data '{name}' has {key} = {other}, the model was trained with {value}")
-    # Statistics of the training data, such as the mean of the pixels, are the model's.
-    data.info = replace(model.info, sizes=theirs.sizes, sha256=theirs.sha256)
+    data.info = replace(model.info, sizes=info.sizes, sha256=info.sha256)
     return data
 
 
-def fixed(info: Any) -> dict[str, Any]:
-    """Return what must be the same in other data than a model was trained on: the form of the inputs, sizes and labels."""
+def required_facts(info: Any) -> dict[str, Any]:
+    """Return the facts about training data that evaluation data must share: kind of inputs, sizes and labels."""
     kwargs = {key: value for key, value in info.model_kwargs.items() if key != "max_length"}
     labels = {"classes": info.classes} if hasattr(info, "classes") else {}
     return {"inputs": info.inputs, **labels, **kwargs}
 
 
 def make_trainer(arguments: dict[str, Any], device: Any, net: nn.Module) -> Trainer:
-    """Build a Trainer that evaluates on a device, without loggers and checkpoints; a network with a memory has one process."""
-    place = {"accelerator": "gpu" if device.type == "cuda" else device.type}
-    if device.type == "cuda":
-        place["devices"] = [device.index or 0]
-    quiet = {"enable_model_summary": False, "enable_checkpointing": False, "enable_progress_bar": sys.stdout.isatty()}
-    defaults: dict[str, Any] = {"logger": False, **quiet, **({} if "accelerator" in arguments else place)}
+    """Build a Trainer for evaluation on a device, without loggers and checkpoints.
+
+    Raises:
+        InputError: If an argument is invalid, or a network with a memory would run in several processes.
+    """
+    defaults: dict[str, Any] = {"logger": False, "enable_model_summary": False, "enable_checkpointing": False}
+    defaults["enable_progress_bar"] = sys.stdout.isatty()
+    if "accelerator" not in arguments:
+        is_cuda = device.type == "cuda"
+        defaults |= {"accelerator": "gpu", "devices": [device.index or 0]} if is_cuda else {"accelerator": device.type}
     try:
         trainer = Trainer(**defaults | {name: value for name, value in arguments.items() if value is not None})
     except (MisconfigurationException, ValueError, TypeError, RuntimeError) as error:

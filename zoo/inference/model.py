@@ -1,4 +1,4 @@
-"""A trained model as an object: load it, let it predict and generate, measure it, save it."""
+"""Load a trained model, and predict, generate and evaluate with it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
@@ -30,19 +30,18 @@ from zoo.tasks.inputs import files_in, input_list
 
 
 class Model:
-    """A network with the task that it was trained for, its tokenizer and what it knows of its data.
-
-    `load` makes it from a folder. It computes where it is: `to` moves it.
+    """A trained network with its task, tokenizer and facts about its data; see `load`.
 
     Args:
         net: The network, a `torch.nn.Module`.
-        config: The configuration of its folder: the specs that rebuild it, by name.
-        task: The `zoo.tasks.Task` that the network was trained for; None for a network alone.
+        config: The content of ``config.json``: the specs that rebuild the network.
+        task: The `zoo.tasks.Task` that the network was trained with; None for a network only.
         metrics: Test metrics from the training run, by name.
+        known: Further entries of the manifest about its training, which `zoo.save` copies.
 
     Attributes:
-        info: Facts about the data that it was trained on, a `DataInfo`, or None.
-        tokenizer: The tokenizer of a model of text, or None.
+        info: A `DataInfo` with facts about the training data, or None.
+        tokenizer: The tokenizer of a text model, or None.
 
     Example:
         >>> model = Model(nn.Linear(2, 2), {"backbone": "linear", "task": None})
@@ -58,8 +57,8 @@ class Model:
         metrics: Mapping[str, float | None] | None = None,
         known: Mapping[str, Any] | None = None,
     ) -> None:
-        self.known = dict(known or {})  # what its manifest tells of its training, for a copy that is saved
         self.net, self.task, self.config, self.metrics = net, task, dict(config), dict(metrics or {})
+        self.known = dict(known or {})
         self.info: Any = None if task is None else task.info
         self.tokenizer: Tokenizer | None = None if task is None else task.tokenizer
         if task is not None:
@@ -79,16 +78,16 @@ class Model:
         return next((tensor.device for tensor in self.net.parameters()), torch.device("cpu"))
 
     def to(self, device: str | torch.device) -> Self:
-        """Move the model to a device, ``auto`` being the best that is there, and return it.
+        """Move the model to a device, or with ``auto`` to the best available one, and return it.
 
         Raises:
-            InputError: If there is no such device.
+            InputError: If the device does not exist.
         """
         (self.net if self.task is None else self.task).to(choose_device(device))
         return self
 
     def predict(self, inputs: Any, **options: Any) -> list[dict[str, Any]]:
-        """Return the prediction for each input; the options are those of `predict_iter`."""
+        """Return the prediction for each input; see `predict_iter` for the options."""
         with keep_matrices(self.net):
             return list(self.predict_iter(inputs, **options))
 
@@ -108,12 +107,12 @@ class Model:
 
         Args:
             inputs: One or several. For images: files, folders, Pillow images, arrays or tensors of uint8 pixels or of floats in
-                [0, 1] ([H, W], [H, W, C], [C, H, W] or [N, ...]), which are normalized as the training images were. For text:
+                [0, 1] ([H, W], [H, W, C], [C, H, W] or [N, ...]), which are normalized like the training images. For text:
                 texts (for pairs tuples of two), or files and folders of files with one text per line (for pairs two, separated
                 by a tab). For vectors: arrays or tensors.
             batch_size: Inputs per step.
-            truncation: Whether to truncate texts that exceed the maximum length instead of refusing them.
-            normalized: Whether arrays of floats are images that are normalized already.
+            truncation: Whether to truncate texts that exceed the maximum length instead of raising an error.
+            normalized: Whether arrays of floats are already normalized images.
             top: Labels per input of a classifier; above 1 the rows have ``top``, a list of labels and probabilities.
             on_error: Called with the error of each image file that cannot be read, which is then skipped. By default the first
                 such error is raised.
@@ -126,10 +125,10 @@ class Model:
             generative model. Other tasks define their own rows.
 
         Raises:
-            InputError: If an input cannot be read, or an option is wrong.
+            InputError: If an input cannot be read, or an option is invalid.
         """
         if batch_size < 1:
-            raise InputError(f"batch_size={batch_size}: use a whole number from 1")
+            raise InputError(f"batch_size={batch_size}: must be at least 1")
         if normalized and not isinstance(self.info, ImageInfo):
             raise InputError("normalized=True applies only to models of images: leave it out", code="conflict")
         task = self.configured(decoding, truncation)
@@ -137,23 +136,24 @@ class Model:
             if not isinstance(task, Classification):
                 raise InputError(f"top={top} applies only to classifiers: leave it out", code="conflict")
             if top < 1:
-                raise InputError(f"top={top}: use a whole number from 1")
+                raise InputError(f"top={top}: must be at least 1")
             task.top = top
         options = {"normalized": True} if normalized else {}
-        given = input_list(inputs)
 
         def read(items: list[Any]) -> Iterator[Any]:
             return task.read_inputs(self.info, items, stdin, **options)
 
-        skips = on_error is not None and isinstance(self.info, ImageInfo)
-        return self._predict(task, self._read_images(read, given, on_error) if skips else read(given), batch_size)
+        items = input_list(inputs)
+        if on_error is None or not isinstance(self.info, ImageInfo):
+            return self._predict(task, read(items), batch_size)
+        return self._predict(task, self._read_images(read, items, on_error), batch_size)
 
     def _read_images(self, read: Callable[[list[Any]], Iterator[Any]], inputs: list[Any], on_error: Any) -> Iterator[Any]:
         for item in inputs:
             is_folder = isinstance(item, str | Path) and Path(item).is_dir()
-            for part in files_in(Path(item), ENDINGS) if is_folder else [item]:
+            for image in files_in(Path(item), ENDINGS) if is_folder else [item]:
                 try:
-                    yield from read([part])
+                    yield from read([image])
                 except InputError as error:
                     on_error(error)
 
@@ -178,63 +178,61 @@ class Model:
     def generate(
         self, prompt: str | Sequence[str] | None = None, num_samples: int = 1, stream: bool = False, **decoding: Any
     ) -> list[str] | list[list[str]] | Iterator[str]:
-        """Generate texts after a prompt, or in answer to it; the prompt is not repeated.
+        """Generate texts that continue or answer a prompt, without the prompt.
 
         Args:
-            prompt: The text to go on from, or to answer; a language model begins a new line without one. Or several in a list
-                or tuple, which are generated from all at once.
+            prompt: The text to continue or to answer; by default, a language model starts a new line. A list or tuple of
+                prompts is processed in one batch.
             num_samples: Texts to generate for each prompt.
-            stream: Whether to return the pieces of one text as they come.
-            decoding: How tokens are chosen, see `zoo.tasks.decoding.Decoding`; what is not given is as when the model was
-                trained.
+            stream: Whether to yield one text in pieces.
+            decoding: See `zoo.tasks.decoding.Decoding`; the defaults are those of the training.
 
         Returns:
-            The texts, a list of `num_samples`; for a list of prompts one such list for each prompt.
+            A list of `num_samples` texts; for a list of prompts one such list per prompt.
 
         Raises:
-            InputError: If the model generates nothing, a prompt cannot be read, or an option is wrong.
+            InputError: If the model does not generate text, a prompt cannot be read, or an option is invalid.
         """
         task = self.generative(decoding)
         task.check_samples(num_samples)
-        several = isinstance(prompt, list | tuple)
-        prompts: list[Any] = list(prompt) if several else [prompt]  # type: ignore[arg-type]
-        if wrong := next((one for one in prompts if not isinstance(one, str | None)), None):
-            raise InputError(f"a prompt of type {type(wrong).__name__}: give one text, or a list of texts")
-        prompts = [one or task.default_prompt() for one in prompts]
+        is_list = isinstance(prompt, list | tuple)
+        prompts: list[Any] = list(prompt) if is_list else [prompt]  # type: ignore[arg-type]
+        if invalid := next((text for text in prompts if not isinstance(text, str | None)), None):
+            raise InputError(f"a prompt of type {type(invalid).__name__}: expected a text or a list of texts")
+        prompts = [text or task.default_prompt() for text in prompts]
         if stream:
-            if several or num_samples != 1:
-                given = "" if several else f"{num_samples} samples: "
-                raise InputError(f"{given}one text is streamed at a time" + ": give one prompt" * several)
+            if is_list or num_samples != 1:
+                raise InputError("stream=True supports a single prompt and num_samples=1")
             return task.stream(prompts[0])
-        texts = task.generate([one for one in prompts for _ in range(num_samples)])
-        return [texts[i : i + num_samples] for i in range(0, len(texts), num_samples)] if several else texts
+        texts = task.generate([text for text in prompts for _ in range(num_samples)])
+        return [texts[i : i + num_samples] for i in range(0, len(texts), num_samples)] if is_list else texts
 
     def generative(self, decoding: Mapping[str, Any] | None = None) -> GenerativeTask:
-        """Return the task with other options of decoding, if it is one that generates text."""
+        """Return a copy of a generative task with other decoding options; `InputError` for other tasks."""
         task = self.configured(decoding or {})
         if not isinstance(task, GenerativeTask):
-            raise InputError(f"a model of {self.config['task']} generates no text: use zoo predict")
+            raise InputError(f"a model of {self.config['task']} does not generate text: use zoo predict")
         return task
 
     def evaluate(self, data: Any = None, split: str = "test", **options: Any) -> dict[str, float]:
-        """Measure the model on a split of its data, or of other data, see `zoo.inference.evaluation.evaluate`."""
+        """Evaluate the model on a split of its data, or of other data, see `zoo.inference.evaluation.evaluate`."""
         from zoo.inference.evaluation import evaluate
 
         return evaluate(self, data, split, **options)
 
     def configured(self, decoding: Mapping[str, Any], truncation: bool = False) -> Task:
-        """Return a copy of the task, over the same network, with these options."""
+        """Return a copy of the task with these options, which shares the network."""
         if self.task is None:
-            raise InputError("a network alone, without a task: apply model.net, or load it with task=CLASS if there is one")
+            raise InputError("this model has no task: call model.net, or load it with task=CLASS")
         task = copy(self.task)
         if isinstance(task, GenerativeTask):
             trained = vars(task.decoding)
-            if decoding.get("beam") == 1:  # the penalty is that of the run's beam
+            if decoding.get("beam") == 1:  # the length penalty of the run requires a beam
                 trained = {**trained, "length_penalty": Decoding.length_penalty}
             task.decoding = build_options(Decoding, {**trained, **decoding})
             task.check_decoding(task.decoding)
         elif decoding:
-            raise InputError(f"a model of {self.config['task']} generates no text: leave {', '.join(decoding)} out")
+            raise InputError(f"a model of {self.config['task']} does not generate text: leave {', '.join(decoding)} out")
         if self.tokenizer is not None:
             limit = None if _reads_any_length(self.net) and not truncation else self.info.max_length
             task.tokenizer = self.tokenizer.limited(limit, truncation=truncation)
@@ -249,23 +247,22 @@ def load(
     task: str | type[Task] | None = None,
     device: str | torch.device = "cpu",
 ) -> Model:
-    """Load a trained model, verified.
+    """Load a trained model and verify its files.
 
     Args:
         path: A run or model folder, a name of the catalogue, ``hf:owner/name@revision``, ``https://host/folder``; see
             `zoo.hub.sources.locate`.
-        module: For a network that no spec names: one like it; where it was converted, the real one, which is converted in
-            place.
-        algebra: For a network over an algebra that no spec names: that algebra.
-        task: For a model that was trained with a task of Python: its class, or a spec. It is made from what the model knows of
-            its data; without a task the model is a network alone.
-        device: The device to compute on; ``auto`` is the best that is there.
+        module: For a network without a spec, a network of the same structure. For a converted network, the real network,
+            which is converted in place.
+        algebra: For an algebra without a spec, the algebra.
+        task: For a model that was trained with a task in Python, its class or a spec. Without it, the model has no task.
+        device: The device; ``auto`` is the best available one.
 
     Raises:
-        InputError: If the folder is damaged, a plugin that it names is not installed, or there is no such device.
+        InputError: If the folder is damaged, a required plugin is not installed, or the device does not exist.
     """
     if not (task is None or isinstance(task, str) or (isinstance(task, type) and issubclass(task, Task))):
-        raise InputError(f"task={task!r:.60}: give the spec of a task or a subclass of zoo.tasks.Task")
+        raise InputError(f"task={task!r:.60}: expected a spec or a subclass of zoo.tasks.Task")
     path = locate(path)
     config, target = read_config(path), choose_device(device)
     spec: Any = task or config["task"]
@@ -273,11 +270,10 @@ def load(
     info = trained_task = None
     if config["info"] is not None:
         if kind is None:
-            raise InputError(f"'{path}' was trained with a task of Python: zoo.load(FOLDER, task=ITS_CLASS)")
+            raise InputError(f"'{path}' was trained with a task in Python: use zoo.load(FOLDER, task=CLASS)")
         info = info_type(kind.info_type, config["info"]).from_dict(config["info"])
     elif task is not None:
-        why = "its data module had no info, which says what the network reads and the names of its labels"
-        raise InputError(f"'{path}' cannot have a task, {why}: leave task out and apply model.net")
+        raise InputError(f"'{path}' has no info about its data, which a task requires: leave task out and call model.net")
     net = load_network(path, config, info=info, module=module, product=algebra)
     if kind is not None and info is not None:
         trained_task = kind.from_info(net, info, _read_tokenizer(path, info), **options)
@@ -287,7 +283,7 @@ def load(
 
 
 def info_type(base: type[DataInfo], values: Mapping[str, Any]) -> type[DataInfo]:
-    """Return the class of what a folder says of its data: of a base and its subclasses the one that has just these fields."""
+    """Return the base class or subclass of `DataInfo` with exactly these fields."""
     kinds = [base]
     for kind in kinds:
         kinds += kind.__subclasses__()
@@ -295,11 +291,11 @@ def info_type(base: type[DataInfo], values: Mapping[str, Any]) -> type[DataInfo]
 
 
 def _read_tokenizer(path: str | Path, info: Any) -> Tokenizer | None:
-    """Read the tokenizer beside a model of text."""
+    """Load the tokenizer of a text model."""
     if not hasattr(info, "tokenizer"):
         return None
     if not info.tokenizer or info.tokenizer != Path(str(info.tokenizer)).name:
-        raise InputError(f"config.json has tokenizer = {info.tokenizer!r}: expected the name of a file beside it")
+        raise InputError(f"config.json has tokenizer = {info.tokenizer!r}: expected the name of a file in the same folder")
     file = find(path) / info.tokenizer
     try:
         return Tokenizer.from_json(file.read_text(encoding="utf-8"), info)
@@ -309,20 +305,17 @@ def _read_tokenizer(path: str | Path, info: Any) -> Tokenizer | None:
 
 
 def choose_device(name: str | torch.device) -> torch.device:
-    """Return a device by its name; ``auto`` is the first of cuda, mps and cpu that is there.
+    """Return a device by its name; ``auto`` is the first available one of cuda, mps and cpu.
 
     Raises:
-        InputError: If there is no such device.
+        InputError: If the device does not exist.
 
     Example:
         >>> choose_device("cpu")
         device(type='cpu')
     """
-    available = [
-        "cpu",
-        *(["mps"] if torch.backends.mps.is_available() else []),
-        *(["cuda"] if torch.cuda.is_available() else []),
-    ]
+    backends = {"cpu": True, "mps": torch.backends.mps.is_available(), "cuda": torch.cuda.is_available()}
+    available = [name for name, is_available in backends.items() if is_available]
     if name == "auto":
         return torch.device(available[-1])
     try:
@@ -331,12 +324,12 @@ def choose_device(name: str | torch.device) -> torch.device:
         raise InputError(f"unknown device '{name}': use auto, {', '.join(available)}") from error
     count = torch.cuda.device_count() if device.type == "cuda" else 1
     if device.type not in available or (device.index or 0) >= count:
-        raise InputError(f"there is no device '{name}' here: use auto, {', '.join(available)}")
+        raise InputError(f"device '{name}' is not available: use auto, {', '.join(available)}")
     return device
 
 
 def _reads_any_length(net: nn.Module) -> bool:
-    """Tell whether a network certainly reads texts longer than those it was trained on: it has no learned positions."""
+    """Return whether a network has no maximum sequence length; False if that is unknown."""
     if hasattr(net, "max_length"):
         return net.max_length is None
     tables = [module for module in net.modules() if isinstance(module, PositionEmbedding)]

@@ -1,4 +1,4 @@
-"""Save a trained model, a network that a spec builds, or a converted network, as a model folder."""
+"""Save a trained model, a network built from a spec, or a converted network as a model folder."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,42 +31,42 @@ def save(
     sparse: bool = False,
     **model_kwargs: Any,
 ) -> Path:
-    """Write a model folder that `zoo.load` reads: weights as safetensors, specs, checksums and a card.
+    """Save a model folder for `zoo.load`: weights as safetensors, specs, checksums and a card.
 
-    A `Model` is saved with all that belongs to it; a network that `zoo.backbone` built, with the spec, the algebra and the
-    sizes that built it; any other that `zoo.convert` converted, with a record of the conversion, and comes back with
-    ``zoo.load(folder, module=...)``, given the real network that it was made from, or one like it, and over an algebra
-    without a spec with ``algebra=`` too. The loaded network has the same weights bit for bit.
+    A `Model` is saved with its task, tokenizer and info. For a network of `zoo.backbone`, give the spec, algebra and sizes that
+    built it. A network of `zoo.convert` is saved with a record of the conversion; load it with
+    ``zoo.load(folder, module=...)`` and a real network of the same structure, and with ``algebra=`` for an algebra without a
+    spec. The loaded weights are bit-for-bit identical.
 
     Args:
-        model: What to save.
-        folder: The folder. One with another model is replaced once the new one is complete; with anything else it is refused.
+        model: The model or network.
+        folder: The folder. An existing model folder is replaced after the new one is complete; other folders must be empty.
         backbone: Spec of a network, such as ``"timm/resnet18"``.
-        algebra: Its algebra; a converted one knows it.
+        algebra: Spec of its algebra; not needed for a converted network.
         scope: Its scope.
         init: Its initialisation.
         embedding: Spec of its token embedding.
-        metrics: Metrics to write into the card and the manifest; by default those that a `Model` came with.
-        sparse: Whether to store only the numbers that are not zero and one bit for each: small if the network was pruned.
-        model_kwargs: The sizes that `zoo.backbone` was given, such as ``num_classes=10``.
+        metrics: Metrics for the card and the manifest; by default those of the `Model`.
+        sparse: Whether to store only nonzero numbers and a bit mask, which is smaller for pruned networks.
+        model_kwargs: The sizes given to `zoo.backbone`, such as ``num_classes=10``.
 
     Raises:
-        InputError: If the spec does not build such a network, a module was not converted, or the folder holds something else.
+        InputError: If the spec builds another network, a module was not converted, or the folder has other content.
 
     Example:
         >>> from tempfile import TemporaryDirectory
         >>> net = torch.nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
-        >>> with TemporaryDirectory() as place:  # a network must be hypercomplex or have a spec
-        ...     save(net, place + "/model")
+        >>> with TemporaryDirectory() as folder:
+        ...     save(net, folder + "/model")
         Traceback (most recent call last):
-        zoo.errors.InputError: this Sequential was not made by zoo.backbone or zoo.convert: give backbone=SPEC, or convert it
+        zoo.errors.InputError: this Sequential was not built by zoo.backbone or zoo.convert: use backbone=SPEC, or convert it
     """
     folder = Path(folder).expanduser()
     check_saving(model, folder)
     files, known = dict[str, str](), dict[str, Any]()
     if isinstance(model, Model):
         if backbone or algebra or embedding or model_kwargs:
-            raise InputError("a model knows its specs: leave backbone, algebra, embedding and sizes out")
+            raise InputError("a zoo.Model contains its specs: leave backbone, algebra, embedding and sizes out")
         known = dict(model.known if metrics is None else {})
         config, net, metrics = model.config, model.net, model.metrics if metrics is None else metrics
         if model.tokenizer is not None:
@@ -81,37 +81,36 @@ def save(
 
 
 def check_saving(model: Model | nn.Module, folder: Path) -> None:
-    """Refuse a folder that holds something else, and a network without the components that a folder stores."""
+    """Check that the folder is empty or a model folder, and that the network is not folded."""
     if folder.exists() and any(folder.iterdir()) and not (folder / "manifest.json").is_file():
-        raise InputError(f"'{folder}' is not empty and no model folder: choose another")
+        raise InputError(f"'{folder}' is not empty and not a model folder: choose another")
     if getattr(model.net if isinstance(model, Model) else model, "is_folded", False):
-        raise InputError("a folded network has no components to save: save the one it came from, or its state_dict with torch")
+        raise InputError("a folded network has no components: save the original network, or its state_dict with torch.save")
 
 
 def built(net: nn.Module, names: dict[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
-    """Return the configuration of a network that a spec builds, after comparing the two."""
+    """Return the configuration of a network built from a spec, after comparing shapes with a rebuilt network."""
     if names["algebra"] is None:
-        raise InputError(f"which algebra is {names['backbone']} over? give algebra=SPEC")
+        raise InputError(f"missing the algebra of {names['backbone']}: use algebra=SPEC")
     with torch.random.fork_rng(devices=[]):
         rebuilt = build_backbone(untrained(names["backbone"]), **{k: v for k, v in names.items() if k != "backbone"}, **sizes)
     ours, theirs = ({key: value.shape for key, value in network.state_dict().items()} for network in (net, rebuilt))
-    if wrong := sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key)):
-        raise InputError(
-            f"{names['backbone']} over {names['algebra']} with these sizes is another network: '{wrong[0]}' differs"
-        )
+    if different := sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key)):
+        text = f"{names['backbone']} over {names['algebra']} with these sizes is another network"
+        raise InputError(f"{text}: '{different[0]}' differs")
     return names | {"model_kwargs": sizes}
 
 
 def converted(net: nn.Module) -> dict[str, Any]:
-    """Return the configuration of a network that `zoo.convert` converted."""
+    """Return the configuration of a network of `zoo.convert`."""
     record = getattr(net, "conversion", None)
     if not isinstance(record, Conversion) or not record.converted:
         kind = type(net).__name__
-        raise InputError(f"this {kind} was not made by zoo.backbone or zoo.convert: give backbone=SPEC, or convert it")
+        raise InputError(f"this {kind} was not built by zoo.backbone or zoo.convert: use backbone=SPEC, or convert it")
     products = [module for module in net.modules() if isinstance(module, Algebra) and module.n > 1]
     specs = {product.spec for product in products} or {"real"}
     if len(specs) != 1:
-        raise InputError(f"the network is over several algebras, {', '.join(sorted(specs))}: save it with torch")
+        raise InputError(f"the network is over several algebras, {', '.join(sorted(specs))}: save it with torch.save")
     (algebra,) = specs
     over = {"algebra": algebra} if algebra else {"algebra": None, "algebra_sha256": fingerprint(products[0])}
     return {"backbone": None, **over, "scope": "all", "init": "variance", "conversion": conversion_record(net)}

@@ -1,4 +1,4 @@
-"""Lottery tickets: masks, the callback that trains with them, tickets on disk; and structured pruning."""
+"""Lottery tickets (masks, pruning schedules and a Lightning callback) and structured pruning."""
 
 from zoo.pruning.callback import LotteryTicket, Round, lottery
 from zoo.pruning.masks import Prunable, Pruning, prunable

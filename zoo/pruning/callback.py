@@ -1,4 +1,4 @@
-"""The Lightning callback that trains lottery tickets, and the loop over its rounds."""
+"""The Lightning callback for lottery tickets, and the loop over rounds."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -31,27 +31,27 @@ from zoo.pruning.schedule import PruningSchedule, pruning_schedule
 
 
 class LotteryTicket(Callback):
-    """Train lottery tickets (Frankle and Carbin 2019): prune, rewind the survivors, train again.
+    """Find lottery tickets by iterative magnitude pruning with rewinding (Frankle and Carbin 2019).
 
     Works with any LightningModule, on one device or with DDP. A round is one ``fit`` of a new Trainer with this callback and a
-    module whose parameters have the same names every time. A round starts from the rewind point bit for bit, under the masks;
-    gradients are masked before each optimizer step (before clipping) and weights after it. The module itself is not changed.
-    After the round `prune` makes the masks of the next one from the trained weights, which stay as they are.
+    module with the same parameter names. It starts bit for bit from the rewind point, masked; gradients are masked before each
+    optimizer step (before clipping) and weights after it. The module itself is not changed. After a round, `prune` computes
+    the masks of the next one from the trained weights, without changing these.
 
-    Checkpoints hold masks, round and rewind point as plain tensors, and ``fit(ckpt_path=...)`` resumes within a round. With
-    DDP the masks of rank 0 are used, and at the start of a round all ranks compare a SHA-256 of masks and weights.
+    Checkpoints contain masks, round and rewind point as plain tensors; ``fit(ckpt_path=...)`` resumes within a round. With
+    DDP, the masks of rank 0 are broadcast, and all ranks compare a SHA-256 of masks and weights at the start of a round.
 
     Args:
-        rate: Share of the survivors that a round prunes, or a schedule, see `zoo.pruning.schedule`.
-        score: ``magnitude``, ``random``, ``movement`` or ``snip``, see `zoo.pruning.Pruning`. With ``snip`` every round prunes
-            in its own first step, the first round too.
+        rate: Fraction of the survivors to prune in a round, or a schedule, see `zoo.pruning.schedule`.
+        score: ``magnitude``, ``random``, ``movement`` or ``snip``, see `zoo.pruning.Pruning`. With ``snip`` every round,
+            including the first, prunes in its first step.
         scope: ``tensor``, ``component`` or ``global``.
         unit: ``number`` or ``element``.
         pattern: (N, M) instead of a rate.
         matrices: ``all`` or ``qkv``, see `zoo.pruning.prunable`, as for ``include`` and ``exclude``.
-        include: Shell patterns of names of further parameters.
-        exclude: Shell patterns of names that are not pruned.
-        rewind_step: ``trainer.global_step`` of the first round at which the rewind point is taken (Frankle et al. 2020); 0 for
+        include: Shell patterns of names of parameters to add.
+        exclude: Shell patterns of names of parameters to leave out.
+        rewind_step: ``trainer.global_step`` in the first round at which to take the rewind point (Frankle et al. 2020); 0 for
             the initialisation. Learning rate schedules restart in every round.
         seed: Seed of random scores.
 
@@ -83,13 +83,13 @@ class LotteryTicket(Callback):
         self.matrices, self.include, self.exclude = matrices, tuple(include), tuple(exclude)
         self.rewind_step, self.seed = rewind_step, seed
         check_rules((rewind_step >= 0, f"rewind_step={rewind_step}: must be 0 or more"))
-        text = "score=snip prunes at the initialisation: leave rewind_step out"
-        check_rules((not rewind_step or score != "snip", text), code="conflict")
+        if rewind_step and score == "snip":
+            raise InputError("score=snip prunes at the initialisation: leave rewind_step out", code="conflict")
         self.round = 0
         self.masks: Masks = {}
         self.rewind_point: dict[str, Tensor] = {}
         self._sums: dict[str, Tensor] = {}
-        self._is_due = True  # whether snip has not pruned in this round
+        self._is_due = True  # snip has not pruned yet in this round
         self._fitted: nn.Module | None = None
         self._is_resumed = self._is_testing = self._is_unhooked = False
         self._prunable: dict[str, Prunable] = {}
@@ -99,10 +99,10 @@ class LotteryTicket(Callback):
     # --- between rounds ---
 
     def prune(self, module: nn.Module | None = None) -> None:
-        """End a round: make the masks of the next one from trained weights, which are not changed.
+        """End a round: compute the masks of the next one from the trained weights.
 
         Args:
-            module: The module with the trained weights; by default the one that was fitted last.
+            module: The module with the trained weights; by default the last fitted one.
 
         Raises:
             InputError: If nothing was fitted, there is no rewind point, or the module differs from the fitted one.
@@ -110,10 +110,13 @@ class LotteryTicket(Callback):
         module = self._fitted if module is None else module
         if module is None or not self.masks:
             raise InputError("this ticket was not trained: call trainer.fit with callbacks=[ticket] first", code="missing")
-        text = f"the first round ended before rewind_step={self.rewind_step}: train longer or rewind to an earlier step"
-        check_rules((bool(self.rewind_point), text))
-        parameters, score = self._matching(module), self.pruning.score
-        check_rules((score != "movement" or bool(self._sums), "movement needs a training step: call trainer.fit first"))
+        score = self.pruning.score
+        early = f"the first round ended before rewind_step={self.rewind_step}: train longer or use an earlier step"
+        check_rules(
+            (bool(self.rewind_point), early),
+            (score != "movement" or bool(self._sums), "score=movement requires a training step: call trainer.fit first"),
+        )
+        parameters = self._matching(module)
         if score != "snip":
             weights = {name: matrix.parameter for name, matrix in parameters.items()}
             values = {"magnitude": weights, "movement": self._sums}.get(score)
@@ -121,15 +124,15 @@ class LotteryTicket(Callback):
         self.round, self._sums, self._is_due = self.round + 1, {}, True
 
     def pruning_of(self, round: int) -> Pruning:
-        """Return how a round prunes."""
+        """Return the pruning options of a round."""
         return replace(self.pruning, rate=self.schedule(round))
 
     def count(self) -> tuple[int, int]:
-        """Count the surviving and all prunable weights."""
+        """Return the numbers of surviving and of all prunable weights."""
         return remaining(self.masks), sum(mask.numel() for mask in self.masks.values())
 
     def remember(self, module: nn.Module) -> None:
-        """Take the rewind point from a module, for example one with another initialisation as a control."""
+        """Take the rewind point from a module, for example from another initialisation as a control."""
         self.rewind_point = {name: t.detach().to("cpu", copy=True) for name, t in _tensors(module)}
 
     def _prune(self, parameters: dict[str, Prunable], values: Any) -> None:
@@ -138,7 +141,7 @@ class LotteryTicket(Callback):
         self.masks = {name: mask.cpu() for name, mask in masks.items()}
 
     def _matching(self, module: nn.Module) -> dict[str, Prunable]:
-        """Return the prunable parameters after comparing them with the masks."""
+        """Return the prunable parameters of a module, after comparing them with the masks."""
         parameters = prunable(module, self.matrices, include=self.include, exclude=self.exclude)
         if self.masks:
             _compare(self.masks, {name: matrix.parameter for name, matrix in parameters.items()})
@@ -147,24 +150,25 @@ class LotteryTicket(Callback):
     # --- a round ---
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Refuse strategies that shard weights, or whose processes end with a fit."""
+        """Check that the strategy does not shard weights and keeps its processes after a fit."""
         self._is_testing = stage != "fit"
         if self._is_testing:
             return
         self._is_resumed = False
         name = type(trainer.strategy).__name__.removesuffix("Strategy")
-        # DeepSpeed, which shards, is a DDPStrategy too.
+        # DeepSpeed shards weights, but is a subclass of DDPStrategy.
         if not isinstance(trainer.strategy, SingleDeviceStrategy | DDPStrategy) or name == "DeepSpeed":
             text = f"{name} shards weights, which lottery tickets do not support: use one device or strategy='ddp'"
             raise InputError(text, code="unsupported")
         if trainer.strategy.launcher is not None and parent_process() is not None:
-            text = "processes started by spawn or fork end with the round and lose the ticket: use strategy='ddp'"
+            text = "spawned and forked processes end with the round and lose the ticket: use strategy='ddp'"
             raise InputError(text, code="unsupported")
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Begin a round: rewind, unless a checkpoint was loaded, and mask the weights."""
+        """Start a round: rewind, unless a checkpoint was loaded, and mask the weights."""
         if self.pruning.score in ("movement", "snip") and len(trainer.optimizers) != 1:
-            raise InputError(f"score={self.pruning.score} supports one optimizer: this module has several", code="unsupported")
+            text = f"score={self.pruning.score} supports one optimizer, this module has {len(trainer.optimizers)}"
+            raise InputError(text, code="unsupported")
         self._prunable, self._fitted = self._matching(pl_module), pl_module
         self.masks = trainer.strategy.broadcast(self.masks or {k: m.cpu() for k, m in full_masks(self._prunable).items()})
         if not self._is_resumed:
@@ -176,20 +180,20 @@ class LotteryTicket(Callback):
         self._apply_masks()
         self._check_ranks(trainer, pl_module)
         self._hooks = [optimizer.register_step_post_hook(self._mask_weights) for optimizer in trainer.optimizers]
-        # Some wrappers of optimizers override step without torch's hooks.
+        # Some optimizer wrappers override step without calling torch's hooks.
         self._is_unhooked = not all(getattr(type(optimizer).step, "hooked", False) for optimizer in trainer.optimizers)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Refuse a rewind point that training does not reach."""
+        """Check that the round is long enough to reach the rewind point."""
         steps = trainer.estimated_stepping_batches
         text = f"rewind_step={self.rewind_step} is never reached: the round has {steps} steps"
         check_rules((bool(self.rewind_point) or steps >= self.rewind_step, text))
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
-        """Mask the gradients before they are clipped; measure movement or the sensitivity of snip."""
+        """Mask the gradients before they are clipped; accumulate scores of movement, or prune with snip."""
         score, is_due = self.pruning.score, self.pruning.score == "snip" and self._is_due
         products = self._products() if score == "movement" or is_due else {}
-        if getattr(trainer.precision_plugin, "scaler", None) is not None:  # which skips a step that overflows in float16
+        if getattr(trainer.precision_plugin, "scaler", None) is not None:  # the scaler skips steps that overflow in float16
             products = products if all(bool(product.isfinite().all()) for product in products.values()) else {}
         if score == "movement":
             for name, product in products.items():
@@ -205,14 +209,14 @@ class LotteryTicket(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Take a late rewind point."""
+        """Take the rewind point at ``rewind_step``."""
         if self._is_unhooked:
             self._mask_weights()
         if not self.rewind_point and trainer.global_step >= self.rewind_step:
             self.remember(pl_module)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Stop masking; the trained weights stay masked."""
+        """Remove the hooks that mask weights."""
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
@@ -226,7 +230,7 @@ class LotteryTicket(Callback):
         self._is_testing = False
 
     def _products(self) -> dict[str, Tensor]:
-        """Return w dL/dw of the prunable weights, zero without a gradient."""
+        """Return w dL/dw of the prunable weights, or zero without a gradient."""
         pairs = {name: (matrix.parameter.detach(), matrix.parameter.grad) for name, matrix in self._prunable.items()}
         return {name: torch.zeros_like(w) if g is None else w * g for name, (w, g) in pairs.items()}
 
@@ -247,31 +251,31 @@ class LotteryTicket(Callback):
             clear_bits(parameter, bits)
 
     def _check_ranks(self, trainer: Trainer, module: nn.Module) -> None:
-        """Compare masks and weights of all ranks."""
+        """Check that masks and weights are equal on all ranks."""
         if trainer.world_size == 1:
             return
         local = bytes.fromhex(digest(self.masks) + digest(dict(module.named_parameters())))
         sent = torch.tensor(list(local), dtype=torch.uint8, device=trainer.strategy.root_device)
         first, *others = trainer.strategy.all_gather(sent).cpu().tolist()
         for rank, other in enumerate(others, 1):
-            what = "masks" if other[:32] != first[:32] else "weights"
-            text = f"rank {rank} has other {what} than rank 0 at the start of round {self.round}"
+            kind = "masks" if other[:32] != first[:32] else "weights"
+            text = f"the {kind} of rank {rank} differ from those of rank 0 at the start of round {self.round}"
             check_rules((other == first, text), code="mismatch")
 
     # --- checkpoints ---
 
     def state_dict(self) -> dict[str, Any]:
-        """Return masks, round and rewind point for checkpoints of Lightning."""
+        """Return masks, round and rewind point for checkpoints."""
         state = {"round": self.round, "masks": self.masks, "rewind_point": self.rewind_point}
         return state | {"sums": self._sums, "is_due": self._is_due, "options": self._options()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a saved ticket.
+        """Restore a ticket from a checkpoint.
 
         Raises:
-            InputError: If it was pruned with other options.
+            InputError: If its options differ.
         """
-        if self._is_testing:  # Lightning restores callbacks for tests too, but the ticket belongs to the training
+        if self._is_testing:  # Lightning also restores callbacks for tests, which must not change the ticket
             return
         for name, value in self._options().items():
             saved = state_dict["options"].get(name)
@@ -290,10 +294,10 @@ class Round(NamedTuple):
     """A trained round.
 
     Attributes:
-        number: From 0, in which nothing is pruned (unless by snip).
-        survivors: Prunable weights that survive in it.
-        weights: All prunable weights.
-        result: What ``fit_one`` returned.
+        number: Number of the round; round 0 is dense (except with snip).
+        survivors: Number of surviving prunable weights.
+        weights: Number of all prunable weights.
+        result: The return value of ``fit_one``.
     """
 
     number: int
@@ -305,8 +309,8 @@ class Round(NamedTuple):
 def lottery(fit_one: Callable[[LotteryTicket], Any], ticket: LotteryTicket, rounds: int, *, seed: int = 0) -> Iterator[Round]:
     """Train and prune a ticket in rounds: yield the dense round 0, then the pruned rounds.
 
-    Before each round the seeds of Python, NumPy and torch are set. Between two rounds the caller may save
-    ``ticket.state_dict()``, to resume in the right round later, or stop iterating.
+    Seeds Python, NumPy and torch before each round. Between rounds, the caller may save ``ticket.state_dict()`` to resume
+    later, or stop iterating.
 
     Args:
         fit_one: Trains one round: builds module, data and a new Trainer with ``callbacks=[ticket]``, fits, and returns any
@@ -329,13 +333,13 @@ def lottery(fit_one: Callable[[LotteryTicket], Any], ticket: LotteryTicket, roun
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Name all parameters and buffers."""
+    """Yield all parameters and buffers with their names."""
     return chain(module.named_parameters(), module.named_buffers())
 
 
 def _compare(expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
-    """Compare names and shapes of a module with those of the first round."""
+    """Check that the names and shapes of a module equal those of the first round."""
     for name in sorted(expected.keys() | tensors.keys()):
-        first, now = (list(x[name].shape) if name in x else "missing" for x in (expected, tensors))
-        text = f"'{name}' is {now}, in the first round it was {first}: build the same module in every round"
-        check_rules((first == now, text), code="mismatch")
+        first, current = (list(x[name].shape) if name in x else "missing" for x in (expected, tensors))
+        text = f"the shape of '{name}' is {current}, in the first round it was {first}: build the same module in every round"
+        check_rules((first == current, text), code="mismatch")

@@ -1,4 +1,4 @@
-"""Remove channels of a zoo layer, as whole algebra elements, for torch-pruning and for heads."""
+"""Remove channels of a layer over an algebra, in whole elements."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,12 +13,12 @@ from zoo.layers import Conv1d, Conv2d, Linear
 
 Side = Literal["inp", "out"]
 LAYERS = (Linear, Conv1d, Conv2d)
-_NAMES = {"inp": ("in_features", "in_channels"), "out": ("out_features", "out_channels")}
+_SIZE_NAMES = {"inp": ("in_features", "in_channels"), "out": ("out_features", "out_channels")}
 
 
 @contextmanager
 def evaluating(net: nn.Module) -> Iterator[None]:
-    """Put a network in evaluation mode; afterwards restore the mode of each module."""
+    """Switch a network to evaluation mode, and restore the mode of each module afterwards."""
     modes = [(module, module.training) for module in net.modules()]
     net.eval()
     try:
@@ -38,36 +38,34 @@ def elements_of(layout: AxisLayout) -> list[list[int]]:
 
 
 def remaining_layout(layout: AxisLayout, channels: Iterable[int]) -> tuple[list[int], AxisLayout] | None:
-    """Return the elements that remain without some channels, and their layout; None if the channels are not whole elements.
+    """Return the elements that remain after removing channels, and their layout; None if these are not whole elements.
 
-    Of an axis with several blocks (heads) only whole blocks can be removed.
+    If the axis has several blocks (heads), only whole blocks can be removed.
     """
     removed, elements = set(channels), elements_of(layout)
-    kept = [index for index, element in enumerate(elements) if not removed.issuperset(element)]
-    left = [channel for index in kept for channel in elements[index]]
-    if not left or len(left) + len(removed) != layout.channels:
+    remaining = [index for index, element in enumerate(elements) if not removed.issuperset(element)]
+    size = sum(len(elements[index]) for index in remaining)
+    if not size or size + len(removed) != layout.channels:
         return None
-    blocks = len({index // layout.width for index in kept})
-    if layout.blocks > 1 and len(kept) != blocks * layout.width:
+    blocks = len({index // layout.width for index in remaining})
+    if layout.blocks > 1 and len(remaining) != blocks * layout.width:
         return None
-    new = AxisLayout(len(left), layout.n, blocks)
-    return (kept, new) if new.elements == len(kept) else None
+    new = AxisLayout(size, layout.n, blocks)
+    return (remaining, new) if new.elements == len(remaining) else None
 
 
 def remove_channels(layer: Any, side: Side, channels: Iterable[int]) -> None:
-    """Remove real channels of a zoo layer and of its bias, in place."""
-    removed = set(channels)
-    layout = getattr(layer, side)
+    """Remove real channels of a layer over an algebra and of its bias, in place."""
+    removed, layout = set(channels), getattr(layer, side)
     remaining = remaining_layout(layout, removed)
     if remaining is None:
         count = f"{len(removed)} of {layout.channels} channels"
         raise InputError(f"{count} are not whole elements of an algebra with n = {layout.n}", code="unsupported")
-    kept, new = remaining
-    layer.weight_module.prune_axis(side, torch.tensor(kept), new)
-    for name in _NAMES[side]:
+    elements, new = remaining
+    layer.weight_module.prune_axis(side, torch.tensor(elements), new)
+    for name in _SIZE_NAMES[side]:
         if hasattr(layer, name):
             setattr(layer, name, new.channels)
     if side == "out" and layer.bias is not None:
-        left = torch.tensor([channel for channel in range(layout.channels) if channel not in removed])
-        bias = layer.bias.detach()[left.to(layer.bias.device)]
+        bias = layer.bias.detach()[[channel for channel in range(layout.channels) if channel not in removed]]
         layer.bias = nn.Parameter(bias, requires_grad=layer.bias.requires_grad)

@@ -1,4 +1,4 @@
-"""Masks over the matrices of a module: prunable parameters, scores, exact counts. Pure functions."""
+"""Prunable parameters of a module, scores and masks, as pure functions."""
 
 import hashlib
 import random
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from zoo.conversion.attention_layout import is_conv1d_of_transformers, vectors_written
-from zoo.errors import check_rules
+from zoo.errors import InputError, check_choice, check_rules
 from zoo.layers.weight import Weight
 
 SCORES = ("magnitude", "random", "movement", "snip")
@@ -33,8 +33,8 @@ class Prunable(NamedTuple):
 
     Attributes:
         parameter: [out, in, *kernel], or the components of a `zoo.layers.weight.Weight` [m, out, in, *kernel].
-        components: Whether its first axis counts the components of algebra elements.
-        parts: Matrices stacked on the output axis: 3 for a fused qkv, each of which is a tensor of its own.
+        components: Whether its first axis is the components of algebra elements.
+        parts: Matrices stacked on the output axis, which are ranked separately: 3 for a fused qkv.
         out_axis: The axis of the output channels.
         in_axis: The axis of the input channels.
     """
@@ -48,19 +48,19 @@ class Prunable(NamedTuple):
 
 @dataclass(frozen=True)
 class Pruning:
-    """How to prune.
+    """The options of a pruning step.
 
     Args:
-        rate: Share of the surviving units to prune in a round, in [0, 1). Of r survivors of a scope exactly
-            rate * r are pruned, rounded half to even; among equal scores the first ones.
-        score: The lowest scores are pruned: ``magnitude`` |w| of the trained weights; ``random``; ``movement``
+        rate: Fraction of the surviving units to prune in a round, in [0, 1). Of r survivors, exactly rate * r are pruned,
+            rounded half to even; ties by position.
+        score: The units with the lowest scores are pruned: ``magnitude`` |w| of the trained weights; ``random``; ``movement``
             -sum w dL/dw over the steps of a round (Sanh et al. 2020, Eq. 7); ``snip`` |w dL/dw| in the first step of a round
             (Lee et al. 2019, Eq. 5).
-        scope: What is ranked together: each ``tensor`` (of a fused qkv, q, k and v by themselves), each ``component`` matrix
-            (Mukhopadhyay et al. 2025, Algorithm 1), or ``global``, all together.
+        scope: Which units are ranked together: those of each ``tensor`` (q, k and v of a fused qkv separately), of each
+            ``component`` matrix (Mukhopadhyay et al. 2025, Algorithm 1), or ``global`` for all.
         unit: ``number``, or ``element`` for algebra elements with all their components. The magnitude of an element is the
-            root mean square, other scores are means, so that ``global`` compares elements and real numbers fairly.
-        pattern: (N, M) keeps at most N of every M consecutive units along the input axis; the rate is not used.
+            root mean square and other scores are means, so that ``global`` treats elements and real numbers alike.
+        pattern: (N, M) for at most N survivors of every M consecutive units along the input axis; the rate is ignored.
 
     Raises:
         InputError: If a value is unknown or out of range, or two options exclude each other.
@@ -74,20 +74,18 @@ class Pruning:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        fine = isinstance(self.rate, float) and 0 <= self.rate < 1
-        check_rules((fine, f"rate={self.rate!r}: the share that a round prunes must be in [0, 1), such as 0.4"))
-        for name, known in (("score", SCORES), ("scope", SCOPES), ("unit", UNITS)):
-            value = getattr(self, name)
-            check_rules((value in known, f"unknown {name} '{value}': use {' or '.join(known)}"), code="unknown")
-        whole = self.unit == "element"
-        text = "unit=element prunes all components: use another scope"
-        check_rules((not whole or self.scope != "component", text), code="conflict")
+        is_rate = isinstance(self.rate, float) and 0 <= self.rate < 1
+        check_rules((is_rate, f"rate={self.rate!r}: the fraction to prune must be in [0, 1), such as 0.4"))
+        for name, choices in (("score", SCORES), ("scope", SCOPES), ("unit", UNITS)):
+            check_choice(name, getattr(self, name), choices)
+        if self.unit == "element" and self.scope == "component":
+            raise InputError("unit=element prunes all components: use another scope", code="conflict")
         if self.pattern is not None:
             pair = [x for x in self.pattern if isinstance(x, int)] if isinstance(self.pattern, tuple | list) else []
-            fine = len(pair) == 2 and 0 < pair[0] < pair[1]
-            check_rules((fine, f"pattern={self.pattern!r}: use (N, M) with 0 < N < M, such as (2, 4)"))
-            text = f"a pattern applies to each row, not to scope={self.scope}"
-            check_rules((self.scope == "tensor", text), code="conflict")
+            is_pattern = len(pair) == 2 and 0 < pair[0] < pair[1]
+            check_rules((is_pattern, f"pattern={self.pattern!r}: use (N, M) with 0 < N < M, such as (2, 4)"))
+            if self.scope != "tensor":
+                raise InputError(f"scope={self.scope}: a pattern requires scope=tensor", code="conflict")
 
 
 # --- prunable parameters ---
@@ -96,27 +94,27 @@ class Pruning:
 def prunable(
     model: nn.Module, matrices: str = "all", *, include: Iterable[str] = (), exclude: Iterable[str] = ()
 ) -> dict[str, Prunable]:
-    """Return the prunable parameters of any module, by the names of ``model.named_parameters()``.
+    """Return the prunable parameters of a module by name.
 
-    These are the trained matrices of linear, convolutional, recurrent and attention layers, of torch, of Hugging Face's GPT-2
-    and over any algebra. Norms, biases, embedding tables (and layers that share one), class tokens, positions and learned
-    products are prunable only if ``include`` names them.
+    These are the trained matrices of linear, convolutional, recurrent and attention layers of torch, of Hugging Face's GPT-2,
+    and over any algebra. Norms, biases, embedding tables (and layers tied to one), class tokens, positions and learned products
+    are prunable only with ``include``.
 
     Args:
         model: A module.
         matrices: ``all``, or ``qkv`` for queries, keys and values only, as in Algorithm 1 of Mukhopadhyay et al. (2025).
-        include: Shell patterns of names of further parameters.
-        exclude: Shell patterns of names of parameters that are left out.
+        include: Shell patterns of names of parameters to add.
+        exclude: Shell patterns of names of parameters to leave out.
 
     Raises:
-        InputError: If nothing is left, a pattern matches no parameter, or ``matrices`` is unknown.
+        InputError: If no parameter remains, a pattern matches no parameter, or ``matrices`` is unknown.
 
     Example:
         >>> list(prunable(nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))))
         ['0.weight']
     """
-    check_rules((matrices in MATRICES, f"unknown matrices '{matrices}': use {' or '.join(MATRICES)}"), code="unknown")
-    candidates, tables = _by_owner(model)
+    check_choice("matrices", matrices, MATRICES)
+    candidates, tables = _matrices_and_tables(model)
     names = {name: p for name, p in model.named_parameters() if not is_lazy(p)}
     trained = {name: p for name, p in names.items() if id(p) in candidates and id(p) not in tables and p.requires_grad}
     parameters = {name: candidates[id(p)] for name, p in trained.items()}
@@ -140,8 +138,8 @@ def _matching(pattern: str, names: Iterable[str]) -> list[str]:
     return matching
 
 
-def _by_owner(model: nn.Module) -> tuple[dict[int, Prunable], set[int]]:
-    """Return the matrices and the tables of a module by id; parts are 0 for matrices other than q, k and v."""
+def _matrices_and_tables(model: nn.Module) -> tuple[dict[int, Prunable], set[int]]:
+    """Return matrices by the ids of their parameters, with ``parts`` 0 unless they are q, k or v, and the ids of tables."""
     modules = dict(model.named_modules())
     matrices: dict[int, Prunable] = {}
     tables: set[int] = set()
@@ -159,7 +157,7 @@ def _by_owner(model: nn.Module) -> tuple[dict[int, Prunable], set[int]]:
 
 
 def _matrix(module: nn.Module, key: str, parameter: nn.Parameter, parts: int) -> Prunable | None:
-    """Describe a parameter of a module if it is a matrix."""
+    """Return a parameter of a module as `Prunable` if it is a matrix."""
     if isinstance(module, Weight):
         axis = int(module.inp.n > 1)
         return Prunable(parameter, bool(axis), parts, axis, axis + 1)
@@ -178,19 +176,26 @@ def _matrix(module: nn.Module, key: str, parameter: nn.Parameter, parts: int) ->
 
 
 def random_values(parameters: Mapping[str, Prunable], seed: int, step: int) -> dict[str, Tensor]:
-    """Draw a number in [0, 1) for every weight, the same on every device, from a generator of this seed and step."""
-    draw = torch.Generator().manual_seed(random.Random(f"masks {seed} {step}").randrange(2**63))
+    """Return random numbers in [0, 1) for all weights, which depend on seed and step but not on the device."""
+    generator = torch.Generator().manual_seed(random.Random(f"masks {seed} {step}").randrange(2**63))
     return {
-        name: torch.rand(matrix.parameter.shape, generator=draw, dtype=torch.float64).to(matrix.parameter.device)
+        name: torch.rand(matrix.parameter.shape, generator=generator, dtype=torch.float64).to(matrix.parameter.device)
         for name, matrix in parameters.items()
     }
 
 
+def check_finite(values: Tensor, name: str) -> None:
+    """Raise `InputError` if weights or scores contain NaN or infinity."""
+    check_rules(
+        (bool(values.isfinite().all()), f"{name} contains NaN or infinity: training diverged, weights cannot be ranked")
+    )
+
+
 def _scores(name: str, values: Tensor, matrix: Prunable, pruning: Pruning) -> Tensor:
-    """Return the scores of the units, [1, out, in, *kernel] for elements, from weights, draws, or products w dL/dw."""
-    check_rules((bool(values.isfinite().all()), f"{name} holds NaN or infinity: training diverged, so nothing can be ranked"))
+    """Return the scores of the units, [1, out, in, *kernel] for elements; see `next_masks` for ``values``."""
+    check_finite(values, name)
     if pruning.unit == "element" and matrix.components:
-        values = values.double()  # so that every device ranks alike
+        values = values.double()  # for the same ranking on all devices
         values = values.square().mean(0, keepdim=True).sqrt() if pruning.score == "magnitude" else values.mean(0, keepdim=True)
     return values.abs() if pruning.score in ("magnitude", "snip") else values
 
@@ -204,14 +209,14 @@ def full_masks(parameters: Mapping[str, Prunable]) -> Masks:
 
 
 def next_masks(parameters: Mapping[str, Prunable], values: Tensors, masks: Tensors, pruning: Pruning) -> Masks:
-    """Return the masks after one more pruning.
+    """Return the masks after pruning once more.
 
     Args:
         parameters: The prunable parameters, see `prunable`.
-        values: The basis of the score, in the shape of each parameter: the weights (``magnitude``), `random_values`, or
-            sums of -w dL/dw (``movement``) or w dL/dw (``snip``).
-        masks: The masks so far.
-        pruning: How to prune.
+        values: The values that the scores are computed from: the weights (``magnitude``), `random_values`, or sums of
+            -w dL/dw (``movement``) or w dL/dw (``snip``).
+        masks: The current masks.
+        pruning: The options.
 
     Raises:
         InputError: If a value is not finite, or a pattern does not divide an input axis.
@@ -226,56 +231,55 @@ def next_masks(parameters: Mapping[str, Prunable], values: Tensors, masks: Tenso
     groups: list[list[tuple[Tensor, Tensor]]] = []
     for name, matrix in parameters.items():
         scores, alive = _scores(name, values[name].detach(), matrix, pruning), new[name]
-        if scores.shape != alive.shape:  # whole elements
+        if scores.shape != alive.shape:  # scores of whole elements
             alive = new[name] = alive.any(0, keepdim=True)
         if pruning.pattern is not None:
-            _keep_pattern(name, scores, alive, matrix, *pruning.pattern)
+            _prune_pattern(name, scores, alive, matrix, *pruning.pattern)
             continue
         parts = 1 if pruning.scope == "global" else matrix.parts
         pairs = zip(scores.chunk(parts, matrix.out_axis), alive.chunk(parts, matrix.out_axis), strict=True)
         for pair in pairs:
-            split = pruning.scope == "component" and matrix.components
-            groups += [[(s, a)] for s, a in zip(*pair, strict=True)] if split else [[pair]]
+            by_component = pruning.scope == "component" and matrix.components
+            groups += [[(s, a)] for s, a in zip(*pair, strict=True)] if by_component else [[pair]]
     if pruning.scope == "global":
         groups = [[pair for group in groups for pair in group]]
     for group in groups:
-        _drop_lowest(group, pruning.rate)
+        _prune_lowest(group, pruning.rate)
     return {name: new[name] & masks[name] for name in parameters}
 
 
-def _drop_lowest(pairs: list[tuple[Tensor, Tensor]], rate: float) -> None:
-    """Prune the share of the survivors with the lowest scores of a group, in place."""
-    flat = [alive.flatten().clone() for _, alive in pairs]
+def _prune_lowest(group: list[tuple[Tensor, Tensor]], rate: float) -> None:
+    """Prune a fraction of the survivors of a group of scores and masks, those with the lowest scores, in place."""
+    flat = [alive.flatten().clone() for _, alive in group]
     device = flat[0].device
-    values = torch.cat([scores.flatten()[alive].to(device) for (scores, _), alive in zip(pairs, flat, strict=True)])
-    # Of the decimal number that the user wrote, not its binary neighbour: 0.57 of 50 is 28.5.
-    count = round(Fraction(str(rate)) * len(values))
-    kept = torch.ones_like(values, dtype=torch.bool)
-    kept[values.argsort(stable=True)[:count]] = False
-    shares = kept.split([int(alive.sum()) for alive in flat])
-    for (_, target), alive, share in zip(pairs, flat, shares, strict=True):
-        alive[alive.clone()] = share.to(alive.device)
+    values = torch.cat([scores.flatten()[alive].to(device) for (scores, _), alive in zip(group, flat, strict=True)])
+    count = round(Fraction(str(rate)) * len(values))  # of the decimal number: 0.57 of 50 is 28.5
+    survives = torch.ones_like(values, dtype=torch.bool)
+    survives[values.argsort(stable=True)[:count]] = False
+    parts = survives.split([int(alive.sum()) for alive in flat])
+    for (_, target), alive, part in zip(group, flat, parts, strict=True):
+        alive[alive.clone()] = part.to(alive.device)
         target.copy_(alive.view(target.shape))
 
 
-def _keep_pattern(name: str, scores: Tensor, alive: Tensor, matrix: Prunable, n: int, m: int) -> None:
-    """Keep the n highest scores of every m along the input axis, in place."""
+def _prune_pattern(name: str, scores: Tensor, alive: Tensor, matrix: Prunable, n: int, m: int) -> None:
+    """Prune all but the n highest scores of every m along the input axis, in place."""
     size = scores.shape[matrix.in_axis]
     check_rules((size % m == 0, f"{name} has {size} input channels, not a multiple of {m}: exclude it, or use a rate"))
-    rows, kept = (t.movedim(matrix.in_axis, -1).unflatten(-1, (-1, m)) for t in (scores, alive))
-    order = rows.masked_fill(~kept, -torch.inf).argsort(dim=-1, stable=True)
-    kept.masked_fill_(torch.zeros_like(kept).scatter_(-1, order[..., : m - n], True), False)
+    rows, survives = (t.movedim(matrix.in_axis, -1).unflatten(-1, (-1, m)) for t in (scores, alive))
+    order = rows.masked_fill(~survives, -torch.inf).argsort(dim=-1, stable=True)
+    survives.masked_fill_(torch.zeros_like(survives).scatter_(-1, order[..., : m - n], True), False)
 
 
 def bit_mask(mask: Tensor, tensor: Tensor) -> Tensor:
-    """Return a mask as integers of a tensor's width, on its device: all bits set where a weight survives."""
+    """Convert a mask to integers of the width of a tensor, on its device, with all bits set where a weight survives."""
     return mask.to(tensor.device, INTEGERS[tensor.element_size()]).neg_()
 
 
 def clear_bits(tensor: Tensor, bits: Tensor) -> None:
     """Set pruned weights to zero in place.
 
-    A product would turn infinity into NaN; `torch.Tensor.masked_fill_` takes ten times as long on a CPU.
+    Multiplication would turn infinity into NaN; `torch.Tensor.masked_fill_` takes ten times as long on a CPU.
     """
     tensor.detach().view(bits.dtype).bitwise_and_(bits)
 
@@ -286,7 +290,7 @@ def remaining(masks: Tensors) -> int:
 
 
 def digest(tensors: Tensors) -> str:
-    """Return the SHA-256 of names, shapes, types and values of tensors, the same on all devices."""
+    """Return the SHA-256 of names, shapes, dtypes and values of tensors, independent of the device."""
     sha = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()

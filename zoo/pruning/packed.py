@@ -1,4 +1,4 @@
-"""Sparse weights files: the surviving values of a pruned tensor and one bit per number, in safetensors."""
+"""Sparse weights files: nonzero values and bit masks of pruned tensors, in safetensors."""
 
 import math
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from zoo.errors import check_rules, shorten
 from zoo.pruning.masks import INTEGERS
 
 MASK = ".mask"
-"""Suffix of the name of a mask, uint8 [ceil(numbers / 8)], the first number in the lowest bit."""
+"""Suffix of the name of a bit mask, uint8 [ceil(numel / 8)], in little-endian bit order."""
 
 Header = dict[str, tuple[list[int], torch.dtype]]
 Sparse = Mapping[str, Any]
@@ -24,9 +24,9 @@ _POPCOUNT = np.array([value.bit_count() for value in range(256)], np.uint8)
 
 
 def pack_file(path: Path) -> dict[str, list[int]]:
-    """Pack the tensors of a safetensors file that become smaller, in place; return their shapes by name.
+    """Pack those tensors of a safetensors file that become smaller, in place; return their shapes by name.
 
-    A number survives if one of its bits is set, so unpacking restores the same bits.
+    Numbers are stored if one of their bits is set, so unpacking is bit-for-bit exact.
     """
     with safe_open(str(path), "pt") as file:
         metadata = file.metadata()
@@ -42,39 +42,38 @@ def pack_file(path: Path) -> dict[str, list[int]]:
 
 
 def unpack_header(path: Path, header: Header, sparse: Sparse) -> tuple[Header, dict[str, Any]]:
-    """Return the header that a sparse weights file would have without packing, and its masks; nothing is unpacked yet."""
+    """Return the header of a sparse weights file after unpacking, and its masks, without unpacking values."""
     dense, masks = dict(header), {}
     with safe_open(str(path), "pt") as file:
         for name, shape in sparse.items():
-            numbers = math.prod(shape) if isinstance(shape, list) and all(type(x) is int and x > 0 for x in shape) else 0
+            size = math.prod(shape) if isinstance(shape, list) and all(type(x) is int and x > 0 for x in shape) else 0
             values, dtype = header.get(name, ([], torch.uint8))
-            fits = numbers > 0 and len(values) == 1 and dense.pop(name + MASK, None) == ([-(-numbers // 8)], torch.uint8)
-            _check(fits, path, name, f"is not packed as config.json says, {shape!s:.60}")
+            is_packed = size > 0 and len(values) == 1 and dense.pop(name + MASK, None) == ([-(-size // 8)], torch.uint8)
+            _check(is_packed, path, name, f"does not have the shape in config.json, {shape!s:.60}")
             mask = masks[name] = file.get_tensor(name + MASK).numpy()
             count = int(_POPCOUNT[mask].sum(dtype=np.int64))
-            fits = count == values[0] and not int(mask[-1]) >> ((numbers - 1) % 8 + 1)
-            _check(fits, path, name, f"has {values[0]} values, and a mask of {count} bits for {numbers} numbers")
+            is_mask = count == values[0] and not int(mask[-1]) >> ((size - 1) % 8 + 1)
+            _check(is_mask, path, name, f"has {values[0]} values, but its mask has {count} bits for {size} elements")
             dense[name] = shape, dtype
     return dense, masks
 
 
 def load_packed(net: nn.Module, path: Path, sparse: Sparse, masks: Mapping[str, Any]) -> None:
-    """Load a sparse weights file into a network, as `safetensors.torch.load_model` loads a dense one."""
-    tensors = {
-        name: tensor for name, tensor in load_file(path).items() if name.removesuffix(MASK) not in masks or name in masks
-    }
+    """Load a sparse weights file into a network, like `safetensors.torch.load_model` for dense files."""
+    tensors = load_file(path)
     for name, mask in masks.items():
-        numbers = math.prod(sparse[name])
-        alive = torch.from_numpy(np.unpackbits(mask, count=numbers, bitorder="little")).bool()
-        dense: Tensor = torch.zeros(numbers, dtype=tensors[name].dtype)
+        del tensors[name + MASK]
+        size = math.prod(sparse[name])
+        alive = torch.from_numpy(np.unpackbits(mask, count=size, bitorder="little")).bool()
+        dense: Tensor = torch.zeros(size, dtype=tensors[name].dtype)
         dense[alive] = tensors[name]
         tensors[name] = dense.view(sparse[name])
     missing, _ = net.load_state_dict(tensors, strict=False)
     state = net.state_dict()
     loaded = {state[name].data_ptr() for name in tensors}
-    for name in missing:  # of tensors that share memory, only one is in the file
+    for name in missing:  # the file has only one of several tensors that share memory
         _check(state[name].data_ptr() in loaded, path, name, "is missing")
 
 
-def _check(fits: bool, path: Path, name: str, text: str) -> None:
-    check_rules((fits, f"the weights in {path.parent} do not fit: {shorten(name)} {text}"), code="corrupt")
+def _check(is_valid: bool, path: Path, name: str, text: str) -> None:
+    check_rules((is_valid, f"the weights in {path.parent} do not fit: {shorten(name)} {text}"), code="corrupt")

@@ -1,6 +1,6 @@
-"""Structured pruning: a network becomes smaller by whole attention heads, hidden units and channels of convolutions."""
+"""Structured pruning of attention heads, hidden units and channels of convolutions."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -11,25 +11,26 @@ from zoo.algebras import Algebra
 from zoo.errors import check_rules
 from zoo.layers import Linear
 from zoo.pruning.layer import evaluating, remove_channels
+from zoo.pruning.masks import check_finite
 
-_HEADS = ("heads", "num_heads")
-_WRITERS = {"q": 1, "kv": 2, "qkv": 3, "distance": 1}
-"""Matrices that write heads, and how many vectors of a head each writes side by side."""
+_HEAD_COUNTS = ("heads", "num_heads")
+_HEAD_WRITERS = {"q": 1, "kv": 2, "qkv": 3, "distance": 1}
+"""Matrices that write heads, and the number of vectors per head that each writes side by side."""
 
 
 class Cut(NamedTuple):
-    """What was removed from one layer.
+    """The part that was removed from a layer.
 
     Attributes:
         kind: ``heads`` of attention, hidden ``units`` of linear layers, or ``channels`` of a convolution.
         name: The attention module, or the layer that wrote the units.
-        before: Heads before, or real channels.
-        after: Heads after, or real channels.
-        inputs: Input channels lost by each matrix that read what was removed, by its name. With these set to zero the network
-            before computes what the network after does.
+        before: Heads or real channels before pruning.
+        after: Heads or real channels after pruning.
+        inputs: Removed input channels of each matrix that read the removed part, by its name. The unpruned network with these
+            channels set to zero computes the same as the pruned one.
         head_dim: Real channels of a head.
         width: Real input channels of the writer.
-        is_clamped: Whether the share would have left nothing, so that one was kept.
+        is_clamped: Whether all would have been removed, so that one was kept.
     """
 
     kind: str
@@ -44,29 +45,29 @@ class Cut(NamedTuple):
 
 def check_ratio(ratio: float) -> None:
     """Check that a ratio is in (0, 1)."""
-    fine = isinstance(ratio, float) and 0 < ratio < 1
-    check_rules((fine, f"ratio={ratio!r}: the share of heads, units and channels to remove must be in (0, 1), such as 0.5"))
+    is_ratio = isinstance(ratio, float) and 0 < ratio < 1
+    check_rules((is_ratio, f"ratio={ratio!r}: the fraction of heads, units and channels must be in (0, 1), such as 0.5"))
 
 
 @torch.no_grad()
 def prune_structure(net: nn.Module, ratio: float, *example: Tensor) -> list[Cut]:
-    """Remove attention heads, hidden units of MLPs and channels of convolutions, in place; the residual width stays.
+    """Remove attention heads, hidden units of MLPs and channels of convolutions in place, but not of the residual stream.
 
-    Every layer loses the same share: round(ratio k) of k heads or units, half to even, and at least one is kept. A unit is a
-    whole algebra element, with all its n channels. The score of a head or unit is the L2 norm of the real matrices that write
-    and read it; the lowest go first, padded elements before others, ties by position. Heads are those of attention built from
+    Each layer loses round(ratio k) of k heads or units, half to even, and keeps at least one. A unit is a whole algebra
+    element, with all its n channels. The score of a head or unit is the L2 norm of the real matrices that write and read it;
+    the lowest are removed first, padded elements before others, ties by position. Heads are those of attention built from
     zoo layers; units and channels are found by torch-pruning in any network (Fang et al. 2023).
 
     Args:
-        net: The network. The classifier, and layers whose shapes depend on something else, are not changed.
-        ratio: Share, in (0, 1).
+        net: The network. The classifier and layers whose shapes depend on other parts are not changed.
+        ratio: Fraction to remove, in (0, 1).
         example: Inputs of the network, of any batch size.
 
     Returns:
-        A `Cut` for every layer that can be pruned, in the order of the network, even if the share was too small to remove one.
+        A `Cut` for every layer that can be pruned, in the order of the network, also if nothing was removed from it.
 
     Raises:
-        InputError: If the ratio is out of range, nothing can be removed, or a weight is not finite.
+        InputError: If the ratio is out of range, nothing can be removed, or a weight is NaN or infinite.
 
     Example:
         >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
@@ -78,8 +79,8 @@ def prune_structure(net: nn.Module, ratio: float, *example: Tensor) -> list[Cut]
     cuts = [_prune_heads(name, module, ratio) for name, module in net.named_modules() if _heads_of(module)]
     for module, inputs in _chains(net, example):
         cuts += _prune_units(module, inputs, ratio, names, {cut.name for cut in cuts})
-    order = {name: index for index, name in enumerate(names.values())}
-    cuts.sort(key=lambda cut: order[cut.name])
+    order = list(names.values())
+    cuts.sort(key=lambda cut: order.index(cut.name))
     check_rules(
         (bool(cuts), f"nothing to prune: {type(net).__name__} has no heads, hidden units or channels that can be removed"),
         (any(cut.after < cut.before for cut in cuts), f"ratio={ratio} removes nothing: no layer has enough heads or units"),
@@ -88,13 +89,13 @@ def prune_structure(net: nn.Module, ratio: float, *example: Tensor) -> list[Cut]
 
 
 def _count(ratio: float, total: int) -> tuple[int, bool]:
-    """Return how many of the units to remove, and whether the share alone would have left none."""
+    """Return the number of units to remove, and whether it was reduced to keep one."""
     count = round(Fraction(str(ratio)) * total)
     return min(count, total - 1), count >= total
 
 
 def _lowest(scores: Tensor, count: int, name: str) -> list[int]:
-    check_rules((bool(scores.isfinite().all()), f"{name} holds NaN or infinity: training diverged, so nothing can be ranked"))
+    check_finite(scores, name)
     return sorted(scores.argsort(stable=True)[:count].tolist())
 
 
@@ -108,45 +109,44 @@ def _squares(layer: Any, side: str) -> Tensor:
 
 
 def _heads_of(module: nn.Module) -> int:
-    """Return the number of heads of an attention module built from known zoo layers, 0 for other modules."""
-    heads = next((value for key in _HEADS if type(value := getattr(module, key, None)) is int), 0)
+    """Return the number of heads of an attention module built from known zoo layers, or 0 for other modules."""
+    heads = next((value for key in _HEAD_COUNTS if type(value := getattr(module, key, None)) is int), 0)
     modules = ((name, child) for name, child in module.named_children() if not isinstance(child, Algebra))
     children: dict[str, Any] = {name: child for name, child in modules if any(True for _ in child.parameters())}
-    writers, known = children.keys() & _WRITERS.keys(), {*_WRITERS, "proj"}
-    if not heads or "proj" not in children or not writers or not children.keys() <= known:
+    writers = children.keys() & _HEAD_WRITERS.keys()
+    if not heads or not writers or children.keys() != {*writers, "proj"}:
         return 0
     direct = [p for p in module._parameters.values() if p is not None]
     if any(p.ndim != 2 or len(p) != heads for p in direct) or not all(isinstance(x, Linear) for x in children.values()):
         return 0
-    fits = all(children[name].out.blocks == _WRITERS[name] * heads for name in writers)
-    return heads if fits and children["proj"].inp.blocks == heads else 0
+    has_blocks = all(children[name].out.blocks == _HEAD_WRITERS[name] * heads for name in writers)
+    return heads if has_blocks and children["proj"].inp.blocks == heads else 0
 
 
 def _prune_heads(name: str, module: Any, ratio: float) -> Cut:
-    """Remove heads of one attention module: their queries, keys and values, and the inputs of the projection."""
+    """Remove heads of an attention module: their queries, keys and values, and the inputs of the projection."""
     heads, proj = _heads_of(module), module.proj
-    count, clamped = _count(ratio, heads)
+    writers = [(child, _HEAD_WRITERS[key]) for key, child in module.named_children() if key in _HEAD_WRITERS]
+    count, is_clamped = _count(ratio, heads)
     size = proj.inp.size
     scores = _squares(proj, "inp").view(heads, -1).sum(1)
-    for key, child in module.named_children():
-        if key in _WRITERS:
-            scores += _squares(child, "out").view(_WRITERS[key], heads, -1).sum((0, 2))
+    for child, parts in writers:
+        scores += _squares(child, "out").view(parts, heads, -1).sum((0, 2))
     removed = _lowest(scores, count, name)
-    kept = [head for head in range(heads) if head not in removed]
+    remaining = [head for head in range(heads) if head not in removed]
 
     def channels(parts: int) -> list[int]:
         return [(part * heads + head) * size + i for part in range(parts) for head in removed for i in range(size)]
 
-    cut = Cut("heads", name, heads, len(kept), {f"{name}.proj": channels(1)}, size, module.proj.out.channels, clamped)
+    cut = Cut("heads", name, heads, len(remaining), {f"{name}.proj": channels(1)}, size, proj.out.channels, is_clamped)
     if removed:
-        for key, child in module.named_children():
-            if key in _WRITERS:
-                remove_channels(child, "out", channels(_WRITERS[key]))
+        for child, parts in writers:
+            remove_channels(child, "out", channels(parts))
         remove_channels(proj, "inp", channels(1))
         for key, parameter in list(module.named_parameters(recurse=False)):
-            setattr(module, key, nn.Parameter(parameter[kept], requires_grad=parameter.requires_grad))
-        new = dict.fromkeys(_HEADS, len(kept)) | {"attn_dim": len(kept) * size}  # timm's name for the channels of all heads
-        vars(module).update({key: value for key, value in new.items() if key in vars(module)})
+            setattr(module, key, nn.Parameter(parameter[remaining], requires_grad=parameter.requires_grad))
+        sizes = dict.fromkeys(_HEAD_COUNTS, len(remaining)) | {"attn_dim": len(remaining) * size}  # attn_dim is timm's
+        vars(module).update({key: value for key, value in sizes.items() if key in vars(module)})
     return cut
 
 
@@ -154,24 +154,21 @@ def _prune_heads(name: str, module: Any, ratio: float) -> Cut:
 
 
 def _chains(net: nn.Module, example: tuple[Tensor, ...]) -> Iterator[tuple[nn.Module, Tensor]]:
-    """Yield MLPs and stacks of convolutions (several matrices, no heads), innermost first, each with an input."""
-    from zoo.pruning.units import MATRICES
+    """Yield MLPs and stacks of convolutions (several matrices, no heads) with an input, innermost first."""
+    from zoo.pruning.units import MATRIX_TYPES
 
     inputs: dict[nn.Module, Tensor] = {}
 
-    def remember(module: nn.Module) -> Callable[..., None]:
-        def hook(_: nn.Module, args: tuple[Any, ...]) -> None:
-            if len(args) == 1 and isinstance(args[0], Tensor) and args[0].is_floating_point():
-                inputs.setdefault(module, args[0][:1].detach().clone())
-
-        return hook
+    def record(module: nn.Module, args: tuple[Any, ...]) -> None:
+        if len(args) == 1 and isinstance(args[0], Tensor) and args[0].is_floating_point():
+            inputs.setdefault(module, args[0][:1].detach().clone())
 
     hooks = []
     for name, module in net.named_modules():
-        matrices = sum(isinstance(child, MATRICES) for child in module.children())
-        attends = any(hasattr(inner, key) for inner in module.modules() for key in _HEADS)
-        if matrices > 1 and not attends and "head" not in name.split("."):
-            hooks.append(module.register_forward_pre_hook(remember(module)))
+        matrices = sum(isinstance(child, MATRIX_TYPES) for child in module.children())
+        has_heads = any(hasattr(inner, key) for inner in module.modules() for key in _HEAD_COUNTS)
+        if matrices > 1 and not has_heads and "head" not in name.split("."):
+            hooks.append(module.register_forward_pre_hook(record))
     try:
         with evaluating(net):
             net(*example)
@@ -182,7 +179,7 @@ def _chains(net: nn.Module, example: tuple[Tensor, ...]) -> Iterator[tuple[nn.Mo
 
 
 def _prune_units(module: nn.Module, example: Tensor, ratio: float, names: Mapping[nn.Module, str], done: set[str]) -> list[Cut]:
-    """Remove units of a module, except those already handled in an inner module."""
+    """Remove units of a module, except those whose writer was pruned in an inner module."""
     from zoo.pruning.units import find_units
 
     cuts = []
@@ -191,7 +188,7 @@ def _prune_units(module: nn.Module, example: Tensor, ratio: float, names: Mappin
         if names[writer] in done:
             continue
         name, total, before = names[writer], len(units.channels), sum(map(len, units.channels))
-        count, clamped = _count(ratio, total)
+        count, is_clamped = _count(ratio, total)
         scores = torch.zeros(total, dtype=torch.float64)
         for layer, side, channels in units.members:
             squares = _squares(layer, side).cpu()
@@ -209,5 +206,5 @@ def _prune_units(module: nn.Module, example: Tensor, ratio: float, names: Mappin
         if removed:
             units.remove(removed)
         after = before - sum(len(units.channels[unit]) for unit in removed)
-        cuts.append(Cut(kind, name, before, after, inputs, 0, width, clamped))
+        cuts.append(Cut(kind, name, before, after, inputs, 0, width, is_clamped))
     return cuts

@@ -1,4 +1,4 @@
-"""Tasks: LightningModules that hold a network, a loss, metrics and everything else that depends on what is learned.
+"""Tasks: LightningModules with a network, a loss, metrics, and the conversion of inputs and outputs.
 
     task = zoo.tasks.Classification(net, num_classes=10, lr=1e-3)
     lightning.pytorch.Trainer(max_epochs=5).fit(task, train_loader, val_loader)
@@ -44,17 +44,17 @@ _MODULES = {name: module for module, names in _CLASSES.items() for name in names
 
 
 def task_type(spec: str) -> "tuple[type[Task], dict[str, Any]]":
-    """Return the class and the options that the spec of a task names, such as ``text_classification(label_smoothing=0.1)``.
+    """Return the class and the options of a task spec such as ``text_classification(label_smoothing=0.1)``.
 
     Raises:
-        InputError: If there is no such task.
+        InputError: If the task is unknown.
     """
     entry, parsed = registry.resolve("zoo.tasks", spec)
     from zoo.tasks.base import Task
 
     kind = registry.load(entry)
     if not (isinstance(kind, type) and issubclass(kind, Task)):
-        raise InputError(f"{entry}: {entry.value} is no subclass of zoo.tasks.Task")
+        raise InputError(f"{entry}: {entry.value} is not a subclass of zoo.tasks.Task")
     return kind, dict(parsed.options)
 
 

@@ -1,4 +1,4 @@
-"""The base class of all tasks: one step for all stages, metrics, the optimizer and the schedule."""
+"""The base class of all tasks: training, validation and test steps, metrics, optimizer and learning rate schedule."""
 
 import inspect
 import sys
@@ -28,12 +28,12 @@ from zoo.tasks.metrics import (
 )
 from zoo.tasks.optimization import check_network, check_optimizer, check_schedule, lr_factor, make_optimizer
 
-SIZES = {"num_classes": 2, "num_labels": 1, "num_targets": 1, "vocab_size": 1}
-"""The keywords of tasks that count something, and the least value of each."""
+MINIMUM_SIZES = {"num_classes": 2, "num_labels": 1, "num_targets": 1, "vocab_size": 1}
+"""The smallest allowed values of the sizes of tasks."""
 
 
 class TaskOptions(TypedDict, total=False):
-    """The keywords that every task takes, see `Task`."""
+    """Keyword arguments of every task, see `Task`."""
 
     lr: float
     weight_decay: float
@@ -48,34 +48,34 @@ class TaskOptions(TypedDict, total=False):
 
 
 class Task(LightningModule):
-    """A network, a loss and metrics; works in any Trainer, with any data loaders and callbacks.
+    """A network with a loss and metrics; works with any Trainer, data loaders and callbacks.
 
-    A subclass defines `step` and `default_metrics`, and for ``zoo fit`` and ``zoo predict`` the class attributes and methods
-    below. Logs ``train_loss``, ``train_loss_step``, and per epoch ``{val,test}_loss`` and ``{val,test}_{metric}``. All keywords
-    are saved as hyperparameters; `load_from_checkpoint` needs ``net`` beside them.
+    Subclasses define `step` and `default_metrics`; ``zoo fit`` and ``zoo predict`` also use the class attributes and methods
+    below. Logs ``train_loss``, ``train_loss_step``, and per epoch ``{val,test}_loss`` and ``{val,test}_{metric}``. All keyword
+    arguments are saved as hyperparameters; `load_from_checkpoint` needs only ``net`` in addition.
 
     Args:
         net: The network.
         lr: Peak learning rate.
-        weight_decay: Decay of matrices; norms, biases and what a module names in ``no_weight_decay()`` are not decayed.
-        optimizer: Name of any optimizer of timm.
-        betas: Decay of the running means of gradients and of their squares; None for the optimizer's own.
-        eps: Term added to a denominator; None for the optimizer's own.
-        mup_base_width: Fan-in at which real matrices have the rate ``lr``; the rates of others follow their fan-in and algebra,
-            see `zoo.tasks.optimization.mup_scales`. None for one rate.
+        weight_decay: Weight decay of matrices; norms, biases and parameters in ``no_weight_decay()`` of a module have none.
+        optimizer: Name of an optimizer of timm.
+        betas: Coefficients of the running means of gradients and squared gradients; by default the optimizer's own.
+        eps: Term added to the denominator for numerical stability; by default the optimizer's own.
+        mup_base_width: Fan-in at which real matrices have the learning rate ``lr``; the rates of other matrices depend on
+            their fan-in and algebra, see `zoo.tasks.optimization.mup_scales`. None uses the same rate everywhere.
         schedule: ``cosine``, ``linear``, ``constant`` or ``inverse_sqrt``, see `zoo.tasks.optimization.lr_factor`.
-        warmup: Share of all steps in which the learning rate first rises from zero.
+        warmup: Fraction of all steps in which the learning rate rises from zero to its peak.
         floor: Final learning rate of cosine and linear, as a fraction of the peak.
-        metrics: Further metrics by the names of torchmetrics classes, such as ``("MulticlassCalibrationError",)``.
+        metrics: Names of torchmetrics classes to measure in addition, such as ``("MulticlassCalibrationError",)``.
 
     Attributes:
-        info_type: The `DataInfo` class that the task needs.
-        inputs: The kinds of input (`DataInfo.inputs`) that it can learn from.
-        monitor: The validation value that tells which epoch was best, and whether ``min`` or ``max`` is.
+        info_type: The `DataInfo` class that the task requires.
+        inputs: The supported values of `DataInfo.inputs`.
+        monitor: The validation metric that selects the best epoch, and ``min`` or ``max``.
         columns: Names of the texts of an example, for tasks on text.
-        per_token: Whether the network answers for every token of its last input instead of once for an example.
-        next_commands: Commands to suggest after training, with ``{run}`` in place of the run's folder, and their purpose.
-        info: Facts about the data, if the task was made by `from_info`; needed by `collate` and `prediction_rows`.
+        per_token: Whether the network returns outputs for every token of its last input instead of one for each example.
+        next_commands: Pairs of a command to suggest after training, with ``{run}`` for the run folder, and its purpose.
+        info: Facts about the data, set by `from_info`; `collate` and `prediction_rows` need it.
         tokenizer: The tokenizer of the data, for tasks on text.
 
     Raises:
@@ -108,7 +108,7 @@ class Task(LightningModule):
     ) -> None:
         super().__init__()
         if not isinstance(net, nn.Module):
-            raise InputError(f"net={net!r:.60}: a task holds a torch.nn.Module, give the network")
+            raise InputError(f"net={net!r:.60}: expected a torch.nn.Module")
         self.save_hyperparameters(*type(self).options())
         type(self).check_options(**self.hparams)
         check_network(net, optimizer)
@@ -122,28 +122,28 @@ class Task(LightningModule):
 
     @property
     def hparams_initial(self) -> Any:
-        """The keywords as loggers write them, with lists for tuples, of which plain YAML knows nothing."""
-        given = super().hparams_initial
-        return type(given)({name: list(value) if isinstance(value, tuple) else value for name, value in given.items()})
+        """The hyperparameters for loggers, with tuples as lists, because plain YAML has no tuples."""
+        hparams = super().hparams_initial
+        return type(hparams)({name: list(value) if isinstance(value, tuple) else value for name, value in hparams.items()})
 
     @classmethod
     def options(cls) -> dict[str, inspect.Parameter]:
-        """Return the keywords of the constructor by name, those that it passes on to its base classes included."""
-        ours = ("self", "net", "info", "tokenizer")
+        """Return the keyword arguments of the constructor and of the base classes that it passes them to."""
+        excluded = ("self", "net", "info", "tokenizer")
         options: dict[str, inspect.Parameter] = {}
         for kind in cls.__mro__:
             if "__init__" not in kind.__dict__:
                 continue
             parameters = inspect.signature(kind.__dict__["__init__"]).parameters.values()
-            plain = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-            options = {p.name: p for p in plain if p.name not in ours} | options
+            named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+            options = {p.name: p for p in named if p.name not in excluded} | options
             if kind is Task or all(p.kind is not p.VAR_KEYWORD for p in parameters):
                 break
         return options
 
     @classmethod
     def check_options(cls, **options: Any) -> None:
-        """Check keywords of the constructor, without data or a network.
+        """Check keyword arguments of the constructor, without data or a network.
 
         Raises:
             InputError: If an option is unknown or out of range.
@@ -151,24 +151,24 @@ class Task(LightningModule):
         known = cls.options()
         for name in options.keys() - known:
             close = get_close_matches(name, known, 1)
-            hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(known)}"
-            what = "--beam and the other options of decoding" if name == "decoding" else f"the option {name}"
-            raise InputError(f"the task {cls.__name__} does not take {what}: leave it out ({hint})", code="unknown")
+            hint = f"did you mean {close[0]}?" if close else f"supported: {', '.join(known)}"
+            what = "--beam and other decoding options" if name == "decoding" else f"the option {name}"
+            raise InputError(f"task {cls.__name__} does not support {what}: leave it out ({hint})", code="unknown")
         value = {name: p.default for name, p in known.items() if p.default is not p.empty} | options
         check_optimizer(value["optimizer"], *(value[name] for name in ("lr", "weight_decay", "betas", "eps", "mup_base_width")))
         check_schedule(value["schedule"], value["warmup"], value["floor"])
         check_names(value["metrics"])
-        for name in SIZES.keys() & options.keys():
-            check_integer(name, options[name], SIZES[name])
-        if not 0 <= (share := value.get("label_smoothing", 0.0)) < 1:
-            raise InputError(f"label_smoothing={share} is a share of the probability: use 0 to below 1, such as 0.1")
+        for name in MINIMUM_SIZES.keys() & options.keys():
+            check_integer(name, options[name], MINIMUM_SIZES[name])
+        if not 0 <= (smoothing := value.get("label_smoothing", 0.0)) < 1:
+            raise InputError(f"label_smoothing={smoothing}: must be in [0, 1), such as 0.1")
 
     @classmethod
     def from_info(cls, net: nn.Module, info: Any, tokenizer: Any = None, **options: Any) -> Self:
-        """Make the task for data: ``options`` are keywords of the constructor, and what `data_options` says is filled in.
+        """Create the task for a data set; ``options`` override the keyword arguments from `data_options`.
 
         Raises:
-            InputError: If the task cannot learn from such data, or an option is wrong.
+            InputError: If the task does not support the data, or an option is invalid.
         """
         cls.check_info(info)
         cls.check_options(**options)
@@ -178,71 +178,71 @@ class Task(LightningModule):
 
     @classmethod
     def check_info(cls, info: Any) -> None:
-        """Check that the task can learn from such data.
+        """Check that the task supports a data set.
 
         Raises:
-            InputError: If it cannot.
+            InputError: If it does not.
         """
         if cls.inputs and info.inputs not in cls.inputs:
-            raise InputError(f"the task {cls.__name__} learns from {' or '.join(cls.inputs)}, and the data hold {info.inputs}")
+            raise InputError(f"task {cls.__name__} supports {' or '.join(cls.inputs)} data, got {info.inputs}")
 
     @classmethod
     def data_options(cls, info: Any) -> dict[str, Any]:
-        """Return the keywords of the constructor that the data decide, such as ``num_classes``."""
+        """Return the keyword arguments of the constructor that follow from the data, such as ``num_classes``."""
         return {}
 
     @classmethod
     def num_outputs(cls, info: Any) -> int:
-        """Return how many numbers the network answers with, for each example or (`per_token`) each token.
+        """Return the output size of the network, for each example or (`per_token`) each token.
 
-        By default that is the one value of `data_options`.
+        By default that is the single value of `data_options`.
         """
         sizes = list(cls.data_options(info).values())
         if len(sizes) != 1:
-            raise NotImplementedError(f"{cls.__name__}.num_outputs: say how many numbers the network answers with")
+            raise NotImplementedError(f"{cls.__name__}.num_outputs: return the output size of the network")
         return int(sizes[0])
 
     def step(self, batch: Any) -> StepOutput:
-        """Return the loss of a batch and what its metrics read."""
+        """Return the loss of a batch and the inputs of its metrics."""
         raise NotImplementedError(f"{type(self).__name__}.step: return StepOutput(loss, predictions, targets)")
 
     def default_metrics(self) -> dict[str, Metric | MetricCollection]:
-        """Return the metrics by name, which read the predictions, targets and extra keywords of `StepOutput`."""
+        """Return the metrics by name; their ``update`` gets predictions, targets and extra keywords of `StepOutput`."""
         return {}
 
     def metric_inputs(self, output: StepOutput) -> Inputs:
-        """Return what the metrics that the user named read: predictions, targets and further keywords."""
+        """Return predictions, targets and extra keywords for the metrics that the user named."""
         return output.predictions, output.targets, output.extra
 
     def metric_example(self) -> Inputs:
-        """Return predictions, targets and keywords of a few made-up examples, on which named metrics are tried.
+        """Return predictions, targets and extra keywords of made-up examples, to try the metrics that the user named.
 
         Raises:
-            InputError: If the task takes no further metrics.
+            InputError: If the task does not support further metrics.
         """
-        raise InputError(f"the task {type(self).__name__} takes no further metrics: leave metrics out")
+        raise InputError(f"task {type(self).__name__} does not support further metrics: leave metrics out")
 
     def forward(self, *inputs: Any) -> Any:
         """Apply the network."""
         return self.net(*inputs)
 
     def outputs(self, inputs: Any) -> Tensor:
-        """Apply the network to the inputs of a batch: one, or several, of which some versions of torch make a list."""
+        """Apply the network to the inputs of a batch, a tensor or a tuple (which some versions of torch turn into a list)."""
         y: Tensor = self.net(*inputs) if isinstance(inputs, tuple | list) else self.net(inputs)
         return y
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Return the loss to descend.
+        """Return the training loss of a batch.
 
         Raises:
-            InputError: If a batch norm would see one value per channel, as for one image whose feature map has one pixel.
+            InputError: If batch norm gets a single value per channel, such as one image with a 1 x 1 feature map.
         """
         try:
             output = self.step(batch)
         except ValueError as error:
-            if "more than 1 value per channel" not in str(error):  # torch's only sign of this case
+            if "more than 1 value per channel" not in str(error):  # torch raises no specific class
                 raise
-            text = "batch norm cannot train on one value per channel: use a batch size of 2 or more, or larger images"
+            text = "batch norm needs more than one value per channel: use a batch size of 2 or more, or larger images"
             raise InputError(text) from error
         loss, size = output.loss, output.num_terms
         self.log("train_loss", loss, on_step=False, on_epoch=True, prog_bar=True, batch_size=size, sync_dist=True)
@@ -250,19 +250,19 @@ class Task(LightningModule):
         return loss
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        """Measure a validation batch."""
+        """Update the validation metrics with a batch."""
         self.measure("val", self.step(batch))
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
-        """Measure a test batch."""
+        """Update the test metrics with a batch."""
         self.measure("test", self.step(batch))
 
     def predict_step(self, batch: Any, batch_idx: int = 0) -> Any:
-        """Return the predictions for a batch ``(inputs, ...)`` or bare inputs, [B, outputs]."""
+        """Return the predictions for inputs or a batch ``(inputs, ...)``, [B, outputs]."""
         return self.outputs(batch[0] if isinstance(batch, (tuple, list)) else batch)
 
     def measure(self, stage: str, output: StepOutput, named: bool = True) -> None:
-        """Add a batch to the metrics of a stage, with ``named`` those of the user too; one without examples is left out."""
+        """Update the metrics of a stage, with ``named`` also those that the user named; empty batches are ignored."""
         if size := output.num_terms:
             getattr(self, f"{stage}_loss").update(output.loss.detach(), size)
             getattr(self, f"{stage}_metrics").update(output.predictions, output.targets, **output.extra)
@@ -270,22 +270,22 @@ class Task(LightningModule):
                 self.measure_named(stage, self.metric_inputs(output))
 
     def measure_named(self, stage: str, inputs: Inputs) -> None:
-        """Add predictions, targets and keywords to the metrics that the user named."""
+        """Update the metrics that the user named."""
         for metric in getattr(self, f"{stage}_named_metrics").values():
             update_named(metric, *inputs)
 
     def stage_metrics(self, stage: str) -> dict[str, Metric]:
-        """Return the metrics of a stage under the names that they are logged by."""
+        """Return the metrics of a stage by the names under which they are logged."""
         collections = (getattr(self, f"{stage}_metrics"), getattr(self, f"{stage}_named_metrics"))
-        metrics = {name: metric for part in collections for name, metric in part.items(keep_base=False)}
+        metrics = {name: metric for collection in collections for name, metric in collection.items(keep_base=False)}
         return {f"{stage}_loss": getattr(self, f"{stage}_loss"), **metrics}
 
     def is_measured(self, metric: Metric) -> bool:
-        """Return whether a metric has a value at the end of a stage, the same in all processes."""
+        """Return whether a metric can be computed at the end of a stage; the result is the same in all processes."""
         return True
 
     def configure_callbacks(self) -> list[Callback]:
-        """Let weights cache their matrices during evaluation."""
+        """Return the callback that caches matrices during evaluation."""
         return [EvaluationScope()]
 
     def on_validation_epoch_start(self) -> None:
@@ -317,11 +317,11 @@ class Task(LightningModule):
                 self.log(name, metric, on_step=False, on_epoch=True, prog_bar=True)
 
     def configure_optimizers(self) -> Any:
-        """Build the optimizer, with no decay on norms and biases, and a schedule that moves every step."""
+        """Build the optimizer, without weight decay of norms and biases, and the learning rate schedule for each step."""
         h = self.hparams
         names = ("optimizer", "lr", "weight_decay", "betas", "eps", "mup_base_width")
         optimizer = make_optimizer(self.net, *(h[name] for name in names))
-        steps = int(min(self.trainer.estimated_stepping_batches, sys.maxsize))  # infinite for a run without an end
+        steps = int(min(self.trainer.estimated_stepping_batches, sys.maxsize))  # infinite if max_epochs=-1
         factor = partial(lr_factor, steps=steps, schedule=h["schedule"], warmup=h["warmup"], floor=h["floor"])
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
@@ -330,13 +330,13 @@ class Task(LightningModule):
     def read_inputs(
         cls, info: Any, inputs: Sequence[Any], stdin: TextIO | None = None, normalized: bool = False
     ) -> Iterator[Example]:
-        """Yield examples from a user's inputs; ``-`` is ``stdin``.
+        """Yield examples from the inputs of a user: file names, texts, arrays or tensors; ``-`` is ``stdin``.
 
-        By default these are images, vectors or texts, depending on the class of ``info``: names of files, texts, arrays or
-        tensors. ``normalized`` is passed only for images: whether floats are normalized already.
+        By default, they are read as images, vectors or texts, depending on the class of ``info``. ``normalized``, passed only
+        for images, tells whether floats are already normalized.
 
         Raises:
-            InputError: If an input cannot be read, or the task makes no predictions from such inputs.
+            InputError: If an input cannot be read, or the task does not predict from such inputs.
         """
         if isinstance(info, ImageInfo):
             return read_images(inputs, info, normalized)
@@ -344,13 +344,13 @@ class Task(LightningModule):
             return read_vectors(inputs, info)
         if isinstance(info, TextInfo | ParallelInfo):
             return read_texts(inputs, cls.columns, stdin, allow_empty=isinstance(info, ParallelInfo))
-        raise InputError(f"the task {cls.__name__} does not read inputs of a user: use its predict_step in Python")
+        raise InputError(f"task {cls.__name__} does not support zoo predict: call its predict_step in Python")
 
     def collate(self, examples: Sequence[Example]) -> Any:
-        """Return examples as a batch ``(inputs,)``: by default tensors stacked, texts as tokens [B, L], for pairs two of them.
+        """Collate examples into a batch ``(inputs,)``: stacked tensors, token ids [B, L], or two such tensors for pairs.
 
         Raises:
-            InputError: If one cannot be prepared; the message says where it stands.
+            InputError: If an example cannot be prepared; the message names its location.
         """
         if self.tokenizer is None:
             return (torch.stack([example.value for example in examples]),)
@@ -358,5 +358,5 @@ class Task(LightningModule):
         return (tokens[0] if len(tokens) == 1 else tuple(tokens),)
 
     def prediction_rows(self, examples: Sequence[Example], outputs: Any) -> list[dict[str, Any]]:
-        """Return a row of JSON values for each example, from what `predict_step` returned for their batch."""
+        """Return a row of JSON values for each example, from the output of `predict_step` for their batch."""
         raise NotImplementedError(f"{type(self).__name__}.prediction_rows: return a dict for each example")

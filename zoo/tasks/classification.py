@@ -1,4 +1,4 @@
-"""One label for each input: classification of anything, of images, of texts and of pairs; ranking of answers."""
+"""Classification of images, vectors, texts and pairs of texts, and ranking of answers."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, Unpack
@@ -19,10 +19,10 @@ from zoo.tasks.metrics import Inputs, StepOutput
 
 
 class AUROC(BinaryAUROC):
-    """Area under the ROC curve from two logits per input, the second of them for the positive class."""
+    """Area under the ROC curve from two logits per input; the second one is that of the positive class."""
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Read logits [B, 2] and labels [B]."""
+        """Update with logits [B, 2] and labels [B]."""
         super().update(preds.softmax(-1)[:, 1], target)
 
 
@@ -30,7 +30,7 @@ def cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Ten
     """Return the mean cross entropy in nats of logits [B, C] and labels int64 [B].
 
     Raises:
-        InputError: If a label is none of 0 to C - 1; on a GPU torch itself stops there.
+        InputError: If a label is not in 0..C-1; on a GPU torch aborts instead.
     """
     try:
         return F.cross_entropy(logits, labels, label_smoothing=smoothing)
@@ -39,21 +39,20 @@ def cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Ten
         wrong = labels[(labels < 0) | (labels >= count)].flatten()
         if not len(wrong):
             raise
-        raise InputError(f"a label is {wrong[0]}: labels are whole numbers from 0 to {count - 1} here") from error
+        raise InputError(f"label {wrong[0]} is out of range: labels must be integers from 0 to {count - 1}") from error
 
 
 class Classification(SoftTargets, Task):
-    """Cross entropy on logits; accuracy and macro F1, and the area under the ROC curve if there are two classes.
+    """Classification with cross entropy; measures accuracy, macro F1 and, for two classes, the area under the ROC curve.
 
     Args:
-        net: From inputs [B, ...], or several of them, to logits [B, num_classes].
-        num_classes: Labels.
-        label_smoothing: Share of the probability that training, not measuring, spreads over all labels (Szegedy et al. 2016,
-            section 7).
+        net: Maps one or more inputs [B, ...] to logits [B, num_classes].
+        num_classes: Number of classes.
+        label_smoothing: Label smoothing in training only (Szegedy et al. 2016, section 7).
         options: See `Task`.
 
     Attributes:
-        top: Labels in a prediction row, the most probable first.
+        top: Number of labels in a prediction row, the most probable first.
     """
 
     top: int = 1
@@ -70,7 +69,7 @@ class Classification(SoftTargets, Task):
         return {"num_classes": len(info.classes)}
 
     def default_metrics(self) -> dict[str, Metric | MetricCollection]:
-        """Return accuracy and macro F1, and for two classes the area under the ROC curve."""
+        """Return accuracy, macro F1 and, for two classes, the area under the ROC curve."""
         classes = self.hparams["num_classes"]
         metrics: dict[str, Metric | MetricCollection] = {
             "accuracy": MulticlassAccuracy(classes, average="micro"),
@@ -83,12 +82,12 @@ class Classification(SoftTargets, Task):
         return output.predictions.float().softmax(-1), output.targets, output.extra
 
     def metric_example(self) -> Inputs:
-        """Return one right prediction for each class."""
+        """Return one correct prediction for each class."""
         labels = torch.arange(self.hparams["num_classes"])
         return F.one_hot(labels).float().mul(3).softmax(-1), labels, {}
 
     def step(self, batch: Sequence[Any]) -> StepOutput:
-        """Return the cross entropy in nats, the logits and the labels of a batch (inputs, labels, ...)."""
+        """Return cross entropy in nats, logits and labels of a batch (inputs, labels, ...)."""
         inputs, labels = batch[:2]
         logits = self.outputs(inputs)
         smoothing = self.label_smoothing if self.training else 0.0
@@ -100,7 +99,7 @@ class Classification(SoftTargets, Task):
         return torch.softmax(super().predict_step(batch, batch_idx), dim=-1)
 
     def prediction_rows(self, examples: Sequence[Example], outputs: Tensor) -> list[dict[str, Any]]:
-        """Return the most probable label of each example and its probability, and with `top` above 1 the next ones too."""
+        """Return the most probable label of each example and its probability; with `top` above 1 also a list ``top``."""
         best = outputs.topk(min(self.top, outputs.shape[-1]))
         rows = []
         for example, labels, values in zip(examples, best.indices.tolist(), best.values.tolist(), strict=True):
@@ -129,13 +128,13 @@ class VectorClassification(Classification):
 
 
 class TextClassification(Classification):
-    """Classification of texts; the best epoch is the most accurate one, since the loss rises long before accuracy falls."""
+    """Classification of texts; accuracy selects the best epoch, because the loss rises long before accuracy falls."""
 
     info_type = TextInfo
     inputs = ("text",)
     monitor = "val_accuracy", "max"
     next_commands: ClassVar[tuple[tuple[str, str], ...]] = (
-        ('predict {run} "some text"', "classify your own text, or a file with one text a line"),
+        ('predict {run} "some text"', "classify your own text, or a file with one text per line"),
     )
 
 
@@ -144,39 +143,37 @@ class PairClassification(TextClassification):
 
     inputs = ("text_pair",)
     columns = ("first", "second")
-    next_commands = (('predict {run} "one text" "another"', "compare your own texts, or a file with two a line"),)
+    next_commands = (('predict {run} "one text" "another"', "compare your own texts, or a file with two per line"),)
 
 
 class AnswerRanking(SoftTargets, Task):
-    """Candidate answers of a question, ranked by how probable each is to be right, as in answer selection.
+    """Answer selection: rank the candidate answers of a question by the probability that they are right.
 
-    Cross entropy classifies every pair of question and answer by itself, and the answers of a question are ranked by the
-    probability of being right (Tay et al. 2019, section 4.1): mean average precision, mean reciprocal rank and whether the
-    first answer is right. Questions without a right answer do not count.
+    The loss is the cross entropy of each pair of question and answer (Tay et al. 2019, section 4.1). Measures mean average
+    precision, mean reciprocal rank and precision at 1; questions without a right answer are skipped.
 
     Args:
-        net: From questions and answers, tokens [B, L] and [B, M], to logits [B, 2], the second of them for a right answer.
+        net: Maps tokens of questions and answers, [B, L] and [B, M], to logits [B, 2] for wrong and right.
     """
 
     info_type = TextInfo
     inputs = ("text_pair",)
     monitor = "val_map", "max"
     columns = ("question", "answer")
-    next_commands = (('predict {run} "a question" "an answer"', "how right an answer is"),)
+    next_commands = (('predict {run} "a question" "an answer"', "score an answer"),)
 
     @classmethod
     def check_info(cls, info: Any) -> None:
-        """Check that the rows of the data are answers of questions."""
+        """Check that the data have questions."""
         super().check_info(info)
-        if not getattr(info, "ranking", True):  # of data that do not say, the batches tell
+        if not getattr(info, "ranking", True):  # `step` checks the batches of other data
             advice = "use ranking(path=...), or another task"
-            raise InputError(
-                f"the task {cls.__name__} ranks the answers of every question, and the data name no questions: {advice}"
-            )
+            text = f"task {cls.__name__} ranks the answers of each question, but the data have no questions"
+            raise InputError(f"{text}: {advice}")
 
     @classmethod
     def num_outputs(cls, info: Any) -> int:
-        """Return 2: one logit for wrong, one for right."""
+        """Return 2, for the logits of wrong and right."""
         return 2
 
     def default_metrics(self) -> dict[str, Metric | MetricCollection]:
@@ -184,13 +181,13 @@ class AnswerRanking(SoftTargets, Task):
         return {"map": RetrievalMAP("skip"), "mrr": RetrievalMRR("skip"), "top1": RetrievalPrecision("skip", top_k=1)}
 
     def metric_example(self) -> Inputs:
-        """Return two answers, the first of them right."""
+        """Return a right and a wrong answer."""
         return torch.tensor([0.9, 0.1]), torch.tensor([1, 0]), {"indexes": torch.tensor([0, 0])}
 
     def step(self, batch: Sequence[Any]) -> StepOutput:
-        """Return the cross entropy in nats of a batch (inputs, labels, questions), and what ranks its answers."""
+        """Return the cross entropy in nats of a batch (inputs, labels, questions), and the relevance of the answers."""
         if len(batch) < 3:
-            raise InputError("answers are ranked question by question, and the data do not say which question each answers")
+            raise InputError(f"a batch has {len(batch)} parts: ranking needs (inputs, labels, indices of the questions)")
         inputs, labels, questions = batch[:3]
         logits = self.outputs(inputs)
         relevance = logits.detach().softmax(-1)[:, 1]
@@ -198,7 +195,7 @@ class AnswerRanking(SoftTargets, Task):
         return StepOutput(loss, relevance, labels, {"indexes": questions})
 
     def predict_step(self, batch: Any, batch_idx: int = 0) -> Tensor:
-        """Return how probably each answer is right, [B]."""
+        """Return the probability that each answer is right, [B]."""
         return torch.softmax(super().predict_step(batch, batch_idx), dim=-1)[:, 1]
 
     def prediction_rows(self, examples: Sequence[Example], outputs: Tensor) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Knowledge distillation: the probabilities of a trained network as soft targets for another."""
+"""Knowledge distillation: train a network on the soft targets of another."""
 
 from typing import Any
 
@@ -11,18 +11,17 @@ from zoo.errors import InputError, check_rules
 
 
 def distillation_loss(logits: Tensor, targets: Tensor, temperature: float = 1.0, counted: Tensor | None = None) -> Tensor:
-    r"""Return the loss of soft targets (Hinton, Vinyals and Dean 2015, section 2).
+    r"""Return the mean loss of soft targets (Hinton, Vinyals and Dean 2015, section 2).
 
         T^2 KL(softmax(v / T) || softmax(z / T))
 
-    with z the logits, v those of the teacher and T the temperature: the mean over all distributions. Its gradient is that of
-    the cross entropy with the teacher's probabilities; the factor T^2 keeps its size when T changes.
+    The gradient is that of the cross entropy with the teacher's probabilities; T^2 makes its size independent of T.
 
     Args:
         logits: z, [..., C].
-        targets: v, [..., C].
+        targets: Logits of the teacher, v, [..., C].
         temperature: T.
-        counted: Which distributions count, bool [...]; None for all.
+        counted: Mask of the distributions in the mean, bool [...]; None for all.
 
     Example:
         >>> distillation_loss(torch.tensor([[0.0, 1.0]]), torch.tensor([[2.0, 3.0]])).item()
@@ -34,20 +33,20 @@ def distillation_loss(logits: Tensor, targets: Tensor, temperature: float = 1.0,
 
 
 class Distillation(Callback):
-    """Train a task with the soft targets of a teacher beside its labels (Hinton, Vinyals and Dean 2015).
+    """Train a task with the soft targets of a teacher in addition to its labels (Hinton, Vinyals and Dean 2015).
 
         loss = (1 - weight) cross entropy with the labels + weight `distillation_loss`
 
-    The teacher is no part of the task: it is not trained, and neither saved nor exchanged between processes. Validation and
-    test measure the labels alone. The task is one that learns by `SoftTargets`.
+    The teacher is not part of the task: it is not trained, saved or synchronized between processes. Validation and test use
+    the labels only. The task must be a subclass of `SoftTargets`.
 
     Args:
-        teacher: A trained network with the same inputs and outputs as that of the task. It is moved to where the task is.
+        teacher: A trained network with the same inputs and outputs as the network of the task, moved to its device.
         temperature: Temperature of both softmax functions; above 1, small probabilities of the teacher count more.
-        weight: Share of the soft targets in the loss, from 0 to 1.
+        weight: Weight of the soft targets in the loss, in [0, 1].
 
     Raises:
-        InputError: If an option is out of range, or the task has no soft targets or other outputs than the teacher.
+        InputError: If an option is out of range, the task has no soft targets, or its outputs differ from the teacher's.
 
     Example:
         >>> Distillation(nn.Linear(4, 2), temperature=2.0).weight
@@ -57,12 +56,12 @@ class Distillation(Callback):
     def __init__(self, teacher: nn.Module, temperature: float = 4.0, weight: float = 0.9) -> None:
         check_distillation(temperature, weight)
         if not isinstance(teacher, nn.Module):
-            raise InputError(f"teacher={teacher!r:.60}: a teacher is a torch.nn.Module, such as zoo.load(RUN).net")
+            raise InputError(f"teacher={teacher!r:.60}: expected a torch.nn.Module, such as zoo.load(RUN).net")
         self.teacher, self.temperature, self.weight = teacher, temperature, weight
         self.memory: list[Tensor] = []
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Move the teacher to where the task is, and let the task ask it."""
+        """Move the teacher to the device of the task, and attach the callback to the task."""
         check_distilled(type(pl_module))
         dtype = next((p.dtype for p in pl_module.parameters() if p.is_floating_point()), None)
         self.teacher.to(pl_module.device, dtype).eval().requires_grad_(False)
@@ -70,15 +69,15 @@ class Distillation(Callback):
         pl_module.distillation = self  # type: ignore[assignment]
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Empty the memory of the last epoch, for a teacher with one."""
+        """Clear the memory of a teacher that has one."""
         self.memory.clear()
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Leave the task as it was."""
+        """Detach the callback from the task."""
         pl_module.distillation = None  # type: ignore[assignment]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the memory of a teacher that has one, for a run that goes on within an epoch."""
+        """Return the memory of the teacher, to resume within an epoch."""
         return {"memory": [part.clone() for part in self.memory]} if self.memory else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -86,46 +85,43 @@ class Distillation(Callback):
         self.memory = list(state_dict.get("memory", []))
 
     def __call__(self, loss: Tensor, logits: Tensor, inputs: Any, counted: Tensor | None = None) -> Tensor:
-        """Mix the loss of the labels with that of the soft targets for the same inputs."""
+        """Combine the loss of the labels with the loss of the soft targets for the same inputs."""
         args = list(inputs) if isinstance(inputs, tuple | list) else [inputs]
         with torch.no_grad():
             targets = self.teacher(*args, *([self.memory] if getattr(self.teacher, "has_memory", False) else []))
         if targets.shape != logits.shape:
-            raise InputError(
-                f"the teacher answers with {list(targets.shape[1:])}, and the network with {list(logits.shape[1:])}"
-            )
+            shapes = f"{list(targets.shape[1:])}, the outputs of the network {list(logits.shape[1:])}"
+            raise InputError(f"the outputs of the teacher have shape {shapes}: use a teacher that was trained on the same data")
         soft = distillation_loss(logits, targets, self.temperature, counted)
         return (1 - self.weight) * loss + self.weight * soft
 
 
 class SoftTargets:
-    """A task whose network answers with logits, so that it can learn from those of a teacher.
+    """Mixin of tasks whose network returns logits and can learn from those of a teacher.
 
     Attributes:
-        distillation: What asks the teacher while it trains, or None.
+        distillation: The callback with the teacher, or None.
     """
 
     distillation: Distillation | None = None
     training: bool
 
     def distilled(self, loss: Tensor, logits: Tensor, inputs: Any, counted: Tensor | None = None) -> Tensor:
-        """Return the loss to train with: that of the labels, or with a `Distillation` the mixture."""
+        """Return the training loss: the given loss of the labels, combined with `Distillation` if there is a teacher."""
         if self.distillation is None or not self.training:
             return loss
         return self.distillation(loss, logits, inputs, counted)
 
 
 def check_distilled(task: type) -> None:
-    """Refuse a task that has no soft targets."""
+    """Raise `InputError` if a task does not support distillation."""
     if not issubclass(task, SoftTargets):
-        raise InputError(
-            f"the task {task.__name__} has no soft targets to learn from a teacher: classification and language do"
-        )
+        raise InputError(f"task {task.__name__} does not support distillation: use a classification or language model task")
 
 
 def check_distillation(temperature: float, weight: float) -> None:
     """Check the options of `Distillation`."""
     check_rules(
-        (temperature > 0, f"distillation.temperature={temperature}: use a number above 0, such as 4"),
-        (0 <= weight <= 1, f"distillation.weight={weight} is a share of the loss: use a number from 0 to 1"),
+        (temperature > 0, f"distillation.temperature={temperature}: must be positive, such as 4"),
+        (0 <= weight <= 1, f"distillation.weight={weight}: must be in [0, 1]"),
     )

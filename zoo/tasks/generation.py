@@ -1,4 +1,4 @@
-"""Tasks whose network generates text: prompts become tokens, tokens become text."""
+"""The base class of tasks whose network generates text."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
@@ -11,7 +11,7 @@ from zoo.tasks.decoding import Decoding, Prompts, check_decoding, check_length_p
 from zoo.tasks.decoding.options import temperature_of
 
 UNFINISHED = "\ufffd"
-"""Stands for bytes that make no letter yet."""
+"""Replacement character, to which tokenizers decode an incomplete UTF-8 sequence."""
 
 Location = Callable[[int], str]
 
@@ -20,8 +20,8 @@ class GenerativeTask(Task):
     """A task whose network generates text.
 
     Attributes:
-        continues_prompt: Whether the text goes on from the prompt; otherwise it answers it.
-        decoding: How tokens are chosen.
+        continues_prompt: Whether the text continues the prompt, as in a language model, or answers it.
+        decoding: The decoding options.
     """
 
     continues_prompt: ClassVar[bool] = True
@@ -30,45 +30,45 @@ class GenerativeTask(Task):
 
     @classmethod
     def data_options(cls, info: Any) -> dict[str, Any]:
-        """Return the number of tokens."""
+        """Return the size of the vocabulary."""
         return {"vocab_size": info.vocab_size}
 
-    # --- what a subclass defines ---
+    # --- methods for subclasses ---
 
     def encode_prompts(self, texts: Sequence[str], location: Location | None = None) -> Prompts:
-        """Return at least one prompt as tokens; ``location`` says for messages where prompt i stands.
+        """Tokenize one or more prompts; error messages name prompt i by ``location(i)``.
 
         Raises:
-            InputError: If a prompt cannot be read.
+            InputError: If a prompt cannot be tokenized.
         """
         raise NotImplementedError(f"{type(self).__name__}.encode_prompts: return the prompts as tokens")
 
     def default_prompt(self) -> str:
-        """Return the prompt to begin with if none is given.
+        """Return the prompt to use if the user gives none.
 
         Raises:
-            InputError: If there must be one.
+            InputError: If a prompt is required.
         """
-        raise InputError("this model answers a text: give it one with --prompt")
+        raise InputError("missing --prompt: this model answers a text")
 
     def limited_decoding(self) -> Decoding:
-        """Return `decoding` with a length that suits the network; refuse one that does not."""
+        """Return `decoding` with its length limited to what the network supports."""
         return self.decoding
 
-    # --- generating ---
+    # --- generation ---
 
     @classmethod
     def check_decoding(cls, decoding: Decoding) -> None:
-        """Check that no option of decoding is out of range, and that no two exclude each other."""
+        """Check the ranges of the decoding options, and that they do not exclude each other."""
         check_decoding(decoding)
         check_length_penalty(decoding)
         temperature_of(decoding, not cls.continues_prompt)
 
     def generate(self, texts: Sequence[str]) -> list[str]:
-        """Generate a text for each prompt, all at once; the prompt is not repeated.
+        """Generate a text for each prompt in one batch, without the prompt.
 
         Raises:
-            InputError: If a prompt cannot be read, an option is wrong, or there is no room for the text.
+            InputError: If a prompt cannot be tokenized, an option is invalid, or the text exceeds the maximum length.
         """
         decoding = self.limited_decoding()
         if not texts:
@@ -77,48 +77,51 @@ class GenerativeTask(Task):
         return [self.tokenizer.decode(text) for text in tokens]
 
     def stream(self, text: str) -> Iterator[str]:
-        """Generate one text and return its pieces as they come; what is wrong is found before the first.
+        """Generate one text and yield it in pieces; errors are raised before the first one.
 
         Raises:
             InputError: See `generate`.
         """
         decoding = self.limited_decoding()
-        if decoding.beam > 1:  # nothing is certain before the last token is
+        if decoding.beam > 1:  # the best text is only known at the end
             return iter(self.generate([text]))
         prompts = self.encode_prompts([text]).to(self.device)
         return self._pieces(stream(self.net, prompts, decoding))  # type: ignore[arg-type]
 
     def check_samples(self, count: int) -> None:
-        """Check that several texts for one prompt would not all be the same."""
+        """Check that several samples for one prompt can differ."""
         if count < 1:
-            raise InputError(f"num_samples={count}: use a whole number from 1")
-        drawn = self.decoding.beam == 1 and temperature_of(self.decoding, not self.continues_prompt) > 0
-        if count > 1 and not drawn:
-            beam = self.decoding.beam > 1
-            why = "a beam finds one text" if beam else "nothing is drawn at a temperature of 0"
-            advice = "leave --beam out" if beam else "use --temperature 1"
-            raise InputError(f"{count} samples: {why}, all would be the same; {advice}, or one sample")
+            raise InputError(f"num_samples={count}: must be at least 1")
+        if count == 1:
+            return
+        if self.decoding.beam > 1:
+            cause = "beam search: leave --beam out"
+        elif temperature_of(self.decoding, not self.continues_prompt) == 0:
+            cause = "a temperature of 0: use --temperature 1"
+        else:
+            return
+        raise InputError(f"num_samples={count}: all samples would be equal with {cause}, or generate one sample")
 
     def _pieces(self, tokens: Iterator[Tensor]) -> Iterator[str]:
-        # A token is decoded with those of the piece before it, not with the whole text: what it looks like may depend on them.
-        numbers: list[int] = []
-        before = end = 0
+        # The text of a token may depend on the token before it, so decode it together with the previous piece.
+        ids: list[int] = []
+        previous = start = 0
         for token in tokens:
-            numbers.append(int(token))
-            piece = self._after(numbers[before:], end - before)
+            ids.append(int(token))
+            piece = self._decode_after(ids[previous:], start - previous)
             if not piece.endswith(UNFINISHED):
                 yield piece
-                before, end = end, len(numbers)
-        yield self._after(numbers[before:], end - before)
+                previous, start = start, len(ids)
+        yield self._decode_after(ids[previous:], start - previous)
 
-    def _after(self, numbers: list[int], known: int) -> str:
-        """Return what the tokens behind the first ``known`` add to their text."""
-        text: str = self.tokenizer.decode(numbers)
-        return text[len(self.tokenizer.decode(numbers[:known])) :]
+    def _decode_after(self, ids: list[int], skip: int) -> str:
+        """Decode tokens and return the text after that of the first ``skip`` tokens."""
+        text: str = self.tokenizer.decode(ids)
+        return text[len(self.tokenizer.decode(ids[:skip])) :]
 
 
-def prompt_location(texts: Sequence[str], most: int = 40) -> Location:
-    """Name a prompt in messages by the beginning of its text, in one line."""
+def prompt_location(texts: Sequence[str], width: int = 40) -> Location:
+    """Return a function that names a prompt in error messages by the beginning of its text."""
     lines = (" ".join(text.split()) for text in texts)
-    shown = [line if len(line) <= most else f"{line[:most]}..." for line in lines]
+    shown = [line if len(line) <= width else f"{line[:width]}..." for line in lines]
     return lambda row: f"prompt '{shown[row]}'"

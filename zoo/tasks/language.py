@@ -1,4 +1,4 @@
-"""Language modelling: the next token of a text."""
+"""Language modelling: predict the next token."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -24,23 +24,23 @@ MEMORY = "zoo_memory"
 
 
 class BitsPer(Ratio):
-    """Bits that a text takes per ``character`` or ``byte``, whatever the tokens: the sum of -log2 p over their number."""
+    """Bits per ``character`` or ``byte`` of text, independent of the tokenizer: the sum of -log2 p over their number."""
 
     def __init__(self, unit: str) -> None:
         super().__init__()
         self.column = UNITS.index(unit)
 
     def update(self, preds: Tensor, target: Tensor, lengths: Tensor | None = None) -> None:
-        """Add -ln p of the tokens, any shape, and the characters and bytes of their texts, [B, 2]; nothing without these."""
+        """Add -ln p of the tokens, any shape, and the characters and bytes of their texts, [B, 2]; do nothing without them."""
         if lengths is not None:
             self.add(preds.sum(dtype=self.total.dtype) / math.log(2), lengths[:, self.column].sum())
 
 
 class Perplexity(Ratio):
-    """The exponential of the mean of -ln p over all tokens, padding left out."""
+    """The exponential of the mean of -ln p over all tokens except padding."""
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Add -ln p of the tokens, any shape, 0 at padding, and count the tokens, [B, L]."""
+        """Add -ln p of the tokens, any shape, 0 at padding, and the number of tokens in [B, L]."""
         self.add(preds.sum(dtype=self.total.dtype), (target != 0).sum())
 
     def compute(self) -> Tensor:
@@ -48,32 +48,23 @@ class Perplexity(Ratio):
         return super().compute().exp()
 
 
-def _checked(lengths: Any, rows: int) -> Tensor:
-    """Check characters and bytes of every text."""
-    shape = (rows, len(UNITS))
-    if isinstance(lengths, Tensor) and lengths.shape == shape:
-        return lengths.long()
-    found = list(lengths.shape) if isinstance(lengths, Tensor) else type(lengths).__name__
-    raise InputError(f"lengths ({found}) must be characters and bytes of every text, {list(shape)}, or leave them out")
-
-
 class LanguageModel(SoftTargets, GenerativeTask):
-    """Cross entropy of the next token in nats; perplexity per token, bits per character and per byte.
+    """Language modelling with cross entropy in nats; measures perplexity per token, bits per character and bits per byte.
 
-    A network with a memory (``net.has_memory``) is given it from batch to batch, in training and in measuring apart, and
-    starts with an empty one at the beginning of a pass through the data. Batches are (tokens [B, L], targets [B, L], lengths
-    [B, 2] in characters and bytes); without lengths, bits per character and byte are not measured.
+    The memory of a network with ``net.has_memory`` is passed from batch to batch, separately in training and evaluation, and
+    is empty at the start of each epoch. Batches are (tokens [B, L], targets [B, L], lengths [B, 2] in characters and bytes);
+    without lengths, bits per character and byte are not measured.
 
     Args:
-        net: From tokens [B, L] to logits [B, L, vocab_size].
-        vocab_size: Tokens.
-        label_smoothing: Share of the probability that training spreads over all tokens.
+        net: Maps tokens [B, L] to logits [B, L, vocab_size].
+        vocab_size: Size of the vocabulary.
+        label_smoothing: Label smoothing in training.
         options: See `Task`.
     """
 
     info_type = CorpusInfo
     inputs = ("tokens", "token_stream")
-    next_commands: ClassVar[tuple[tuple[str, str], ...]] = (('generate {run} --prompt "some text"', "let it write on"),)
+    next_commands: ClassVar[tuple[tuple[str, str], ...]] = (('generate {run} --prompt "some text"', "continue a text"),)
 
     def __init__(
         self, net: nn.Module, vocab_size: int, *, label_smoothing: float = 0.0, **options: Unpack[TaskOptions]
@@ -84,13 +75,13 @@ class LanguageModel(SoftTargets, GenerativeTask):
 
     @classmethod
     def check_options(cls, **options: Any) -> None:
-        """Check keywords of the constructor; there are no metrics to choose."""
+        """Check keyword arguments of the constructor; further metrics are not supported."""
         super().check_options(**options)
         if options.get("metrics"):
-            raise InputError("a language model takes no further metrics: leave metrics out")
+            raise InputError("a language model does not support further metrics: leave metrics out")
 
     def default_metrics(self) -> dict[str, Metric | MetricCollection]:
-        """Return perplexity, and bits per character and per byte."""
+        """Return perplexity, bits per character and bits per byte."""
         bits: dict[str, Metric | MetricCollection] = {f"bits_per_{unit}": BitsPer(unit) for unit in UNITS}
         return {"perplexity": Perplexity(), **bits}
 
@@ -102,15 +93,15 @@ class LanguageModel(SoftTargets, GenerativeTask):
         return y
 
     def is_measured(self, metric: Metric) -> bool:
-        """Return whether a batch of any process had what a metric needs: bits per character need characters."""
+        """Return whether a metric has a value: bits per character need the lengths of at least one batch of any process."""
         return not isinstance(metric, BitsPer) or bool(torch.as_tensor(self.all_gather(metric.count)).sum())
 
     def step(self, batch: Sequence[Tensor]) -> StepOutput:
-        """Return the cross entropy of a batch (tokens, targets[, lengths]), computed in float32, and what the metrics read."""
+        """Return the cross entropy of a batch (tokens, targets[, lengths]) in float32, and the inputs of its metrics."""
         if len(batch) < 2:
-            raise InputError(f"a batch of {len(batch)} parts: a language model learns from (tokens, targets)")
+            raise InputError(f"a batch has {len(batch)} parts: a language model needs (tokens, targets)")
         tokens, targets, *lengths = batch[:3]
-        extra = {"lengths": _checked(lengths[0], len(targets))} if lengths else {}
+        extra = {"lengths": _checked_lengths(lengths[0], len(targets))} if lengths else {}
         predicted = self.outputs(tokens)
         logits, flat = predicted.flatten(0, 1).float(), targets.flatten()
         if self.training:
@@ -123,60 +114,67 @@ class LanguageModel(SoftTargets, GenerativeTask):
     # --- memory ---
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep the memory for a run that goes on in the middle of an epoch."""
+        """Save the training memory, to resume within an epoch."""
         if self.memory[True]:
             checkpoint[MEMORY] = [part.clone() for part in self.memory[True]]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restore the memory."""
+        """Restore the training memory."""
         self.memory[True][:] = checkpoint.get(MEMORY, [])
 
     def on_train_start(self) -> None:
-        """Move the memory of a checkpoint to where the network is."""
+        """Move the restored memory to the device of the network."""
         self.memory[True][:] = [part.to(self.device) for part in self.memory[True]]
 
     def on_train_epoch_start(self) -> None:
-        """Empty the memory of the last epoch."""
+        """Clear the training memory."""
         self.memory[True].clear()
 
     def reset(self, stage: str) -> None:
-        """Reset the metrics and empty the memory."""
+        """Reset the metrics and clear the evaluation memory."""
         super().reset(stage)
         self.memory[False].clear()
 
     def on_predict_epoch_start(self) -> None:
-        """Empty the memory."""
+        """Clear the evaluation memory."""
         self.memory[False].clear()
 
-    # --- generating ---
+    # --- generation ---
 
     @classmethod
     def read_inputs(
         cls, info: Any, inputs: Sequence[Any], stdin: TextIO | None = None, normalized: bool = False
     ) -> Iterator[Example]:
-        """Refuse: a language model has no predictions for inputs."""
-        raise InputError("a language model makes no predictions: use zoo generate RUN --prompt TEXT", code="unsupported")
+        """Raise `InputError`, because a language model does not support prediction."""
+        raise InputError("a language model has no predictions: use zoo generate RUN --prompt TEXT", code="unsupported")
 
     def encode_prompts(self, texts: Sequence[str], location: Location | None = None) -> Prompts:
-        """Return the prompts as tokens, padded on the left; refuse letters that the model does not know."""
+        """Tokenize prompts and pad them on the left; a character outside the vocabulary is an `InputError`."""
         location = location or prompt_location(texts)
-        tokens = self._unlimited().encode(texts, location)
-        for number, (text, numbers) in enumerate(zip(texts, tokens, strict=True)):
-            if UNKNOWN in numbers:
-                letters = self.tokenizer.backend.normalizer.normalize_str(text)
-                strange = next((letter for letter in letters if letter not in self.tokenizer.tokens), "")
-                raise InputError(f"{location(number)}: the model has never seen {strange!r}; leave it out")
+        tokens = self._encode(texts, location)
+        for index, (text, ids) in enumerate(zip(texts, tokens, strict=True)):
+            if UNKNOWN in ids:
+                characters = self.tokenizer.backend.normalizer.normalize_str(text)
+                unknown = next((character for character in characters if character not in self.tokenizer.tokens), "")
+                raise InputError(f"{location(index)}: {unknown!r} is not in the vocabulary of the model; leave it out")
         width = int(tokens.lengths.max())
-        rows = [F.pad(torch.as_tensor(row, dtype=torch.int64), (width - len(row), 0)) for row in tokens]
-        padded = torch.stack(rows)
+        padded = torch.stack([F.pad(torch.as_tensor(ids, dtype=torch.int64), (width - len(ids), 0)) for ids in tokens])
         return Prompts(padded, None if padded.all() else padded != 0)
 
     def default_prompt(self) -> str:
-        """Return a new line, or the first token if the model knows no lines."""
+        """Return a newline, or if that is not in the vocabulary a space or the first token."""
         texts = ("\n", " ", *self.tokenizer.tokens[UNKNOWN + 1 :])
-        prompt: str = next(text for text in texts if UNKNOWN not in self._unlimited().encode([text])[0])
+        prompt: str = next(text for text in texts if UNKNOWN not in self._encode([text])[0])
         return prompt
 
-    def _unlimited(self) -> Any:
-        """Return the tokenizer for running text, which has no longest: positions are checked when the network writes."""
-        return self.tokenizer.limited(None)
+    def _encode(self, texts: Sequence[str], location: Location | None = None) -> Any:
+        """Tokenize prompts of any length; decoding checks it."""
+        return self.tokenizer.limited(None).encode(texts, location)
+
+
+def _checked_lengths(lengths: Any, rows: int) -> Tensor:
+    shape = (rows, len(UNITS))
+    if isinstance(lengths, Tensor) and lengths.shape == shape:
+        return lengths.long()
+    got = list(lengths.shape) if isinstance(lengths, Tensor) else type(lengths).__name__
+    raise InputError(f"lengths: expected the characters and bytes of every text, {list(shape)}, or no lengths; got {got}")

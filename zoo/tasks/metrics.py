@@ -1,4 +1,4 @@
-"""Evaluation: what metrics read, metrics of torchmetrics by name and over processes, and the scope of cached matrices."""
+"""Metrics: their inputs, torchmetrics classes by name, synchronization over processes, and cached matrices in evaluation."""
 
 import inspect
 import re
@@ -19,16 +19,16 @@ from zoo.errors import InputError
 from zoo.layers import keep_matrices
 
 MODULES = ("classification", "regression", "retrieval", "text", "clustering", "nominal")
-"""The parts of torchmetrics whose classes can be named."""
-SIZES = ("num_classes", "num_labels", "num_outputs")
-"""The arguments of a metric that the task fills in."""
+"""Submodules of torchmetrics with the metrics that users can name."""
+OUTPUT_SIZES = ("num_classes", "num_labels", "num_outputs")
+"""Arguments of metrics that are set to the output size of the task."""
 
 Inputs = tuple[Any, Any, dict[str, Tensor]]
-"""Predictions, targets and keywords of a metric's ``update``."""
+"""Predictions, targets and extra keywords for the ``update`` of a metric."""
 
 
 class StepOutput(NamedTuple):
-    """The loss of a batch, a mean over ``size`` things (by default one for each target), and what the metrics read."""
+    """The mean loss of a batch over ``size`` terms (by default one per target), and the inputs of its metrics."""
 
     loss: Tensor
     predictions: Any
@@ -38,12 +38,12 @@ class StepOutput(NamedTuple):
 
     @property
     def num_terms(self) -> int:
-        """The number of things that the loss is a mean over."""
+        """The number of terms in the mean loss."""
         return len(self.targets) if self.size is None else self.size
 
 
 class Ratio(Metric):
-    """A sum over a count, both over all batches and processes; a sum that is not finite stays so."""
+    """A sum divided by a count, both accumulated over batches and processes; keeps NaN and infinity."""
 
     total: Tensor
     count: Tensor
@@ -54,7 +54,7 @@ class Ratio(Metric):
         self.add_state("count", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
 
     def add(self, total: Tensor, count: Tensor | int) -> None:
-        """Add to both."""
+        """Add to the sum and the count."""
         self.total += total
         self.count += count
 
@@ -64,9 +64,9 @@ class Ratio(Metric):
 
 
 class MeanLoss(Ratio):
-    """The mean of the losses of batches, each weighted by its size; a loss that is not finite stays in it.
+    """The mean of the losses of batches, weighted by their sizes; keeps NaN and infinity.
 
-    The ``MeanMetric`` of torchmetrics leaves such losses out, or with ``nan_strategy="disable"`` the weights (version 1.9).
+    ``torchmetrics.MeanMetric`` 1.9 ignores losses that are NaN or, with ``nan_strategy="disable"``, the weights.
 
     Example:
         >>> mean = MeanLoss()
@@ -77,14 +77,14 @@ class MeanLoss(Ratio):
     """
 
     def update(self, loss: Tensor, size: int) -> None:
-        """Add the mean loss of so many things."""
+        """Add the mean loss of ``size`` terms."""
         self.add(loss.to(self.total.dtype) * size, size)
 
 
 class EvaluationScope(Callback):
-    """Let weights cache their matrices from the first batch of an evaluation epoch to its last: nothing writes to them there.
+    """Cache the matrices of weights during an evaluation epoch.
 
-    Callbacks that exchange weights for an evaluation (moving averages) do it before the epoch starts and after it has ended.
+    Callbacks that swap weights for an evaluation (moving averages) do so before the epoch starts and after it ends.
     """
 
     def __init__(self) -> None:
@@ -103,23 +103,23 @@ class EvaluationScope(Callback):
 
 
 def named_metrics(names: Sequence[str], example: Callable[[], Inputs]) -> dict[str, Metric | MetricCollection]:
-    """Build metrics, by their names in small letters, from checked names of torchmetrics classes; try each on the example."""
+    """Build metrics from checked names of torchmetrics classes, by snake-case names, and try each on the example."""
     inputs = example() if names else ()
-    return {snake_case(name): _built(name, inputs) for name in names}
+    return {snake_case(name): _build(name, inputs) for name in names}
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Check that there are metrics of these names."""
+    """Check that names are distinct and those of torchmetrics classes."""
     if isinstance(names, str):
-        raise InputError(f"metrics={names!r}: give a list of names, such as ('{names}',)")
+        raise InputError(f"metrics={names!r}: expected a list of names, such as ('{names}',)")
     for name in names:
         _metric_class(name)
-    if twice := {name for name in names if list(names).count(name) > 1}:
-        raise InputError(f"metrics has {twice.pop()} twice: leave one out")
+    if duplicates := {name for name in names if list(names).count(name) > 1}:
+        raise InputError(f"duplicate metric {duplicates.pop()}: leave one out")
 
 
 def snake_case(name: str) -> str:
-    """Write the name of a class as that of a value.
+    """Convert the name of a class to snake case.
 
     Example:
         >>> snake_case("BinaryAUROC"), snake_case("MulticlassCalibrationError")
@@ -129,46 +129,44 @@ def snake_case(name: str) -> str:
 
 
 def update_named(metric: Metric, predictions: Any, targets: Any, extra: dict[str, Tensor]) -> None:
-    """Update a metric with as much as it takes; one for two classes reads the probability of the second one."""
-    one_label = isinstance(predictions, Tensor) and predictions.ndim == 2 and targets.ndim == 1
-    if type(metric).__name__.startswith("Binary") and one_label:
+    """Update a metric with the keywords that it accepts; binary metrics get the probability of the second class."""
+    is_single_label = isinstance(predictions, Tensor) and predictions.ndim == 2 and targets.ndim == 1
+    if type(metric).__name__.startswith("Binary") and is_single_label:
         if predictions.shape[1] != 2:
-            raise ValueError(f"it is for two classes, and there are {predictions.shape[1]}")
+            raise ValueError(f"it requires 2 classes, got {predictions.shape[1]}")
         predictions = predictions[:, 1]
-    taken = inspect.signature(type(metric).update).parameters
-    metric.update(predictions, targets, **{name: value for name, value in extra.items() if name in taken})
+    accepted = inspect.signature(type(metric).update).parameters
+    metric.update(predictions, targets, **{name: value for name, value in extra.items() if name in accepted})
 
 
 def even_states(metric: Metric) -> None:
-    """Give every list of a metric one entry in each process, so that torchmetrics can gather them.
+    """Concatenate every list state of a metric into one tensor in each process, so that torchmetrics can gather them.
 
-    Torchmetrics 1.9 gathers entry by entry where a list has no reduction (as in retrieval metrics), which fails if one process
-    has seen more batches than another; and where a process has seen none, it gathers floats, whatever the others have.
+    Torchmetrics 1.9 gathers lists without a reduction (as in retrieval metrics) element by element, which fails if the
+    processes had different numbers of batches; and for a process without batches it assumes floats.
     """
     names = [name for name, default in metric._defaults.items() if isinstance(default, list)]
-    alone = not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() == 1
-    if alone or not names:
+    is_distributed = distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+    if not is_distributed or not names:
         return
     states = {name: dim_zero_cat(state) for name in names if (state := getattr(metric, name)) != []}
-    found: list[Any] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(found, {name: (state.dtype, state.shape[1:]) for name, state in states.items()})
+    gathered: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(gathered, {name: (state.dtype, state.shape[1:]) for name, state in states.items()})
     for name in names:
-        if theirs := [other[name] for other in found if name in other]:
-            dtype, shape = theirs[0]
+        for dtype, shape in [types[name] for types in gathered if name in types][:1]:
             setattr(metric, name, [states.get(name, torch.empty((0, *shape), dtype=dtype, device=metric.device))])
 
 
 def _metric_class(name: str) -> type[Metric]:
-    """Find a metric of torchmetrics by its name."""
     modules = [import_module(f"torchmetrics.{part}") for part in MODULES]
     members = [(member, getattr(module, member)) for module in modules for member in module.__all__]
-    known = {member: kind for member, kind in members if isinstance(kind, type) and issubclass(kind, Metric)}
-    if name in known:
-        return known[name]
-    accepted = [other for other, kind in known.items() if set(_required(kind)) <= {*SIZES}]
-    usable = {spelling: other for other in accepted for spelling in (_plain_name(other), other.lower())}
-    close = get_close_matches(str(name).lower().replace("_", ""), usable, 1)
-    advice = f"did you mean {usable[close[0]]}?" if close else "use the name of a torchmetrics class, such as MulticlassAUROC"
+    classes = {member: kind for member, kind in members if isinstance(kind, type) and issubclass(kind, Metric)}
+    if name in classes:
+        return classes[name]
+    supported = [other for other, kind in classes.items() if set(_required(kind)) <= {*OUTPUT_SIZES}]
+    spellings = {spelling: other for other in supported for spelling in (_plain_name(other), other.lower())}
+    close = get_close_matches(str(name).lower().replace("_", ""), spellings, 1)
+    advice = f"did you mean {spellings[close[0]]}?" if close else "use a torchmetrics class, such as MulticlassAUROC"
     raise InputError(f"unknown metric '{name}': {advice}", code="unknown")
 
 
@@ -177,26 +175,26 @@ def _plain_name(name: str) -> str:
 
 
 def _required(kind: type[Metric]) -> list[str]:
-    """List the constructor's parameters without a default."""
+    """Return the names of the constructor's parameters without a default."""
     parameters = inspect.signature(kind).parameters.values()
     return [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
 
 
-def _built(name: str, inputs: Any) -> Metric:
+def _build(name: str, inputs: Any) -> Metric:
     kind = _metric_class(name)
-    needed = _required(kind)
-    if unknown := [parameter for parameter in needed if parameter not in SIZES]:
-        raise InputError(f"metric {name} needs {', '.join(unknown)}: use a class that works without, such as Multiclass{name}")
+    required = _required(kind)
+    if unknown := [parameter for parameter in required if parameter not in OUTPUT_SIZES]:
+        raise InputError(f"metric {name} requires {', '.join(unknown)}: use a metric without, such as Multiclass{name}")
     try:
-        metric = kind(**dict.fromkeys(needed, inputs[0].shape[-1])) if needed else kind()
+        metric = kind(**dict.fromkeys(required, inputs[0].shape[-1])) if required else kind()
         trial = metric.clone()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of examples that are too few
+            warnings.simplefilter("ignore")  # such as too few examples
             update_named(trial, *inputs)
             value = trial.compute()
     except (AttributeError, ImportError, IndexError, RuntimeError, TypeError, ValueError) as error:
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise InputError(f"metric {name} does not work for this task: {reason}") from error
     if not isinstance(value, Tensor) or value.numel() != 1:
-        raise InputError(f"metric {name} is not one number: use another")
+        raise InputError(f"metric {name} is not a scalar: use another metric")
     return metric

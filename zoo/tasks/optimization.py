@@ -1,4 +1,4 @@
-"""Optimizers of timm and learning rate schedules: checked, grouped and built."""
+"""Optimizers of timm, parameter groups, and learning rate schedules."""
 
 import math
 from difflib import get_close_matches
@@ -11,16 +11,16 @@ from zoo.errors import InputError, check_rules
 from zoo.layers.weight import Weight
 
 SCHEDULES = ("cosine", "linear", "constant", "inverse_sqrt")
-FALLING = ("cosine", "linear")
-"""The schedules that end at a floor."""
+DECAYING = ("cosine", "linear")
+"""The schedules with a final learning rate."""
 
 Betas = tuple[float, float] | None
 
 
 def lr_factor(step: int, steps: int, schedule: str = "cosine", warmup: float = 0.1, floor: float = 0.0) -> float:
-    """Return the share of the peak learning rate at a step, counted from 0, of that many steps of the optimizer.
+    """Return the learning rate at a step in [0, steps), as a fraction of the peak.
 
-    ``inverse_sqrt`` is Equation 3 of Vaswani et al. (2017) over its own maximum: with w steps of warm-up it is
+    ``inverse_sqrt`` is Equation 3 of Vaswani et al. (2017) over its maximum: with w steps of warm-up it is
     min(s / w, sqrt(w / s)) at step s, counted from 1.
 
     Example:
@@ -32,9 +32,9 @@ def lr_factor(step: int, steps: int, schedule: str = "cosine", warmup: float = 0
         return (step + 1) / warm
     if schedule == "inverse_sqrt":
         return math.sqrt(max(1, warm) / (step + 1))
-    done = min(1.0, (step - warm) / max(1, steps - warm))
-    share = {"cosine": 0.5 * (1 + math.cos(math.pi * done)), "linear": 1 - done, "constant": 1.0}[schedule]
-    return floor + (1 - floor) * share
+    progress = min(1.0, (step - warm) / max(1, steps - warm))
+    factor = {"cosine": 0.5 * (1 + math.cos(math.pi * progress)), "linear": 1 - progress, "constant": 1.0}[schedule]
+    return floor + (1 - floor) * factor
 
 
 def make_optimizer(
@@ -46,10 +46,10 @@ def make_optimizer(
     eps: float | None = None,
     mup_base_width: int | None = None,
 ) -> torch.optim.Optimizer:
-    """Build an optimizer of timm; vectors, biases and what a module keeps from decay are in a group without decay.
+    """Build an optimizer of timm, without weight decay of vectors, biases and the parameters of `undecayed`.
 
-    A module may have a method ``lr_scale()`` that returns factors on ``lr`` by names of its parameters: groups of their own.
-    With ``mup_base_width`` matrices have the factors of `mup_scales` too.
+    A module may define ``lr_scale()``, which returns factors on ``lr`` by names of its parameters. With ``mup_base_width``
+    the learning rates of matrices also have the factors of `mup_scales`.
     """
     from timm.optim import create_optimizer_v2, param_groups_weight_decay
 
@@ -59,37 +59,35 @@ def make_optimizer(
 
 
 def undecayed(net: nn.Module) -> set[str]:
-    """Name the parameters that a module of the network keeps from weight decay, by timm's ``no_weight_decay()``."""
+    """Return the names of the parameters that ``no_weight_decay()`` of any module (a method of timm's) excludes."""
     undecayed_ids: set[int] = set()
     for module in net.modules():
         names = module.no_weight_decay() if hasattr(module, "no_weight_decay") else ()  # type: ignore[operator]
-        parameters = dict(module.named_parameters())
-        undecayed_ids |= {
-            id(parameters[name]) for name in names if name in parameters
-        }  # networks of timm name some that they may lack
+        parameters = dict(module.named_parameters())  # timm also returns names of optional parameters
+        undecayed_ids |= {id(parameters[name]) for name in names if name in parameters}
     return {name for name, parameter in net.named_parameters() if id(parameter) in undecayed_ids}
 
 
 def mup_scales(net: nn.Module, base_width: int) -> dict[int, float]:
     r"""Return the factor on the learning rate of each matrix by the id of its parameter, for optimizers such as Adam.
 
-    The update of Adam has entries of one size, the learning rate eta. Maximal update parametrization (Yang et al. 2022, Table
-    3) asks that a step moves the outputs of a layer equally at every width. For inputs x of variance 1 and fan-in d:
+    All entries of an update of Adam have the size of the learning rate eta. In the maximal update parametrization (Yang et al.
+    2022, Table 3) a step changes the outputs of a layer equally at every width. For inputs x of variance 1 and fan-in d:
 
-    - Over the reals the update eta sign(g x^T) moves each output by eta sum_b |x_b|, proportional to eta d.
-    - Over an algebra of dimension n the component w_i[a, b] stands in n rows k of the matrix, with sum_j A[i, j, k] x_j[b] as
-      its input. Its gradient sums n products of which a row is one, so its sign agrees with the sign that the row wants with a
-      correlation of about 1 / sqrt(n). The d terms of an output move it by eta d / sqrt(n) if every entry of the matrix is one
-      signed component (complex numbers, quaternions, octonions), and in general by eta d ||A||_F / n^(3/2), because the
-      variance of that input is ||A||_F^2 / n^2 on average.
+    - Over the reals the update eta sign(g x^T) changes each output by eta sum_b |x_b|, proportional to eta d.
+    - Over an algebra of dimension n the component w_i[a, b] occurs in n rows k of the matrix, with the input
+      sum_j A[i, j, k] x_j[b]. Its gradient is a sum over these rows, so its sign has a correlation of about 1 / sqrt(n) with
+      the term of one row. The d terms of an output change it by eta d / sqrt(n) if every entry of the matrix is one signed
+      component (complex numbers, quaternions, octonions), and in general by eta d ||A||_F / n^(3/2), because the mean variance
+      of the inputs is ||A||_F^2 / n^2.
 
-    So the factor is (base_width / d) n^(3/2) / ||A||_F, which is sqrt(n) base_width / d for a signed table: a real matrix of
-    fan-in ``base_width`` has the factor 1. Embedding tables, whose inputs are one-hot, norms, biases and a learned product have
-    the factor 1, as have modules of torch that no `Layers` has made.
+    The factor is therefore (base_width / d) n^(3/2) / ||A||_F, or sqrt(n) base_width / d for a signed table: 1 for a real
+    matrix of fan-in ``base_width``. It is also 1 for embedding tables, whose inputs are one-hot, for norms, biases and learned
+    products, and for torch modules that were not built by `Layers`.
 
     Args:
         net: The network.
-        base_width: Fan-in at which a real matrix has the learning rate of the options.
+        base_width: Fan-in at which a real matrix has the factor 1.
     """
     scales: dict[int, float] = {}
     for weight in net.modules():
@@ -101,7 +99,7 @@ def mup_scales(net: nn.Module, base_width: int) -> dict[int, float]:
 
 
 def _scaled(net: nn.Module, groups: list[dict[str, Any]], lr: float, scales: dict[int, float]) -> list[dict[str, Any]]:
-    """Split groups of parameters by the factors on their learning rates; the same groups where every factor is one."""
+    """Split parameter groups by the factors on their learning rates."""
     for module in net.modules():
         named = module.lr_scale() if hasattr(module, "lr_scale") else {}  # type: ignore[operator]
         parameters = dict(module.named_parameters())
@@ -110,30 +108,32 @@ def _scaled(net: nn.Module, groups: list[dict[str, Any]], lr: float, scales: dic
     scales = {parameter: factor for parameter, factor in scales.items() if factor != 1}
     if not scales:
         return groups
-    parts = [(group, factor) for group in groups for factor in sorted({1.0, *scales.values()}, reverse=True)]
-    chosen = [[p for p in group["params"] if scales.get(id(p), 1.0) == factor] for group, factor in parts]
-    split = zip(parts, chosen, strict=True)
-    return [group | {"params": params, "lr": factor * lr} for (group, factor), params in split if params]
+    split = []
+    for group in groups:
+        for factor in sorted({1.0, *scales.values()}, reverse=True):
+            if params := [p for p in group["params"] if scales.get(id(p), 1.0) == factor]:
+                split.append(group | {"params": params, "lr": factor * lr})
+    return split
 
 
 def check_schedule(name: str, warmup: float = 0.1, floor: float = 0.0, prefix: str = "") -> None:
-    """Check a schedule; ``prefix`` is what messages put before the names of options."""
+    """Check a schedule; messages put ``prefix`` before the names of options."""
     check_rules(
         (name in SCHEDULES, f"unknown schedule '{name}': use {', '.join(SCHEDULES)}"),
-        (0 <= warmup <= 1, f"{prefix}warmup={warmup} is a share of all steps: use 0 to 1"),
-        (0 <= floor <= 1, f"{prefix}floor={floor} is a share of the peak: use 0 to 1"),
-        (not floor or name in FALLING, f"{prefix}floor is for {' and '.join(FALLING)}, not for {name}: leave it out"),
+        (0 <= warmup <= 1, f"{prefix}warmup={warmup}: must be in [0, 1], a fraction of all steps"),
+        (0 <= floor <= 1, f"{prefix}floor={floor}: must be in [0, 1], a fraction of the peak"),
+        (not floor or name in DECAYING, f"{prefix}floor requires schedule={' or '.join(DECAYING)}, got {name}: leave it out"),
     )
 
 
 def check_network(net: nn.Module, optimizer: str) -> None:
-    """Check that an optimizer can train a network.
+    """Check that an optimizer supports a network.
 
-    Muon orthogonalises every parameter as one matrix (Jordan et al. 2024); components [n, out / n, in / n] are none, and timm
-    would flatten them to n rows.
+    Muon orthogonalises 2-D parameters (Jordan et al. 2024); timm would flatten components [n, out / n, in / n] to n rows.
     """
     if "muon" in optimizer and any(isinstance(part, Weight) and not part.is_matrix for part in net.modules()):
-        raise InputError(f"optimizer '{optimizer}' needs real matrices, and components over an algebra are none: use adamw")
+        supported = "supports only 2-D parameters, and hypercomplex weights have 3 or more dimensions"
+        raise InputError(f"optimizer '{optimizer}' {supported}: use adamw")
 
 
 def check_optimizer(
@@ -145,7 +145,7 @@ def check_optimizer(
     mup_base_width: int | None = None,
     prefix: str = "",
 ) -> None:
-    """Check that timm knows an optimizer, and that its numbers can work; ``prefix`` is as in `check_schedule`."""
+    """Check the name of an optimizer of timm and its options; ``prefix`` is as in `check_schedule`."""
     from timm.optim import create_optimizer_v2, get_optimizer_info, list_optimizers
 
     names = [str(known) for known in list_optimizers()]
@@ -153,33 +153,27 @@ def check_optimizer(
         close = get_close_matches(name, names, n=3)
         hint = f": did you mean {', '.join(close)}?" if close else f": use one of timm's, such as {', '.join(names[:8])}"
         raise InputError(f"unknown optimizer '{name}'{hint}")
-    knows = get_optimizer_info(name)
-    pair = betas is None or (isinstance(betas, tuple | list) and len(betas) == 2 and all(map(_is_beta, betas)))
+    info = get_optimizer_info(name)
+    is_pair = betas is None or (isinstance(betas, tuple | list) and len(betas) == 2 and all(map(_is_beta, betas)))
     check_rules(
-        (lr is not None and 0 < lr < math.inf, f"{prefix}lr={lr}: a learning rate is above zero"),
-        (0 <= weight_decay < math.inf, f"{prefix}weight_decay={weight_decay}: a decay is zero or more"),
-        (betas is None or knows.has_betas, f"optimizer '{name}' has no betas: leave {prefix}betas out"),
-        (eps is None or knows.has_eps, f"optimizer '{name}' has no eps: leave {prefix}eps out"),
-        (pair, f"{prefix}betas={betas!r}: use two numbers from 0 to below 1, such as 0.9,0.98"),
-        (
-            betas is None or knows.num_betas == 2,
-            f"optimizer '{name}' has {knows.num_betas} betas, not two: leave {prefix}betas out",
-        ),
+        (lr is not None and 0 < lr < math.inf, f"{prefix}lr={lr}: must be positive"),
+        (0 <= weight_decay < math.inf, f"{prefix}weight_decay={weight_decay}: must be 0 or more"),
+        (betas is None or info.has_betas, f"optimizer '{name}' has no betas: leave {prefix}betas out"),
+        (eps is None or info.has_eps, f"optimizer '{name}' has no eps: leave {prefix}eps out"),
+        (is_pair, f"{prefix}betas={betas!r}: use two numbers in [0, 1), such as 0.9,0.98"),
+        (betas is None or info.num_betas == 2, f"optimizer '{name}' has {info.num_betas} betas: leave {prefix}betas out"),
         (mup_base_width is None or mup_base_width >= 1, f"{prefix}mup_base_width={mup_base_width}: must be 1 or more"),
-        (
-            mup_base_width is None or "sgd" not in name,
-            f"{prefix}mup_base_width is derived for optimizers such as adamw, not for {name}: leave it out",
-        ),
-        (eps is None or 0 < eps < math.inf, f"{prefix}eps={eps}: a denominator needs a small number above zero"),
+        (mup_base_width is None or "sgd" not in name, f"{prefix}mup_base_width does not support {name}: use adamw"),
+        (eps is None or 0 < eps < math.inf, f"{prefix}eps={eps}: must be positive"),
     )
     try:
         create_optimizer_v2([nn.Parameter(torch.zeros(2, 2))], opt=name, lr=lr, **_given(betas, eps))
     except (AssertionError, ImportError, RuntimeError, ValueError, TypeError) as error:
-        raise InputError(f"optimizer '{name}' does not work here: {str(error) or type(error).__name__}") from error
+        raise InputError(f"cannot build optimizer '{name}': {str(error) or type(error).__name__}") from error
 
 
 def _given(betas: Betas, eps: float | None) -> dict[str, Any]:
-    """Return the options that are not left to the optimizer."""
+    """Return the options that are not None."""
     return {name: value for name, value in (("betas", betas), ("eps", eps)) if value is not None}
 
 

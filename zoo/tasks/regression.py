@@ -1,4 +1,4 @@
-"""Real numbers for each input."""
+"""Regression: one or more real numbers for each input."""
 
 from collections.abc import Sequence
 from typing import Any, Unpack
@@ -15,13 +15,13 @@ from zoo.tasks.metrics import Inputs, StepOutput
 
 
 class Regression(Task):
-    """Mean squared error, averaged over all numbers of a target.
+    """Regression with the mean squared error over all elements of the targets.
 
-    The targets of a table are standardised for training; metrics and predictions are in the target's own units.
+    Targets of tables are standardised in training; metrics and predictions are in their original units.
 
     Args:
-        net: From inputs [B, in] to answers [B, num_targets].
-        num_targets: Numbers of a target.
+        net: Maps inputs [B, in] to outputs [B, num_targets].
+        num_targets: Size of a target.
         options: See `Task`.
     """
 
@@ -34,7 +34,7 @@ class Regression(Task):
 
     @classmethod
     def data_options(cls, info: Any) -> dict[str, Any]:
-        """Return the numbers of a target."""
+        """Return the size of a target."""
         return {"num_targets": info.out_features}
 
     def default_metrics(self) -> dict[str, Metric | MetricCollection]:
@@ -42,19 +42,19 @@ class Regression(Task):
         return {"mse": MeanSquaredError()}
 
     def metric_example(self) -> Inputs:
-        """Return four answers near their targets."""
-        numbers = self.hparams["num_targets"]
-        targets = torch.arange(4.0 * numbers).view(4, numbers)
+        """Return four predictions close to their targets."""
+        size = self.hparams["num_targets"]
+        targets = torch.arange(4.0 * size).view(4, size)
         return targets + 0.5, targets, {}
 
     def step(self, batch: tuple[Any, Tensor]) -> StepOutput:
         """Return the mean squared error of a batch (inputs, targets)."""
         inputs, targets = batch
-        answers = self.outputs(inputs)
-        return StepOutput(F.mse_loss(answers, targets), self.in_units(answers.detach()), self.in_units(targets))
+        outputs = self.outputs(inputs)
+        return StepOutput(F.mse_loss(outputs, targets), self.in_units(outputs.detach()), self.in_units(targets))
 
     def in_units(self, values: Tensor) -> Tensor:
-        """Return standardised targets of a table in the target's own units; those of other data are unchanged."""
+        """Convert standardised targets of a table to their original units; targets of other data are unchanged."""
         if not isinstance(self.info, TableInfo):
             return values
         return values * self.info.target_std + self.info.target_mean

@@ -1,4 +1,4 @@
-"""Sequence to sequence: a text in answer to a text."""
+"""Sequence to sequence: translate or answer a text."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -24,7 +24,7 @@ from zoo.tasks.metrics import Inputs, StepOutput
 
 
 class BLEU(SacreBLEUScore):
-    """BLEU in per cent, by sacreBLEU's rules with the tokenizer 13a (Post 2018)."""
+    """BLEU in per cent, as computed by sacreBLEU with the tokenizer 13a (Post 2018)."""
 
     def compute(self) -> Tensor:
         """Return the score."""
@@ -32,7 +32,7 @@ class BLEU(SacreBLEUScore):
 
 
 class CHRF(CHRFScore):
-    """The character F-score chrF++ in per cent (Popovic 2017)."""
+    """chrF++, the character F-score, in per cent (Popovic 2017)."""
 
     def compute(self) -> Any:
         """Return the score."""
@@ -40,20 +40,20 @@ class CHRF(CHRFScore):
 
 
 class Seq2Seq(GenerativeTask):
-    """Cross entropy of the next token in nats; the share of texts that are right as a whole; BLEU and chrF of generated texts.
+    """Sequence-to-sequence training with cross entropy in nats; measures exact match, and BLEU and chrF of generated texts.
 
-    Validation gives the network each target up to the token in question. A text that is right so is what greedy decoding would
-    generate, so its ``exact_match`` is that of greedy decoding. Testing generates every text, as ``decoding`` says, and
-    compares it with the reference. Batches are ((sources [B, S], shifted targets [B, T]), targets [B, T], ...); the references
-    are the last part if that is a list of texts, and otherwise the decoded targets. Testing needs a tokenizer.
+    Validation uses teacher forcing; its ``exact_match`` equals that of greedy decoding, because a text whose tokens are all
+    right is the one that greedy decoding generates. Testing generates every text with the options ``decoding`` and compares it
+    with the reference. Batches are ((sources [B, S], shifted targets [B, T]), targets [B, T], ...); the references are the last
+    part if it is a list of texts, else the decoded targets. Testing needs a tokenizer.
 
     Args:
-        net: From sources [B, S] and targets so far [B, T] to logits [B, T, vocab_size].
-        vocab_size: Tokens.
-        tokenizer: Of the data.
-        label_smoothing: Share of the probability that training spreads over all tokens (Vaswani et al. 2017: 0.1).
-        decoding: How texts are generated, `Decoding` or a mapping of its options.
-        options: See `Task`; further metrics are metrics of text and are measured when testing.
+        net: Maps sources [B, S] and shifted targets [B, T] to logits [B, T, vocab_size].
+        vocab_size: Size of the vocabulary.
+        tokenizer: The tokenizer of the data.
+        label_smoothing: Label smoothing in training (Vaswani et al. 2017: 0.1).
+        decoding: `Decoding`, or a mapping of its options.
+        options: See `Task`; further metrics are metrics of text, measured in tests.
     """
 
     info_type = ParallelInfo
@@ -61,8 +61,8 @@ class Seq2Seq(GenerativeTask):
     columns = ("source",)
     continues_prompt = False
     next_commands: ClassVar[tuple[tuple[str, str], ...]] = (
-        ('generate {run} --prompt "some text"', "let it answer"),
-        ("predict {run} FILE", "answer line by line; --beam 4 thinks longer"),
+        ('generate {run} --prompt "some text"', "answer a text"),
+        ("predict {run} FILE", "answer line by line; --beam 4 is slower and often better"),
     )
 
     def __init__(
@@ -75,7 +75,7 @@ class Seq2Seq(GenerativeTask):
         decoding: Decoding | Mapping[str, Any] | None = None,
         **options: Unpack[TaskOptions],
     ) -> None:
-        decoding = asdict(_as_decoding(decoding))  # plain values, which a checkpoint can carry
+        decoding = asdict(_as_decoding(decoding))  # plain values for the hyperparameters in checkpoints
         super().__init__(net, **options)
         self.vocab_size, self.tokenizer, self.label_smoothing = vocab_size, tokenizer, label_smoothing
         self.decoding = _as_decoding(decoding)
@@ -86,21 +86,20 @@ class Seq2Seq(GenerativeTask):
 
     @classmethod
     def check_options(cls, **options: Any) -> None:
-        """Check keywords of the constructor."""
+        """Check keyword arguments of the constructor, including the decoding options."""
         super().check_options(**options)
         cls.check_decoding(_as_decoding(options.get("decoding")))
 
     def metric_example(self) -> Inputs:
-        """Return one text that is generated well and one that is not, with their references."""
+        """Return a right and a wrong text, and their references."""
         return ["a good text", "another"], ["a good text", "another text"], {}
 
     def default_metrics(self) -> dict[str, Metric | MetricCollection]:
-        """Return the share of texts that are right as a whole."""
-        outputs = self.hparams["vocab_size"]
-        return {"exact_match": MulticlassExactMatch(outputs, ignore_index=0, validate_args=False)}
+        """Return the fraction of texts whose tokens are all right."""
+        return {"exact_match": MulticlassExactMatch(self.hparams["vocab_size"], ignore_index=0, validate_args=False)}
 
     def stage_metrics(self, stage: str) -> dict[str, Metric]:
-        """Return the metrics of a stage: of generated texts when testing, of tokens when validating."""
+        """Return the metrics of a stage: those of generated texts in tests, those of tokens in validation."""
         metrics = super().stage_metrics(stage)
         if stage == "test":
             return metrics | dict(self.test_text_metrics.items())
@@ -108,18 +107,18 @@ class Seq2Seq(GenerativeTask):
         return {name: metric for name, metric in metrics.items() if name not in named}
 
     def step(self, batch: tuple[Any, ...]) -> StepOutput:
-        """Return the cross entropy of a batch (inputs, targets, ...), and what the metrics read."""
+        """Return the cross entropy of a batch (inputs, targets, ...), and the tokens that greedy decoding chooses."""
         inputs, targets = batch[:2]
         logits = self.outputs(inputs)
         smoothing = self.label_smoothing if self.training else 0.0
         loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=0, label_smoothing=smoothing)
         if self.training:
             return StepOutput(loss, logits.detach(), targets)
-        chosen = forbid_special(logits.detach().flatten(0, 1), END).argmax(-1).view_as(targets)  # as decoding chooses
+        chosen = forbid_special(logits.detach().flatten(0, 1), END).argmax(-1).view_as(targets)
         return StepOutput(loss, chosen, targets, size=int((targets != 0).sum()))
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        """Measure a validation batch, given its targets."""
+        """Update the validation metrics with a batch, with teacher forcing."""
         self.measure("val", self.step(batch), named=False)
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
@@ -127,9 +126,8 @@ class Seq2Seq(GenerativeTask):
         output = self.step(batch)
         if not output.size:
             return
-        targets = batch[1]
         texts = [self.tokenizer.decode(answer) for answer in self.answer(*_numbered(batch))]
-        references = batch[-1] if isinstance(batch[-1], (list, tuple)) else [self.tokenizer.decode(row) for row in targets]
+        references = batch[-1] if isinstance(batch[-1], (list, tuple)) else [self.tokenizer.decode(row) for row in batch[1]]
         self.measure("test", output, named=False)
         metrics = self.test_text_metrics
         for name in ("test_bleu", "test_chrf"):
@@ -138,64 +136,63 @@ class Seq2Seq(GenerativeTask):
         self.measure_named("test", (texts, references, {}))
 
     def is_exact(self, texts: Sequence[str], references: Sequence[str]) -> Tensor:
-        """Return which texts are their references, as the tokenizer writes them: 0 or 1, float32 [B].
+        """Return whether each text equals its reference after tokenization, 0 or 1, float32 [B].
 
-        A reference with a letter that no token stands for cannot be generated, so nothing is right there.
+        A reference with a character outside the vocabulary cannot be generated and counts as 0.
         """
-        wanted = self.tokenizer.limited(None).encode(references, ended=True)
-        same = [
-            UNKNOWN not in tokens and text == self.tokenizer.decode(tokens) for text, tokens in zip(texts, wanted, strict=True)
-        ]
+        encoded = self.tokenizer.limited(None).encode(references, ended=True)
+        pairs = zip(texts, encoded, strict=True)
+        same = [UNKNOWN not in tokens and text == self.tokenizer.decode(tokens) for text, tokens in pairs]
         return torch.tensor(same, dtype=torch.float32, device=self.device)
 
-    # --- generating ---
+    # --- generation ---
 
     def limited_decoding(self) -> Decoding:
-        """Let answers be no longer than any text that the network has read, unless the user gives a length that fits."""
-        decoding, positions = self.decoding, getattr(self.net, "max_length", None)
+        """Return `decoding` with a length that the network supports; by default the maximum length of the training data."""
+        decoding, max_length = self.decoding, getattr(self.net, "max_length", None)
         if decoding.length is not None:
-            if positions is not None and decoding.length >= positions:
-                room = f"this network has positions for answers of {positions - 1} tokens"
-                raise InputError(f"length={decoding.length}: {room}")
+            if max_length is not None and decoding.length >= max_length:
+                raise InputError(f"length={decoding.length}: this network generates at most {max_length - 1} tokens")
             return decoding
-        # Of the data that the network was trained on: for prediction its tokenizer may have no limit.
+        # `info` first, because the tokenizer of a model for prediction may have no limit.
         longest = getattr(self.info or self.tokenizer, "max_length", None)
-        return replace(decoding, length=longest if positions is None else int(positions) - 1)
+        return replace(decoding, length=longest if max_length is None else int(max_length) - 1)
 
     def answer(self, source: Tensor, rows: Tensor | None = None) -> list[list[int]]:
-        """Generate the tokens of an answer to each source, [B, S]; what is drawn depends on the numbers of the rows, [B]."""
-        prompts = replace(_begin(source), rows=None if rows is None else rows.tolist())
+        """Generate the tokens of an answer to each source, [B, S]; samples depend on the row numbers, [B]."""
+        prompts = replace(_as_prompts(source), rows=None if rows is None else rows.tolist())
         return generate(self.net, prompts, self.limited_decoding())  # type: ignore[arg-type]
 
     def encode_prompts(self, texts: Sequence[str], location: Location | None = None) -> Prompts:
-        """Return the texts as sources to answer."""
-        return _begin(self.tokenizer.encode(texts, location or prompt_location(texts), ended=True).padded())
+        """Tokenize the texts to answer."""
+        return _as_prompts(self.tokenizer.encode(texts, location or prompt_location(texts), ended=True).padded())
 
     def collate(self, examples: Sequence[Example]) -> tuple[Any, Tensor]:
-        """Return the sources of those examples that are not empty as a batch, [B, S], and their numbers, [B]."""
-        full = [example for example in examples if example.value[0].strip()]
-        numbers = torch.tensor([one.number for one in full], dtype=torch.int64)
-        if not full:
-            return torch.zeros(0, 1, dtype=torch.int64), numbers
-        return self.encode_prompts([one.value[0] for one in full], lambda row: full[row].location).source, numbers
+        """Return the tokens of the non-empty sources, [B, S], and their row numbers, [B]."""
+        nonempty = [example for example in examples if example.value[0].strip()]
+        rows = torch.tensor([example.number for example in nonempty], dtype=torch.int64)
+        if not nonempty:
+            return torch.zeros(0, 1, dtype=torch.int64), rows
+        texts = [example.value[0] for example in nonempty]
+        return self.encode_prompts(texts, lambda row: nonempty[row].location).source, rows
 
     def predict_step(self, batch: Any, batch_idx: int = 0) -> list[list[int]]:
-        """Return the tokens of an answer for each source of a batch: that of the data, (sources, numbers), or sources."""
+        """Return the tokens of an answer to each source of a batch, see `_numbered` for its forms."""
         return self.answer(*_numbered(batch))
 
     def prediction_rows(self, examples: Sequence[Example], outputs: Any) -> list[dict[str, Any]]:
-        """Return each source and its answer, the ``target``."""
+        """Return each source and its answer, ``target``."""
         texts = iter([self.tokenizer.decode(answer) for answer in outputs])
         return [{**example.columns, "target": next(texts) if example.value[0].strip() else ""} for example in examples]
 
 
 def _as_decoding(value: Any) -> Decoding:
-    """Return decoding options from a mapping, from None (the defaults) or as they are."""
+    """Return decoding options from options, a mapping, or None (the defaults)."""
     return value if isinstance(value, Decoding) else build_options(Decoding, value or {})
 
 
 def _numbered(batch: Any) -> tuple[Tensor, Tensor | None]:
-    """Return sources and rows of a batch ((sources, shifted), targets, rows, ...), (sources, rows), (sources,) or sources."""
+    """Split a batch ((sources, shifted), targets, rows, ...), (sources, rows), (sources,) or sources into sources and rows."""
     if isinstance(batch, Tensor):
         return batch, None
     source, *rest = batch
@@ -204,6 +201,6 @@ def _numbered(batch: Any) -> tuple[Tensor, Tensor | None]:
     return source, rest[0] if rest else None
 
 
-def _begin(source: Tensor) -> Prompts:
-    """Begin an answer to each source, [B, S]."""
+def _as_prompts(source: Tensor) -> Prompts:
+    """Return prompts that start an answer to each source, [B, S]."""
     return Prompts(source.new_full((len(source), 1), BEGIN), source=source, end=END)

@@ -13,7 +13,7 @@ from zoo.checkpoint.integrity import fingerprint_of
 from zoo.data.vectors import read_vectors
 from zoo.errors import InputError
 from zoo.hub.sources import locate
-from zoo.inference.evaluation import fixed
+from zoo.inference.evaluation import required_facts
 from zoo.inference.model import load
 from zoo.layers.kernel_choice import set_kernel
 from zoo.tasks.distillation import Distillation
@@ -97,7 +97,7 @@ def load_teacher(source: str, temperature: float, weight: float, data: Any) -> D
     if info is None or teacher.info is None:
         raise InputError(f"--teacher {source}: the data of a teacher and of its student must have info", code="unsupported")
     moments = ("mean", "std")
-    theirs, ours = (fixed(item) | {key: getattr(item, key, None) for key in moments} for item in (teacher.info, info))
+    theirs, ours = (required_facts(item) | {key: getattr(item, key, None) for key in moments} for item in (teacher.info, info))
     for key in theirs | ours:
         if theirs.get(key) != ours.get(key):
             texts = [_shorten(values.get(key)) for values in (theirs, ours)]

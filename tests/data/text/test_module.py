@@ -238,12 +238,12 @@ def test_third_party_task_on_text_data(tmp_path):
     ("rows", "task", "said"),
     [
         (table(), "text_clasification", "unknown task 'text_clasification': did you mean 'text_classification'"),
-        (table(pairs=True), "text_classification", "TextClassification learns from text, and the data hold text_pair"),
-        (table(), "pair_classification", "PairClassification learns from text_pair, and the data hold text$"),
+        (table(pairs=True), "text_classification", "TextClassification supports text data, got text_pair"),
+        (table(), "pair_classification", "PairClassification supports text_pair data, got text$"),
         (
             table(pairs=True),
             "answer_ranking",
-            "AnswerRanking ranks the answers of every question, and the data .* no questions",
+            "AnswerRanking ranks the answers of each question, but the data have no questions",
         ),
     ],
 )

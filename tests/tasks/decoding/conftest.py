@@ -1,11 +1,11 @@
-"""A small network that writes, whose answers depend on all it has read and on nothing else."""
+"""A small generative network whose logits depend on all tokens that it has read."""
 
 import pytest
 import torch
 
 
 class State:
-    """Remembers a number for everything that a row has read."""
+    """The state of every row, a number that depends on all its tokens."""
 
     def __init__(self, numbers):
         self.numbers, self.length = numbers, 0
@@ -15,12 +15,12 @@ class State:
 
 
 class Toy:
-    """A table of random logits, one row of it for every state; the next state follows from the last and the token.
+    """A finite automaton with a table of random logits, one row for every state.
 
     Args:
-        vocabulary: Tokens.
-        seed: Of the table.
-        end_bias: What is added to the logit of token 3.
+        vocabulary: Number of tokens.
+        seed: Seed of the table.
+        end_bias: Added to the logit of token 3.
     """
 
     states = 10_007
@@ -40,13 +40,13 @@ class Toy:
     def decode_step(self, tokens, cache, mask=None):
         self.calls, self.rows = self.calls + 1, self.rows + len(tokens)
         numbers = cache.numbers if len(cache.numbers) else torch.zeros_like(tokens[:, 0])
-        found = []
-        for place, column in enumerate(tokens.T):
-            next_ = self.after(numbers, column)
-            numbers = next_ if mask is None else torch.where(mask[:, place], next_, numbers)
-            found.append(self.table[numbers])
+        logits = []
+        for position, column in enumerate(tokens.T):
+            after = self.after(numbers, column)
+            numbers = after if mask is None else torch.where(mask[:, position], after, numbers)
+            logits.append(self.table[numbers])
         cache.numbers, cache.length = numbers, cache.length + tokens.shape[1]
-        return torch.stack(found, 1)
+        return torch.stack(logits, 1)
 
     def after(self, numbers, tokens):
         return (numbers * 31 + tokens * 7 + 1) % self.states
@@ -59,5 +59,5 @@ def toy():
 
 @pytest.fixture
 def prompts():
-    """Three prompts and sources, the last of which are padded."""
+    """Three prompts, and sources with padding."""
     return torch.tensor([[4, 5], [6, 4], [5, 5]]), torch.tensor([[4, 5, 6], [6, 4, 0], [5, 0, 0]])

@@ -1,4 +1,4 @@
-"""Beam search against greedy, against all texts that there are, and against a slow one."""
+"""Beam search against greedy decoding, exhaustive search, and a slow reference implementation."""
 
 from dataclasses import replace
 
@@ -19,36 +19,36 @@ def beam_search(net, start, mask, source, options, count, end=None):
     return search(net, Prompts(start, mask, source, end), replace(options, length=count))
 
 
-def continuations(net, so_far, prompt, source, end, penalty):
-    """Return log p of every next token that may be written."""
-    read = torch.tensor([[*prompt, *so_far]])
-    x = net.decode_step(read, net.init_cache(source))[0, -1].clone()
-    seen = list({*prompt, *so_far})
+def continuations(net, generated, prompt, source, end, penalty):
+    """Return log p of every allowed next token."""
+    tokens = torch.tensor([[*prompt, *generated]])
+    x = net.decode_step(tokens, net.init_cache(source))[0, -1].clone()
+    seen = list({*prompt, *generated})
     x[seen] = torch.where(x[seen] > 0, x[seen] / penalty, x[seen] * penalty)
     first = 2 if end is None else 3
     return dict(enumerate(x[first:].log_softmax(0).tolist(), first))
 
 
 def slow(net, prompt, source, beam, count, end, alpha, penalty=1.0):
-    """Search with a beam in lists, to the very end; a beam of None keeps all texts there are."""
-    alive, over = [((), 0.0)], []
+    """Search with Python lists and without early stopping; a beam of None is exhaustive."""
+    alive, finished = [((), 0.0)], []
     for length in range(1, count + 1):
         grown = [
-            ((*text, word), p + q)
+            ((*text, token), p + q)
             for text, p in alive
-            for word, q in continuations(net, text, prompt, source, end, penalty).items()
+            for token, q in continuations(net, text, prompt, source, end, penalty).items()
         ]
         grown.sort(key=lambda pair: -pair[1])
-        grown = grown if beam is None else grown[: beam - len(over)]
-        done = [pair for pair in grown if pair[0][-1] == end or length == count]
-        over += [(text, p / ((5 + length) ** alpha / 6**alpha)) for text, p in done]
-        alive = [pair for pair in grown if pair not in done]
-    return sorted(over, key=lambda pair: -pair[1])
+        grown = grown if beam is None else grown[: beam - len(finished)]
+        ended = [pair for pair in grown if pair[0][-1] == end or length == count]
+        finished += [(text, p / ((5 + length) ** alpha / 6**alpha)) for text, p in ended]
+        alive = [pair for pair in grown if pair not in ended]
+    return sorted(finished, key=lambda pair: -pair[1])
 
 
-def check(found, wanted):
-    assert found.tokens == list(wanted[0])
-    assert found.score == pytest.approx(wanted[1], abs=1e-4)
+def check(hypothesis, expected):
+    assert hypothesis.tokens == list(expected[0])
+    assert hypothesis.score == pytest.approx(expected[1], abs=1e-4)
 
 
 def test_the_length_penalty_is_that_of_gnmt():
@@ -61,11 +61,11 @@ def test_the_length_penalty_is_that_of_gnmt():
 @pytest.mark.parametrize("penalty", [1.0, 1.6])
 def test_a_beam_of_one_is_greedy(toy, prompts, alpha, seed, penalty):
     net, (start, source) = toy(seed=seed), prompts
-    found = beam_search(net, start, None, source, Decoding(length_penalty=alpha, repetition_penalty=penalty), 12, 3)
+    hypotheses = beam_search(net, start, None, source, Decoding(length_penalty=alpha, repetition_penalty=penalty), 12, 3)
     options = Decoding(temperature=0.0, repetition_penalty=penalty, length=12)
-    written = torch.stack(list(stream(net, Prompts(start, None, source, 3), options)), 1)
-    assert [len(row) for row in found] == [1, 1, 1]
-    assert [row[0].tokens for row in found] == [[word for word in row if word] for row in written.tolist()]
+    greedy = torch.stack(list(stream(net, Prompts(start, None, source, 3), options)), 1)
+    assert [len(row) for row in hypotheses] == [1, 1, 1]
+    assert [row[0].tokens for row in hypotheses] == [[token for token in row if token] for row in greedy.tolist()]
 
 
 @every_alpha
@@ -73,38 +73,35 @@ def test_a_beam_of_one_is_greedy(toy, prompts, alpha, seed, penalty):
 @pytest.mark.parametrize("end", [3, None])
 @pytest.mark.parametrize("penalty", [1.0, 1.6])
 def test_a_beam_as_wide_as_the_space_is_exhaustive(toy, alpha, seed, end, penalty):
-    """Words 3, 4, 5 in texts of up to 4 with an end: 15 that end and 16 that do not; words 2 to 5 in texts of 3: 64."""
+    """Tokens 3 (the end), 4 and 5, up to 4 per text: 15 texts end and 16 do not. Tokens 2 to 5 in texts of 3: 64."""
     net, prompts, source = toy(vocabulary=6, seed=seed), torch.tensor([[4], [5]]), torch.tensor([[4, 5], [5, 0]])
     beam, count = (64, 3) if end is None else (31, 4)
     options = Decoding(beam=beam, length_penalty=alpha, repetition_penalty=penalty)
-    found = beam_search(net, prompts, None, source, options, count, end)
-    for row, texts in enumerate(found):
-        wanted = slow(net, prompts[row].tolist(), source[row : row + 1], None, count, end, alpha, penalty)
-        assert len(wanted) == beam
-        check(texts[0], wanted[0])
-        assert [text.score for text in texts] == sorted((text.score for text in texts), reverse=True)
+    for row, hypotheses in enumerate(beam_search(net, prompts, None, source, options, count, end)):
+        expected = slow(net, prompts[row].tolist(), source[row : row + 1], None, count, end, alpha, penalty)
+        scores = [hypothesis.score for hypothesis in hypotheses]
+        assert len(expected) == beam
+        check(hypotheses[0], expected[0])
+        assert scores == sorted(scores, reverse=True)
         if end is None:
-            assert len(texts) == beam
-            for one, other in zip(texts, wanted, strict=True):
-                assert one.score == pytest.approx(other[1], abs=1e-4)
+            assert scores == pytest.approx([score for _, score in expected], abs=1e-4)
 
 
 @every_alpha
 @every_seed
 @pytest.mark.parametrize("beam", [2, 3, 5])
-def test_a_narrow_beam_is_a_slow_one_that_never_stops_early(toy, prompts, alpha, seed, beam):
+def test_a_narrow_beam_equals_the_slow_search_without_early_stopping(toy, prompts, alpha, seed, beam):
     net, (start, source) = toy(seed=seed, end_bias=1.0), prompts
-    found = beam_search(net, start, None, source, Decoding(beam=beam, length_penalty=alpha), 10, 3)
-    for row, texts in enumerate(found):
-        wanted = slow(net, start[row].tolist(), source[row : row + 1], beam, 10, 3, alpha)
-        check(texts[0], wanted[0])
-        known = {tuple(text.tokens) for text in texts}
-        assert known <= {text for text, _ in wanted}
-        assert len(known) == len(texts) <= beam
+    for row, hypotheses in enumerate(beam_search(net, start, None, source, Decoding(beam=beam, length_penalty=alpha), 10, 3)):
+        expected = slow(net, start[row].tolist(), source[row : row + 1], beam, 10, 3, alpha)
+        check(hypotheses[0], expected[0])
+        texts = {tuple(hypothesis.tokens) for hypothesis in hypotheses}
+        assert texts <= {text for text, _ in expected}
+        assert len(texts) == len(hypotheses) <= beam
 
 
 def test_a_beam_finds_better_texts_than_greedy(toy):
-    """On the mean of 30 sources; a greedy text may be better than that of a beam, but not often."""
+    """The mean over 30 sources; a single greedy text may be better."""
     net, sources = toy(seed=5), torch.arange(30)[:, None] + 4
     start = torch.full((30, 1), 2)
     one, four = ([row[0].score for row in beam_search(net, start, None, sources, Decoding(beam=b), 10, 3)] for b in (1, 4))
@@ -117,8 +114,7 @@ def test_rows_do_not_influence_each_other(toy, prompts):
     together = beam_search(net, start, None, source, options, 10, 3)
     for row in range(3):
         assert beam_search(net, start[row : row + 1], None, source[row : row + 1], options, 10, 3) == [together[row]]
-    turned = beam_search(net, start.flip(0), None, source.flip(0), options, 10, 3)
-    assert turned[::-1] == together
+    assert beam_search(net, start.flip(0), None, source.flip(0), options, 10, 3)[::-1] == together
 
 
 def test_padding_on_the_left_changes_nothing(toy):
@@ -128,16 +124,16 @@ def test_padding_on_the_left_changes_nothing(toy):
     assert beam_search(net, wide, mask, None, options, 8) == beam_search(net, start, None, None, options, 8)
 
 
-def test_a_search_stops_when_nothing_can_become_better(toy, prompts):
-    """Where texts end with probability 1 - e, no other comes near; only texts that are not over are read on."""
+def test_the_search_stops_when_no_hypothesis_can_improve(toy, prompts):
+    """All texts end at once with a probability near 1."""
     net, (start, source) = toy(end_bias=40.0), prompts
-    found = beam_search(net, start, None, source, Decoding(beam=4), 100, 3)
-    assert [row[0].tokens for row in found] == [[3]] * 3
+    hypotheses = beam_search(net, start, None, source, Decoding(beam=4), 100, 3)
+    assert [row[0].tokens for row in hypotheses] == [[3]] * 3
     assert (net.calls, net.rows) == (1, 3)
 
 
-def test_a_search_remembers_the_best_text(toy):
-    """Of p = 0.4 for ending, texts of 1, 2, 3 tokens have 0.4, 0.24, 0.144; what goes on has 0.6, and then 0.36 < 0.4."""
+def test_the_search_compares_with_the_best_finished_text(toy):
+    """With p = 0.4 for the end, texts of 1, 2, 3 tokens have 0.4, 0.24, 0.144; active ones have 0.6, then 0.36 < 0.4."""
     net = toy(vocabulary=5)
     net.table[:] = torch.tensor([0.0, 0.0, 0.0, 0.4, 0.6]).log()
     (texts,) = beam_search(net, torch.tensor([[4]]), None, None, Decoding(beam=3, length_penalty=0.0), 8, 3)
@@ -145,8 +141,8 @@ def test_a_search_remembers_the_best_text(toy):
     assert net.calls == 2
 
 
-def test_a_search_does_not_stop_while_something_can(toy):
-    """A text that ends at once has log p = -0.7; the other, of the same probability, is better by the length penalty."""
+def test_the_search_continues_while_a_hypothesis_can_improve(toy):
+    """The text that ends at once has log p = -0.7; the other has the same probability and a larger length penalty."""
     net = toy(vocabulary=5)
     net.table[:] = torch.tensor([0.0, 0.0, 0.0, -40.0, 40.0])
     first = net.after(torch.tensor(0), torch.tensor(2))
@@ -158,7 +154,7 @@ def test_a_search_does_not_stop_while_something_can(toy):
     assert [text.tokens for text in texts] == [[3]]
 
 
-def test_the_prompt_is_read_once(toy, prompts):
+def test_the_prompt_is_read_once_per_row(toy, prompts):
     net, (start, source) = toy(end_bias=-40.0), prompts
     beam_search(net, start, None, source, Decoding(beam=3), 6, 3)
     assert net.calls == 6

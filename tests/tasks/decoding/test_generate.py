@@ -1,10 +1,10 @@
-"""One call for every way of writing, also with the networks of the zoo."""
+"""`generate` with greedy decoding, sampling and beam search, and with the networks of the zoo."""
 
 import pytest
 import torch
 
+from tests.errors import raises
 from zoo import registry
-from zoo.errors import InputError
 from zoo.layers import Layers
 from zoo.tasks.decoding import Prompts, beam_search, generate, stream
 from zoo.tasks.decoding.options import Decoding
@@ -21,16 +21,16 @@ def build(spec, **info):
 
 
 @pytest.mark.parametrize("end", [3, None])
-def test_texts_are_those_of_the_stream_or_the_beam(toy, prompts, end):
+def test_texts_equal_those_of_stream_and_beam_search(toy, prompts, end):
     net, (start, source) = toy(), prompts
     for options in (Decoding(temperature=1.0, length=9), Decoding(beam=3, length=9)):
-        begun = Prompts(start, None, source, end)
-        written = generate(net, begun, options)
+        batch = Prompts(start, None, source, end)
+        texts = generate(net, batch, options)
         if options.beam > 1:
-            full = [row[0].tokens for row in beam_search(net, begun, options)]
+            expected = [row[0].tokens for row in beam_search(net, batch, options)]
         else:
-            full = torch.stack(list(stream(net, begun, options)), 1).tolist()
-        for text, whole in zip(written, full, strict=True):
+            expected = torch.stack(list(stream(net, batch, options)), 1).tolist()
+        for text, whole in zip(texts, expected, strict=True):
             assert text == whole[: len(text)]
             assert set(whole[len(text) :]) <= ({3, 0} if end else set())
             assert len(text) == len(whole) or whole[len(text)] == end
@@ -44,21 +44,21 @@ def test_a_text_that_ends_at_once_is_empty(toy, prompts):
     assert generate(net, Prompts(start, None, source, 3), Decoding(beam=2)) == [[], [], []]
 
 
-def test_no_prompts_get_no_texts(toy):
+def test_an_empty_batch_returns_no_texts(toy):
     assert generate(toy(), Prompts(torch.zeros(0, 2, dtype=torch.int64), end=3)) == []
 
 
-def test_the_length_is_what_is_left(toy):
-    begun = Prompts(torch.tensor([[4, 5]]))
-    assert [len(text) for text in generate(toy(max_length=20), begun)] == [18]
-    assert [len(text) for text in generate(toy(max_length=20), begun, Decoding(beam=2))] == [18]
-    with pytest.raises(InputError, match="use --length 18"):
-        generate(toy(max_length=20), begun, Decoding(length=19))
+def test_the_default_length_fills_max_length(toy):
+    batch = Prompts(torch.tensor([[4, 5]]))
+    assert [len(text) for text in generate(toy(max_length=20), batch)] == [18]
+    assert [len(text) for text in generate(toy(max_length=20), batch, Decoding(beam=2))] == [18]
+    with raises("invalid", "--length 18"):
+        generate(toy(max_length=20), batch, Decoding(length=19))
 
 
 @pytest.mark.parametrize("options", [{"temperature": 0.0}, {"temperature": 1.0}, {"beam": 3, "repetition_penalty": 1.2}])
 @pytest.mark.parametrize("spec", ["gpt", "transformer_xl"])
-def test_a_language_model_writes_the_same_beside_longer_prompts(spec, options):
+def test_padding_of_shorter_prompts_changes_nothing(spec, options):
     net, options = build(spec), Decoding(**options, length=8)
     start = torch.tensor([[0, 0, 4, 5], [6, 7, 8, 9]])
     together = generate(net, Prompts(start, start != 0), options)
@@ -67,18 +67,18 @@ def test_a_language_model_writes_the_same_beside_longer_prompts(spec, options):
 
 
 @pytest.mark.parametrize("spec", ["gpt", "transformer_xl", "transformer"])
-def test_a_greedy_text_is_that_of_a_whole_reading(spec):
+def test_greedy_decoding_with_a_cache_equals_forward(spec):
     seq2seq = spec == "transformer"
     net = build(spec, seq2seq=True) if seq2seq else build(spec)
     source = torch.tensor([[4, 5, 6], [7, 8, 0]]) if seq2seq else None
     start = torch.tensor([[2], [2]])
-    written = generate(net, Prompts(start, source=source), Decoding(temperature=0.0, length=8))
-    so_far = torch.cat([start, torch.tensor(written)], 1)
-    logits = net(so_far) if source is None else net(source, so_far)
-    assert written == (logits[:, :-1, 2:].argmax(-1) + 2).tolist()
+    generated = generate(net, Prompts(start, source=source), Decoding(temperature=0.0, length=8))
+    tokens = torch.cat([start, torch.tensor(generated)], 1)
+    logits = net(tokens) if source is None else net(source, tokens)
+    assert generated == (logits[:, :-1, 2:].argmax(-1) + 2).tolist()
 
 
-def test_answers_do_not_depend_on_the_sources_beside_them():
+def test_answers_do_not_depend_on_other_sources():
     net, options = build("transformer", seq2seq=True), Decoding(beam=3, length=8)
     source, start = torch.tensor([[4, 5, 6], [7, 8, 0]]), torch.tensor([[2], [2]])
     together = generate(net, Prompts(start, None, source, 3), options)

@@ -1,12 +1,10 @@
-"""What may be written next, and how likely."""
+"""Logits processors against their definitions."""
 
 import pytest
 import torch
 from torch.nn.functional import one_hot
 
 from zoo.tasks.decoding import logits as processors
-
-NEVER = -torch.inf
 
 
 def logits(rows=50, vocabulary=12, seed=0):
@@ -17,7 +15,7 @@ def kept(x):
     return [row.isfinite().nonzero().flatten().tolist() for row in x]
 
 
-def test_what_is_no_text_is_forbidden():
+def test_special_tokens_are_forbidden():
     x = logits(2, 6)
     before = x.clone()
     assert kept(processors.forbid_special(x, end=3)) == [[3, 4, 5]] * 2
@@ -25,31 +23,29 @@ def test_what_is_no_text_is_forbidden():
     assert torch.equal(x, before)
 
 
-def test_words_that_stand_there_become_less_likely():
-    x = torch.tensor([[2.0, -2.0, 2.0, -2.0, NEVER]])
+def test_the_repetition_penalty_makes_seen_tokens_less_likely():
+    x = torch.tensor([[2.0, -2.0, 2.0, -2.0, -torch.inf]])
     seen = torch.tensor([[True, True, False, False, True]])
-    assert processors.repetition_penalty(x, seen, 2.0).tolist() == [[1.0, -4.0, 2.0, -2.0, NEVER]]
+    assert processors.repetition_penalty(x, seen, 2.0).tolist() == [[1.0, -4.0, 2.0, -2.0, -torch.inf]]
     assert torch.equal(processors.repetition_penalty(x, seen, 1.0), x)
-    once = processors.repetition_penalty(logits(), torch.ones(50, 12, dtype=torch.bool), 1.7)
-    assert (once < logits()).all()
 
 
-def test_words_of_a_prompt_are_seen_but_for_its_padding():
+def test_the_tokens_of_a_prompt_are_seen_and_its_padding_is_not():
     tokens = torch.tensor([[5, 5, 4], [4, 4, 6]])
     mask = torch.tensor([[False, False, True], [True, True, True]])
     assert processors.Prompts(tokens, mask).seen(7)[:, 1:].nonzero().tolist() == [[0, 3], [1, 3], [1, 5]]
     assert processors.Prompts(tokens).seen(7).nonzero().tolist() == [[0, 4], [0, 5], [1, 4], [1, 6]]
 
 
-def test_a_temperature_sharpens_or_flattens():
+def test_a_temperature_divides_the_logits():
     x = logits()
     for temperature in (0.3, 1.0, 4.0):
-        wanted = (x / temperature).softmax(-1)
-        torch.testing.assert_close(processors.temperature_scaled(x, temperature).softmax(-1), wanted)
+        expected = (x / temperature).softmax(-1)
+        torch.testing.assert_close(processors.temperature_scaled(x, temperature).softmax(-1), expected)
 
 
 @pytest.mark.parametrize("temperature", [1e-300, 1e-6, 1e-3])
-def test_the_lowest_temperatures_leave_the_likeliest_word(temperature):
+def test_low_temperatures_keep_only_the_most_likely_token(temperature):
     x = 100 * logits()
     assert torch.equal(processors.temperature_scaled(x, temperature).softmax(-1).round(), one_hot(x.argmax(-1), 12).float())
 
@@ -58,27 +54,26 @@ def test_the_lowest_temperatures_leave_the_likeliest_word(temperature):
 def test_top_k_keeps_the_k_largest(k):
     x = logits()
     y = processors.top_k(x, k)
-    wanted = [sorted(row.topk(min(k, 12)).indices.tolist()) for row in x]
-    assert kept(y) == wanted
+    assert kept(y) == [sorted(row.topk(min(k, 12)).indices.tolist()) for row in x]
     assert torch.equal(y[y.isfinite()], x[y.isfinite()])
 
 
-def test_top_k_takes_the_first_of_equals():
+def test_top_k_prefers_lower_token_ids_among_ties():
     x = torch.tensor([[1.0, 3.0, 3.0, 3.0, 2.0], [0.0, 0.0, 0.0, 0.0, 0.0]])
     assert kept(processors.top_k(x, 2)) == [[1, 2], [0, 1]]
 
 
 @pytest.mark.parametrize(
-    ("p", "wanted"), [(0.01, [2]), (0.4, [2]), (0.45, [0, 2]), (0.75, [0, 2]), (0.76, [0, 2, 3]), (0.95, [0, 1, 2, 3])]
+    ("p", "expected"), [(0.01, [2]), (0.4, [2]), (0.45, [0, 2]), (0.75, [0, 2]), (0.76, [0, 2, 3]), (0.95, [0, 1, 2, 3])]
 )
-def test_top_p_keeps_the_fewest_words_of_that_mass(p, wanted):
+def test_top_p_keeps_the_smallest_set_with_this_probability(p, expected):
     x = torch.tensor([[0.3125, 0.0625, 0.4375, 0.1875]]).log()
-    assert kept(processors.top_p(x, p)) == [wanted]
+    assert kept(processors.top_p(x, p)) == [expected]
 
 
-def test_top_p_is_its_definition():
+def test_top_p_equals_its_definition():
     x, p = 2 * logits(), 0.6
-    for row, words in zip(x.softmax(-1), kept(processors.top_p(x, p)), strict=True):
-        assert row[words].sum() >= p
-        assert row[words].sum() - row[words].min() < p
-        assert row[words].min() >= row[[w for w in range(12) if w not in words]].max()
+    for row, tokens in zip(x.softmax(-1), kept(processors.top_p(x, p)), strict=True):
+        assert row[tokens].sum() >= p
+        assert row[tokens].sum() - row[tokens].min() < p
+        assert row[tokens].min() >= row[[t for t in range(12) if t not in tokens]].max()

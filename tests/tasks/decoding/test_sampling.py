@@ -1,4 +1,4 @@
-"""One word after the other."""
+"""Greedy decoding and sampling, token by token."""
 
 from dataclasses import replace
 
@@ -26,31 +26,31 @@ def text(net, start, mask=None, source=None, options=None, count=None, end=None)
 
 
 @pytest.mark.parametrize("end", [None, 3])
-def test_greedy_takes_the_likeliest_word_of_a_whole_reading(toy, prompts, end):
+def test_greedy_decoding_equals_argmax_without_a_cache(toy, prompts, end):
     net, (start, source) = toy(), prompts
-    written = text(net, start, None, source, GREEDY, count=12, end=end)
-    for row, words in enumerate(written.tolist()):
-        so_far = start[row].tolist()
-        for word in words:
-            if so_far[-1] in (end, 0):
-                assert word == 0
+    generated = text(net, start, None, source, GREEDY, count=12, end=end)
+    for row, tokens in enumerate(generated.tolist()):
+        prefix = start[row].tolist()
+        for token in tokens:
+            if prefix[-1] in (end, 0):
+                assert token == 0
             else:
-                logits = net.decode_step(torch.tensor([so_far]), net.init_cache(source[row : row + 1]))[0, -1]
+                logits = net.decode_step(torch.tensor([prefix]), net.init_cache(source[row : row + 1]))[0, -1]
                 first = 2 if end is None else 3
-                assert word == first + int(logits[first:].argmax())
-            so_far.append(word)
+                assert token == first + int(logits[first:].argmax())
+            prefix.append(token)
 
 
 @pytest.mark.parametrize("options", [{"top_k": 1}, {"top_p": 1e-3}, {"temperature": 1e-6}])
-def test_a_draw_among_one_word_is_greedy(toy, prompts, options):
+def test_sampling_from_one_token_is_greedy(toy, prompts, options):
     net, (start, source) = toy(), prompts
-    found = text(net, start, None, source, Decoding(**{"temperature": 5.0} | options), count=20)
-    assert torch.equal(found, text(net, start, None, source, GREEDY, count=20))
+    sampled = text(net, start, None, source, Decoding(**{"temperature": 5.0} | options), count=20)
+    assert torch.equal(sampled, text(net, start, None, source, GREEDY, count=20))
 
 
 @every_way
 def test_rows_do_not_influence_each_other(toy, prompts, way):
-    """Row 1 is the same beside any others; a row's number, not its neighbours, decides what is drawn."""
+    """Samples depend on the row number, not on the other rows."""
     net, (start, source), options = toy(), prompts, Decoding(**WAYS[way])
     together = text(net, start, None, source, options, count=20, end=3)
     other = start.clone()
@@ -77,61 +77,61 @@ def test_the_seed_decides(toy, way):
     state = torch.get_rng_state()
     assert torch.equal(texts[0], texts[1])
     assert not torch.equal(texts[0], texts[2])
-    assert len({tuple(row) for row in texts[0].tolist()}) == 4, "equal prompts get texts of their own"
+    assert len({tuple(row) for row in texts[0].tolist()}) == 4, "equal prompts have different samples"
     longer = text(net, start, None, None, Decoding(**WAYS[way], seed=0), count=20)
     assert torch.equal(longer[:, :15], texts[0])
     assert torch.equal(state, torch.get_rng_state())
 
 
-def test_the_draw_has_the_distribution_of_the_softmax():
+def test_samples_have_the_distribution_of_the_softmax():
     """Over 4000 rows the statistic of Pearson stays below its 99.9 % quantile, 16.3 with three degrees of freedom."""
     p = torch.tensor([0.0, 0.1, 0.2, 0.3, 0.4])
     for seed in (0, 1):
-        noise = [torch.Generator().manual_seed(seed * 1_000_003 + row) for row in range(4000)]
-        found = sample(p.log().expand(4000, -1), noise).bincount(minlength=5).double()
-        assert found[0] == 0
-        assert ((found - 4000 * p)[1:].square() / (4000 * p[1:])).sum() < 16.3
+        generators = [torch.Generator().manual_seed(seed * 1_000_003 + row) for row in range(4000)]
+        counts = sample(p.log().expand(4000, -1), generators).bincount(minlength=5).double()
+        assert counts[0] == 0
+        assert ((counts - 4000 * p)[1:].square() / (4000 * p[1:])).sum() < 16.3
 
 
-def test_successive_draws_are_independent_of_each_other():
-    """Pearson's statistic of pairs, nine degrees of freedom: the 99.9 % quantile is 27.9."""
-    noise = [torch.Generator().manual_seed(row) for row in range(2000)]
-    first, second = (sample(torch.zeros(2000, 4), noise) for _ in range(2))
-    found = (4 * first + second).bincount(minlength=16).double()
-    assert ((found - 125).square() / 125).sum() < 37.7
+def test_successive_samples_are_independent():
+    """Pearson's statistic of pairs stays below the 99.9 % quantile, 37.7 with 15 degrees of freedom."""
+    generators = [torch.Generator().manual_seed(row) for row in range(2000)]
+    first, second = (sample(torch.zeros(2000, 4), generators) for _ in range(2))
+    counts = (4 * first + second).bincount(minlength=16).double()
+    assert ((counts - 125).square() / 125).sum() < 37.7
 
 
-def test_all_ended_texts_end_the_stream(toy, prompts):
+def test_the_stream_stops_when_all_texts_have_ended(toy, prompts):
     net, (start, source) = toy(end_bias=4.0), prompts
-    written = text(net, start, None, source, Decoding(temperature=1.0), count=200, end=3)
-    assert net.calls == written.shape[1] < 200
-    for row in written.tolist():
+    generated = text(net, start, None, source, Decoding(temperature=1.0), count=200, end=3)
+    assert net.calls == generated.shape[1] < 200
+    for row in generated.tolist():
         assert row.count(3) == 1
         assert set(row[row.index(3) + 1 :]) <= {0}
 
 
-def test_without_an_end_exactly_so_many_are_written(toy, prompts):
+def test_without_an_end_token_the_length_is_exact(toy, prompts):
     net, (start, _) = toy(), prompts
-    written = text(net, start, count=40)
-    assert written.shape == (3, 40)
+    generated = text(net, start, count=40)
+    assert generated.shape == (3, 40)
     assert net.calls == 40
-    assert {2, 3} <= set(written.flatten().tolist()) <= set(range(2, 7))
+    assert {2, 3} <= set(generated.flatten().tolist()) <= set(range(2, 7))
 
 
-def test_a_high_penalty_says_everything_once(toy):
-    """Also the words of the prompt are said; 4 words are left of the 9 that may be written without an end."""
+def test_a_high_repetition_penalty_repeats_no_token(toy):
+    """The tokens of the prompt count too: 4 of the 9 allowed tokens are left."""
     net = toy(vocabulary=11)
     net.table = net.table.abs() + 1
     prompt = torch.tensor([[2, 3, 4, 5, 6]])
-    written = text(net, prompt, options=Decoding(temperature=0.0, repetition_penalty=100.0), count=4)
-    assert sorted(written[0].tolist()) == [7, 8, 9, 10]
+    generated = text(net, prompt, options=Decoding(temperature=0.0, repetition_penalty=100.0), count=4)
+    assert sorted(generated[0].tolist()) == [7, 8, 9, 10]
 
 
-def test_words_come_while_they_are_written(toy):
+def test_the_stream_is_lazy(toy):
     net = toy()
-    words = stream(net, Prompts(torch.tensor([[4]])), Decoding(length=50))
-    next(words)
+    tokens = stream(net, Prompts(torch.tensor([[4]])), Decoding(length=50))
+    next(tokens)
     assert net.calls == 1
     assert not torch.is_inference_mode_enabled()
-    next(words)
+    next(tokens)
     assert net.calls == 2

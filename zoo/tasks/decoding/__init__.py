@@ -1,6 +1,6 @@
-"""Generate with a network that tells what comes next: greedily, by sampling, or with a beam search.
+"""Decoding of token ids: greedy, sampling and beam search, with any network that implements `Network`.
 
-Everything here works on token numbers and on any network that fulfils `Network`. Importing this package imports no torch.
+Importing this package imports no torch.
 """
 
 from importlib import import_module

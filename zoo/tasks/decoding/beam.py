@@ -1,4 +1,4 @@
-"""Beam search: the best of several texts that are generated side by side."""
+"""Beam search with GNMT's length penalty."""
 
 from typing import NamedTuple
 
@@ -11,14 +11,14 @@ from zoo.tasks.decoding.options import Decoding, check_decoding
 
 
 class Hypothesis(NamedTuple):
-    """A text that a beam has found: its tokens, the one that ends it included, and its score (the higher, the better)."""
+    """A finished text of a beam search: its tokens, including the end token, and its score (higher is better)."""
 
     tokens: list[int]
     score: float
 
 
 def length_penalty(length: int, alpha: float) -> float:
-    """Return what the log probability of a text of so many tokens is divided by (Wu et al. 2016, Eq. 14).
+    """Return the divisor of the log probability of a text of ``length`` tokens (Wu et al. 2016, Eq. 14).
 
         lp(Y) = (5 + |Y|)^alpha / (5 + 1)^alpha
 
@@ -31,20 +31,20 @@ def length_penalty(length: int, alpha: float) -> float:
 
 @torch.inference_mode()
 def beam_search(net: Network[Memory], prompts: Prompts, options: Decoding | None = None) -> list[list[Hypothesis]]:
-    """Return the texts that a beam has found for each row, the best first.
+    """Return the finished hypotheses of each row, the best first.
 
-    A text is over when it ends or has the length of the options; its score is log P(Y) / lp(Y), the token that ends it counted
-    in Y. Its place in the beam stays empty then (Sutskever et al. 2014, section 3.2), so that a beam of one is greedy. A row is
-    over when its beam is empty, or when no text in it can become better than the best that is over: log P only falls, and lp is
-    largest at the greatest length. So the first text is what it would be without that; there may be fewer others.
+    A hypothesis Y finishes with the end token or at the maximum length; its score is log P(Y) / lp(Y), and Y includes the end
+    token. The beam of a row shrinks by one then (Sutskever et al. 2014, section 3.2), so that a beam of one is greedy. The row
+    stops early if no active hypothesis can exceed the best score, since log P never increases and lp is largest at the maximum
+    length: the best hypothesis stays the same, but there may be fewer others.
 
     Args:
         net: The network, in evaluation mode.
-        prompts: What to begin with.
+        prompts: The prompts.
         options: `Decoding.beam`, `Decoding.length_penalty`, and `Decoding.repetition_penalty`, which changes the probabilities.
 
     Raises:
-        InputError: If an option is wrong, or the tokens do not fit into the network's positions.
+        InputError: If an option is invalid, or the text exceeds the maximum length of the network.
     """
     options = options or Decoding()
     check_decoding(options)
@@ -60,22 +60,22 @@ def beam_search(net: Network[Memory], prompts: Prompts, options: Decoding | None
 
 
 class Beam:
-    """The texts that are still generated, N of them with their tokens so far ``generated`` [N, t], and those that are over."""
+    """The state of a beam search: the tokens of N active hypotheses, ``generated`` [N, t], and the ``finished`` ones."""
 
     def __init__(self, prompts: Prompts, options: Decoding, count: int, vocabulary: int) -> None:
         rows, device = len(prompts.tokens), prompts.tokens.device
         self.options, self.count = options, count
-        self.end = -1 if prompts.end is None else prompts.end  # -1 is no token
+        self.end = -1 if prompts.end is None else prompts.end  # -1 equals no token
         self.finished: list[list[Hypothesis]] = [[] for _ in range(rows)]
         self.generated = prompts.tokens[:, :0]
         self._seen = prompts.seen(vocabulary) if options.repetition_penalty != 1 else None
-        self._slots = options.beam * torch.arange(rows, device=device)  # of every text in a table of rows * beam
-        self._scores = torch.zeros(rows, device=device)  # log P of every text
+        self._slots = options.beam * torch.arange(rows, device=device)  # indices of active hypotheses in [rows * beam]
+        self._scores = torch.zeros(rows, device=device)  # log P of active hypotheses
         self._free = torch.full((rows,), options.beam, device=device)
         self._best = torch.full((rows,), -torch.inf, device=device)
 
     def grow(self, logits: Tensor) -> Tensor:
-        """Go on with the best continuations, given the logits of every text's next token [N, V]: return their parents [N']."""
+        """Extend the active hypotheses, given the logits of their next tokens [N, V], and return the parent of each new one."""
         scores, tokens, parents = self._continuations(logits)
         length = self.generated.shape[1] + 1
         kept = (torch.arange(self.options.beam, device=scores.device) < self._free[:, None]) & (scores > -torch.inf)
@@ -91,20 +91,20 @@ class Beam:
         return parents
 
     def _continuations(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log P, last token and predecessor of the best continuations of every row, each [B, beam], the best first."""
+        """Return log P, last token and parent of the best continuations of every row, each [B, beam], the best first."""
         if self._seen is not None:
             logits = repetition_penalty(logits, self._seen, self.options.repetition_penalty)
         beam, vocabulary = self.options.beam, logits.shape[-1]
         table = logits.new_full((len(self.finished) * beam, vocabulary), -torch.inf)
         table[self._slots] = self._scores[:, None] + logits.log_softmax(-1)
         scores, index = table.view(len(self.finished), -1).topk(beam)
-        texts = torch.zeros(len(table), dtype=torch.int64, device=logits.device)
-        texts[self._slots] = torch.arange(len(logits), device=logits.device)
-        parents = texts.view(-1, beam).gather(1, index // vocabulary)
+        hypotheses = torch.zeros(len(table), dtype=torch.int64, device=logits.device)
+        hypotheses[self._slots] = torch.arange(len(logits), device=logits.device)
+        parents = hypotheses.view(-1, beam).gather(1, index // vocabulary)
         return scores, index % vocabulary, parents
 
     def _add_finished(self, ended: Tensor, scores: Tensor, tokens: Tensor, parents: Tensor) -> None:
-        """Add the texts that have ended, of [B, beam], with their scores."""
+        """Record the hypotheses that have ended, bool [B, beam], with their scores."""
         texts = torch.cat([self.generated[parents[ended]], tokens[ended][:, None]], 1).tolist()
         for row, text, score in zip(ended.nonzero()[:, 0].tolist(), texts, scores[ended].tolist(), strict=True):
             self.finished[row].append(Hypothesis(text, score))

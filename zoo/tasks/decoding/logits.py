@@ -1,6 +1,6 @@
-"""Prompts, the interface of a network that generates, the logits of its next token, and processors that change them.
+"""Prompts, the interface of generative networks, and logits processors.
 
-The processors are pure functions from logits [B, V] to logits, -inf where a token must not be chosen.
+Logits processors are pure functions from logits [B, V] to logits, -inf for tokens that must not be chosen.
 """
 
 import math
@@ -16,19 +16,19 @@ from zoo.data.text.tokens import BEGIN, PAD, UNKNOWN
 from zoo.errors import InputError
 
 DEFAULT_LENGTH = 256
-"""Tokens that are generated if nobody says how many."""
+"""Maximum number of tokens to generate by default."""
 
 
 @dataclass(frozen=True)
 class Prompts:
-    """Tokens to go on from, and what belongs to them.
+    """A batch of prompts.
 
     Args:
         tokens: int64 [B, L].
-        mask: bool [B, L], False at padding on the left of shorter prompts; None if there is none.
-        source: Texts to answer, int64 [B, S], padded on the right; None if there are none.
+        mask: bool [B, L], False at padding, which is on the left; None without padding.
+        source: Texts to answer, int64 [B, S], padded on the right; None for language models.
         end: The token that ends a text; None if there is no such token.
-        rows: The numbers of the rows, which what is drawn depends on; 0, 1, ... by default.
+        rows: Row numbers, on which samples depend; by default 0, 1, ...
 
     Raises:
         InputError: If a prompt is empty, or padded on the right.
@@ -42,25 +42,25 @@ class Prompts:
 
     def __post_init__(self) -> None:
         if not self.tokens.shape[1]:
-            raise InputError("an empty prompt: give at least one token to begin with")
+            raise InputError("empty prompt: use at least one token")
         if self.mask is not None and not bool(self.mask[:, -1].all()):
-            raise InputError("a prompt that is empty or ends with padding: give each at least one token, padded on the left")
+            raise InputError("a prompt is empty or padded on the right: use at least one token, and padding on the left")
 
     def to(self, device: torch.device) -> Self:
         """Move the tensors to a device."""
         parts = ((name, getattr(self, name)) for name in ("tokens", "mask", "source"))
         return replace(self, **{name: part.to(device) for name, part in parts if part is not None})
 
-    def seen(self, vocabulary: int) -> Tensor:
-        """Return which tokens are in each prompt, bool [B, vocabulary]."""
+    def seen(self, vocab_size: int) -> Tensor:
+        """Return a mask of the tokens in each prompt, bool [B, vocab_size]."""
         tokens = self.tokens if self.mask is None else self.tokens.masked_fill(~self.mask, PAD)
-        return tokens.new_zeros(len(tokens), vocabulary, dtype=torch.bool).scatter_(1, tokens, True)
+        return tokens.new_zeros(len(tokens), vocab_size, dtype=torch.bool).scatter_(1, tokens, True)
 
-    def max_new_tokens(self, max_length: int | None, wanted: int | None) -> int:
-        """Return how many tokens to generate: as many as wanted, or else as a network has positions for, up to 256.
+    def max_new_tokens(self, max_length: int | None, requested: int | None) -> int:
+        """Return the maximum number of tokens to generate: as requested, or what fits into ``max_length``, up to 256.
 
         Raises:
-            InputError: If they do not fit into its ``max_length`` positions.
+            InputError: If prompt and requested tokens exceed ``max_length``.
 
         Example:
             >>> prompt = Prompts(torch.ones(1, 60, dtype=torch.int64))
@@ -68,55 +68,56 @@ class Prompts:
             (68, 256)
         """
         length = self.tokens.shape[1]
-        left = math.inf if max_length is None else max_length - length
-        room = f"this network has positions for {max_length}"
-        if left < 1:
-            raise InputError(f"a prompt of {length} tokens: {room}; use a shorter prompt")
-        if wanted is not None and wanted > left:
-            raise InputError(f"a prompt of {length} tokens and {wanted} more: {room}; use --length {left} or a shorter prompt")
-        return int(min(left, DEFAULT_LENGTH)) if wanted is None else wanted
+        available = math.inf if max_length is None else max_length - length
+        limit = f"exceeds max_length={max_length} of this network"
+        if available < 1:
+            raise InputError(f"a prompt of {length} tokens plus one {limit}: use a shorter prompt")
+        if requested is not None and requested > available:
+            text = f"a prompt of {length} tokens plus length={requested} {limit}"
+            raise InputError(f"{text}: use --length {available} or a shorter prompt")
+        return int(min(available, DEFAULT_LENGTH)) if requested is None else requested
 
 
 class KVCache(Protocol):
-    """The memory that a network has of the texts so far.
+    """The cached tokens of a network.
 
     Attributes:
-        length: Tokens read so far.
+        length: Number of tokens in the cache.
     """
 
     length: int
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these rows, int64 [R], of which any may come more than once."""
+        """Replace the batch by these rows, int64 [R], which may repeat."""
 
 
 Memory = TypeVar("Memory", bound=KVCache)
 
 
 class Network(Protocol[Memory]):
-    """A network that generates; put it into evaluation mode before.
+    """The interface of generative networks, see `zoo.backbones.generative.GenerativeModel`.
 
     Attributes:
-        max_length: Positions it has; None if there is no limit.
+        max_length: The maximum sequence length; None without a limit.
     """
 
     max_length: int | None
 
     def init_cache(self, source: Tensor | None = None) -> Memory:
-        """Return an empty cache; ``source`` [B, S], padded on the right, are the texts to answer, if there are any."""
+        """Return an empty cache; ``source`` [B, S], padded on the right, are the texts to answer."""
 
     def decode_step(self, tokens: Tensor, cache: Memory, mask: Tensor | None = None) -> Tensor:
-        """Read the next tokens of every row, [B, l], add them to the cache, and return the logits behind each, [B, l, V].
+        """Read the next tokens [B, l], add them to the cache, and return the logits of their successors, [B, l, V].
 
-        ``mask`` is bool [B, l], False at padding on the left of the first tokens; None if there is none.
+        ``mask``, bool [B, l], is False at padding on the left of the prompt; None without padding.
         """
 
 
 def next_logits(net: Network[Memory], tokens: Tensor, cache: Memory, end: int | None, mask: Tensor | None = None) -> Tensor:
-    """Read more tokens [B, l] and return the logits of the token behind the last, float32 [B, V]; refuse what is not finite."""
+    """Read tokens [B, l] and return the logits of the next token, float32 [B, V]; raise `InputError` for NaN and infinity."""
     logits = forbid_special(net.decode_step(tokens, cache, mask)[:, -1].float(), end)
     if not bool(logits.amax(-1).isfinite().all()):
-        raise InputError("the network answers with what is no finite number: its training has diverged; train it again")
+        raise InputError("the network returns NaN or infinity: its training diverged; train it again")
     return logits
 
 
@@ -124,33 +125,33 @@ def next_logits(net: Network[Memory], tokens: Tensor, cache: Memory, end: int | 
 
 
 def forbid_special(logits: Tensor, end: int | None) -> Tensor:
-    """Forbid padding, the unknown token and, where a token ends texts, the one that begins them."""
+    """Forbid padding, the unknown token and, if there is an end token, the begin token."""
     logits = logits.clone()
     logits[:, [PAD, UNKNOWN] if end is None else [PAD, UNKNOWN, BEGIN]] = -math.inf
     return logits
 
 
 def repetition_penalty(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
-    """Make tokens less likely that are in the text already, ``seen`` bool [B, V] (Keskar et al. 2019, section 4.1).
+    """Penalize tokens that already occur, ``seen`` bool [B, V] (Keskar et al. 2019, section 4.1).
 
-    Their logits are divided by the penalty if positive, and multiplied by it if negative; 1 changes nothing.
+    Divides positive logits by the penalty and multiplies negative ones by it.
     """
     return torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
 
 
 def temperature_scaled(logits: Tensor, temperature: float) -> Tensor:
-    """Divide logits by a temperature; the largest becomes 0, and 1e-6 is the lowest, so that no quotient is undefined."""
+    """Divide logits by a temperature of at least 1e-6, after subtracting the largest, to avoid overflow."""
     return (logits - logits.amax(-1, keepdim=True)) / max(temperature, 1e-6)
 
 
 def top_k(logits: Tensor, k: int) -> Tensor:
-    """Keep the k largest logits of every row; of equal ones, those of the lowest numbers."""
+    """Keep the k largest logits of every row; ties are resolved in favour of lower token ids."""
     order = logits.argsort(dim=-1, descending=True, stable=True)
     return logits.scatter(-1, order[:, k:], -math.inf)
 
 
 def top_p(logits: Tensor, p: float) -> Tensor:
-    """Keep the fewest tokens whose probabilities sum up to p, at least one (Holtzman et al. 2020, Eqs. 2 and 3)."""
+    """Keep the smallest set of most probable tokens with a total probability of at least p (Holtzman et al. 2020, Eqs. 2-3)."""
     if p >= 1:
         return logits
     ordered, order = logits.sort(dim=-1, descending=True, stable=True)

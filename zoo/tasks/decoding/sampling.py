@@ -1,4 +1,4 @@
-"""Generation token by token, greedy or by sampling; and `generate`, one call for it and for beam search."""
+"""Greedy decoding and sampling, and `generate`, which also supports beam search."""
 
 from collections.abc import Iterator
 
@@ -14,18 +14,17 @@ from zoo.tasks.decoding.options import Decoding, check_decoding, temperature_of
 
 
 def stream(net: Network[Memory], prompts: Prompts, options: Decoding | None = None) -> Iterator[Tensor]:
-    """Yield the next token of every text, int64 [B], until all have ended or have the length of the options.
+    """Yield the next token of every row, int64 [B], until all rows have ended or reach the maximum length.
 
-    The token that ends a text is yielded too, and from then on padding. What is drawn for a row depends on the seed and the
-    number of the row, not on the rows beside it.
+    The end token is yielded too, then padding. The samples of a row depend on the seed and the row number, not on other rows.
 
     Args:
         net: The network, in evaluation mode.
-        prompts: What to begin with.
-        options: How to choose; `Decoding.beam` is not used.
+        prompts: The prompts.
+        options: The decoding options; `Decoding.beam` is ignored.
 
     Raises:
-        InputError: If an option is wrong, or the tokens do not fit into the network's positions.
+        InputError: If an option is invalid, or the text exceeds the maximum length of the network.
     """
     options = options or Decoding()
     check_decoding(options)
@@ -39,26 +38,25 @@ def _stream(net: Network[Memory], prompts: Prompts, options: Decoding, temperatu
     tokens, mask, end = prompts.tokens, prompts.mask, prompts.end
     rows = range(len(tokens)) if prompts.rows is None else prompts.rows
     seeds = [(options.seed * 1_000_003 + row) % 2**63 for row in rows]
-    noise = [torch.Generator(tokens.device).manual_seed(seed) for seed in seeds]
+    generators = [torch.Generator(tokens.device).manual_seed(seed) for seed in seeds]
     with keep_matrices(net):
-        cache, done = net.init_cache(prompts.source), torch.zeros_like(tokens[:, 0], dtype=torch.bool)
+        cache, ended = net.init_cache(prompts.source), torch.zeros_like(tokens[:, 0], dtype=torch.bool)
         seen: Tensor | None = None
         for _ in range(count):
             logits = next_logits(net, tokens, cache, end, mask)
             if options.repetition_penalty != 1:
                 seen = prompts.seen(logits.shape[-1]) if seen is None else seen.scatter_(1, tokens, True)
                 logits = processors.repetition_penalty(logits, seen, options.repetition_penalty)
-            chosen = _choose(logits, options, temperature, noise).masked_fill(done, PAD)
+            chosen = _choose(logits, options, temperature, generators).masked_fill(ended, PAD)
             yield chosen
             if end is not None:
-                done = done | (chosen == end)
-                if bool(done.all()):
+                ended = ended | (chosen == end)
+                if bool(ended.all()):
                     return
             tokens, mask = chosen[:, None], None
 
 
-def _choose(logits: Tensor, options: Decoding, temperature: float, noise: list[torch.Generator]) -> Tensor:
-    """Choose a token for every row, greedily at a temperature of 0."""
+def _choose(logits: Tensor, options: Decoding, temperature: float, generators: list[torch.Generator]) -> Tensor:
     if temperature == 0:
         return logits.argmax(-1)
     logits = processors.temperature_scaled(logits, temperature)
@@ -66,23 +64,23 @@ def _choose(logits: Tensor, options: Decoding, temperature: float, noise: list[t
         logits = processors.top_k(logits, options.top_k)
     if options.top_p is not None:
         logits = processors.top_p(logits, options.top_p)
-    return sample(logits, noise)
+    return sample(logits, generators)
 
 
-def sample(logits: Tensor, noise: list[torch.Generator]) -> Tensor:
-    """Sample a token for every row, int64 [B], with the probabilities softmax(logits), from one generator for each row.
+def sample(logits: Tensor, generators: list[torch.Generator]) -> Tensor:
+    """Sample a token for every row, int64 [B], from softmax(logits), with one generator per row.
 
-    The largest of logits + g, where g is Gumbel noise, has that distribution (Gumbel 1954; Maddison et al. 2014, section 2).
+    Uses the Gumbel-max trick: argmax(logits + Gumbel noise) (Gumbel 1954; Maddison et al. 2014, section 2).
     """
     width, device = logits.shape[-1], logits.device
-    uniform = torch.stack([torch.rand(width, generator=generator, device=device) for generator in noise])
+    uniform = torch.stack([torch.rand(width, generator=generator, device=device) for generator in generators])
     return (logits - (-uniform.log()).log()).masked_fill(logits == -torch.inf, -torch.inf).argmax(-1)
 
 
 def generate(net: Network[Memory], prompts: Prompts, options: Decoding | None = None) -> list[list[int]]:
-    """Generate a text behind each prompt, token by token or by beam search, and return its tokens.
+    """Generate the tokens of a text for each prompt, without the prompt and the end token.
 
-    Neither the prompt nor the token that ends the text is among them. Arguments and errors are those of `stream`.
+    Arguments and errors are those of `stream`; `Decoding.beam` above 1 selects beam search.
     """
     options, end = options or Decoding(), prompts.end
     if not len(prompts.tokens):
