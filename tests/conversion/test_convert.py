@@ -1,4 +1,4 @@
-"""Networks of torch and timm, converted: what changes, what stays, and what is computed."""
+"""Conversion of networks of torch and timm."""
 
 import copy
 import re
@@ -67,21 +67,21 @@ def compare(model, changed, x, **options):
         (lambda: transformer(bias=False), (3, 6, 32), 8),
     ],
 )
-def test_a_projection_on_the_reals_changes_nothing(build, shape, count):
+def test_a_projection_onto_the_reals_is_the_identity(build, shape, count):
     model = build()
     changed = convert(copy.deepcopy(model), "real", weights="project")
     assert len(changed.conversion.converted) == count
     compare(model, changed, torch.randn(shape))
 
 
-def test_resnet_projected_on_the_reals_is_itself(resnet):
+def test_a_resnet_projected_onto_the_reals_is_unchanged(resnet):
     changed = convert(copy.deepcopy(resnet), "real", weights="project")
     assert len(changed.conversion.converted) == 19
     assert changed.conversion.real == {"conv1": "stem", "fc": "head"}
     compare(resnet, changed, torch.randn(2, 3, 32, 32), rtol=1e-3, atol=1e-4)
 
 
-def test_a_network_expanded_from_quaternions_is_projected_onto_itself(vit):
+def test_the_projection_of_expanded_quaternions_is_exact(vit):
     hyper = convert(copy.deepcopy(vit), "quaternion")
     for module in hyper.modules():
         if isinstance(module, Linear):
@@ -99,7 +99,7 @@ def test_a_network_expanded_from_quaternions_is_projected_onto_itself(vit):
 
 
 @pytest.mark.parametrize("build", [small_vit, transformer])
-def test_every_head_of_q_k_and_v_is_made_of_whole_elements(build):
+def test_every_head_of_q_k_and_v_consists_of_whole_elements(build):
     changed = convert(build(), "quaternion")
     name = next(n for n in changed.conversion.converted if n.endswith(("qkv", "self_attn")))
     module = changed.get_submodule(name)
@@ -114,7 +114,7 @@ def test_every_head_of_q_k_and_v_is_made_of_whole_elements(build):
     torch.testing.assert_close(before, torch.cat(after, -1))
 
 
-def test_parts_that_torch_reads_as_weights_still_train():
+def test_weights_that_torch_reads_directly_are_trained():
     changed = convert(transformer(), "quaternion")
     changed(torch.randn(2, 5, 32)).sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in changed.parameters())
@@ -171,7 +171,7 @@ def test_a_single_layer_is_returned_converted(weights):
 
 @pytest.mark.parametrize("options", [{}, {"bias": False}, {"add_bias_kv": True, "add_zero_attn": True}, {"batch_first": True}])
 @pytest.mark.parametrize("cross", [False, True])
-def test_converted_attention_takes_and_returns_what_torchs_does(options, cross):
+def test_converted_attention_equals_that_of_torch(options, cross):
     torch.manual_seed(0)
     model = nn.ModuleDict({"attn": nn.MultiheadAttention(16, 4, **options)})
     expanded = convert(copy.deepcopy(model), "quaternion", weights="project")["attn"]
@@ -185,19 +185,19 @@ def test_converted_attention_takes_and_returns_what_torchs_does(options, cross):
     padding[:, 4:] = True
     for mode in (True, False):
         ours, other = expanded.train(mode), theirs.train(mode)
-        for given in (
+        for arguments in (
             {},
             {"need_weights": False},
             {"key_padding_mask": padding, "average_attn_weights": False},
             {"attn_mask": mask, "is_causal": True, "need_weights": False},
             {"attn_mask": torch.randn(5, 5), "key_padding_mask": padding.float()},
         ):
-            torch.testing.assert_close(ours(q, k, k, **given), other(q, k, k, **given))
+            torch.testing.assert_close(ours(q, k, k, **arguments), other(q, k, k, **arguments))
     torch.testing.assert_close(ours(q[0], k[0], k[0]), other(q[0], k[0], k[0]))
 
 
 @pytest.mark.parametrize("mode", ["training", "gradients in evaluation", "evaluation"])
-def test_torchs_attention_assembles_each_matrix_once(mode, monkeypatch):
+def test_converted_attention_computes_each_matrix_once(mode, monkeypatch):
     attention = convert(nn.MultiheadAttention(16, 4, batch_first=True), "quaternion").train(mode == "training")
     built = []
     monkeypatch.setattr(weight, "real_matrix", lambda *args: built.append(1) or kernels.real_matrix(*args))
@@ -251,7 +251,7 @@ def test_every_matrix_is_either_converted_or_explained(resnet, vit):
 def test_grouped_convolutions_stay_real_however_the_weights_came():
     net = nn.Sequential(nn.Conv2d(32, 32, 3, groups=4), nn.Conv2d(24, 24, 3, groups=4), nn.Conv2d(24, 8, 1))
     changed = convert(copy.deepcopy(net), "quaternion")
-    real = dict.fromkeys(("0", "1"), "groups are runs of real channels, not of whole elements")
+    real = dict.fromkeys(("0", "1"), "groups split the algebra elements")
     assert changed.conversion == Conversion(("2",), real)
     assert convert(copy.deepcopy(net), "quaternion", weights="project").conversion == changed.conversion
     same = convert(copy.deepcopy(net), "real", weights="project")
@@ -274,7 +274,7 @@ def test_subclasses_with_a_forward_of_their_own_stay_real():
     net = nn.Sequential(Scaled(8, 8), Renamed(8, 8), Standardised(8, 8, 1))
     changed = convert(net, "complex")
     assert changed.conversion.converted == ("1",)
-    assert changed.conversion.real == {n: f"{k} has a forward of its own" for n, k in (("0", "Scaled"), ("2", "Standardised"))}
+    assert changed.conversion.real == {n: f"{k} overrides forward" for n, k in (("0", "Scaled"), ("2", "Standardised"))}
 
 
 def test_reasons_to_stay_real():
@@ -324,7 +324,7 @@ def test_a_shared_layer_is_replaced_wherever_it_is_used():
     assert isinstance(changed["c"][0], Linear)
 
 
-def test_a_parameter_of_two_modules_stays_tied():
+def test_tied_parameters_stay_tied():
     net = nn.ModuleDict({"table": nn.Embedding(16, 8), "body": nn.Linear(8, 8), "head": nn.Linear(8, 16)})
     net["head"].weight = net["table"].weight
     changed = convert(net, "complex")
@@ -332,7 +332,7 @@ def test_a_parameter_of_two_modules_stays_tied():
     assert changed["head"].weight is changed["table"].weight
 
 
-def test_parametrizations_and_hooks_are_respected():
+def test_layers_with_parametrizations_or_hooks_stay_real():
     names = ("pruned", "spectral", "weight", "watched", "backward", "plain")
     net = nn.ModuleDict({name: nn.Linear(8, 8) for name in names})
     prune.l1_unstructured(net["pruned"], "weight", 0.5)
@@ -378,7 +378,7 @@ def test_meta_device(vit):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_dtype_and_mode_are_kept(dtype):
+def test_dtype_and_mode_are_preserved(dtype):
     net = nn.Sequential(nn.Linear(8, 8), nn.Conv1d(8, 8, 1)).to(dtype).eval()
     changed = convert(net, "quaternion", weights="project")
     assert {p.dtype for p in changed.parameters()} == {dtype}
@@ -386,7 +386,7 @@ def test_dtype_and_mode_are_kept(dtype):
     assert changed[0](torch.randn(2, 8, dtype=dtype)).dtype == dtype
 
 
-def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
+def test_the_examples_of_the_documentation_run(tmp_path, monkeypatch, capsys):
     pytest.importorskip("transformers")
     text = (Path(__file__).parents[2] / "docs" / "converting.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)

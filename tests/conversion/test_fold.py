@@ -1,4 +1,4 @@
-"""Folded networks: torch's own layers, the same numbers, and all that belongs to a layer."""
+"""Folded networks: torch layers with the same outputs, modes, hooks and shared parameters."""
 
 import copy
 
@@ -29,11 +29,11 @@ def inputs(name, rows=3):
     return networks.inputs(name, rows, dtype=torch.float64)
 
 
-def computed(net):
+def hypercomplex_weights(net):
     return [name for name, module in net.named_modules() if isinstance(module, Weight)]
 
 
-def test_every_backbone_of_ours_is_tried():
+def test_every_backbone_is_tested():
     ours = {entry.name for entry in registry.entries("zoo.backbones") if entry.ours}
     assert {name.partition(",")[0] for name in NETWORKS} == ours
 
@@ -42,16 +42,16 @@ def test_every_backbone_of_ours_is_tried():
 @pytest.mark.parametrize("spec", ALGEBRAS)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_folded_network_computes_the_same(name, spec):
-    net, given = build(name, spec), inputs(name)
-    for module in net.modules():  # numbers that a new network has as zeros and ones
+    net, arguments = build(name, spec), inputs(name)
+    for module in net.modules():  # vectors are zeros or ones in a new network
         for parameter in module.parameters(recurse=False):
             if parameter.ndim == 1:
                 parameter.add_(0.1 * torch.randn_like(parameter))
     before = copy.deepcopy(net.state_dict())
     folded = zoo.fold(net)
-    torch.testing.assert_close(folded(*given), net(*given), rtol=1e-10, atol=1e-10)
-    assert computed(net)
-    assert computed(folded) == []
+    torch.testing.assert_close(folded(*arguments), net(*arguments), rtol=1e-10, atol=1e-10)
+    assert hypercomplex_weights(net)
+    assert hypercomplex_weights(folded) == []
     assert not any("components" in key for key in folded.state_dict())
     assert net.state_dict().keys() == before.keys()
     assert all(torch.equal(value, before[key]) for key, value in net.state_dict().items())
@@ -60,10 +60,10 @@ def test_a_folded_network_computes_the_same(name, spec):
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["gpt", "cnn"])
 def test_a_table_over_the_algebra_is_folded(name):
-    net, given = build(name, "quaternion", "all+embed+head"), inputs(name)
+    net, arguments = build(name, "quaternion", "all+embed+head"), inputs(name)
     folded = zoo.fold(net)
-    torch.testing.assert_close(folded(*given), net(*given), rtol=1e-10, atol=1e-10)
-    assert computed(folded) == []
+    torch.testing.assert_close(folded(*arguments), net(*arguments), rtol=1e-10, atol=1e-10)
+    assert hypercomplex_weights(folded) == []
 
 
 LAYERS = {
@@ -79,7 +79,7 @@ LAYERS = {
 
 @pytest.mark.parametrize("spec", ["quaternion", "phm(n=3)", "real"])
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_layer_becomes_torch_s_own(name, spec):
+def test_a_layer_becomes_a_torch_layer(name, spec):
     make, shape = LAYERS[name]
     torch.manual_seed(0)
     layer = make(algebra(spec)).double()
@@ -97,7 +97,7 @@ def test_a_layer_becomes_torch_s_own(name, spec):
 
 
 @pytest.mark.parametrize("spec", ["quaternion", "phm(n=3)"])
-def test_an_lstm_becomes_torch_s_own(spec):
+def test_an_lstm_becomes_a_torch_lstm(spec):
     torch.manual_seed(0)
     options = {"num_layers": 2, "bidirectional": True, "dropout": 0.5}
     lstm = LSTM(algebra(spec), 6, 5, **options, rules="gate").double().eval()
@@ -115,7 +115,7 @@ def test_an_lstm_becomes_torch_s_own(spec):
 
 
 @torch.no_grad()
-def test_an_embedding_keeps_its_padding():
+def test_padding_idx_of_an_embedding_is_preserved():
     torch.manual_seed(0)
     table = Embedding(algebra("quaternion"), 11, 10, padding_idx=-1)
     folded = zoo.fold(table)
@@ -125,7 +125,7 @@ def test_an_embedding_keeps_its_padding():
     assert torch.equal(folded(torch.tensor([[10, 3]])), table(torch.tensor([[10, 3]])))
 
 
-def test_mode_dtype_and_what_is_trained_are_kept():
+def test_mode_dtype_and_requires_grad_are_preserved():
     net = nn.Sequential(Linear(algebra("phm(n=2)"), 4, 4), Linear(algebra("complex"), 4, 4), nn.Linear(4, 4)).bfloat16()
     net[0].requires_grad_(False)
     net[1].bias.requires_grad_(False)
@@ -161,10 +161,10 @@ def test_a_head_stays_tied_to_its_table():
     table = net.token_embedding.embedding.table.weight
     assert [name for name, p in net.named_parameters() if p.shape[0] == 20] == ["token_embedding.embedding.table.weight"]
     assert table.grad[0].abs().max() == 0  # padding
-    assert (table.grad[1:].abs().amax(1) > 0).all()  # words that are in no text get theirs from the head
+    assert (table.grad[1:].abs().amax(1) > 0).all()  # unused words have gradients from the head
 
 
-def test_hooks_are_kept_and_reach_the_copy():
+def test_hooks_are_copied():
     class Counting(nn.Module):
         def __init__(self):
             super().__init__()
@@ -184,7 +184,7 @@ def test_hooks_are_kept_and_reach_the_copy():
     assert (folded.calls, net.calls) == ([nn.Linear], [Linear])
 
 
-def test_a_parametrized_weight_is_folded_as_it_is():
+def test_a_parametrized_weight_is_folded():
     torch.manual_seed(0)
     layer = nn.utils.parametrizations.weight_norm(Linear(algebra("quaternion"), 8, 8))
     x = torch.randn(2, 8)
@@ -192,7 +192,7 @@ def test_a_parametrized_weight_is_folded_as_it_is():
 
 
 @torch.no_grad()
-def test_converted_networks_are_plain_again():
+def test_a_folded_converted_network_has_only_torch_layers():
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, dropout=0.0)
     net = zoo.convert(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), "quaternion")
@@ -210,7 +210,7 @@ def test_converted_networks_are_plain_again():
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*", "ignore::torch.jit.TracerWarning")
 @torch.no_grad()
-def test_a_folded_vit_runs_where_the_zoo_is_not():
+def test_a_folded_vit_runs_without_the_zoo():
     net = zoo.fold(build("vit", "quaternion").float())
     (x,) = inputs("vit")
     x = x.float()
@@ -232,7 +232,7 @@ def test_a_folded_network_decodes_with_a_cache():
     torch.testing.assert_close(ours, theirs)
 
 
-def test_folding_twice_and_folding_a_plain_network_are_copies():
+def test_fold_copies_networks_without_weights_to_fold():
     net = nn.Sequential(Linear(algebra("complex"), 4, 4), Product(algebra("complex"), 4), nn.Dropout())
     folded = zoo.fold(net)
     again, plain = zoo.fold(folded), nn.Linear(2, 2)
@@ -242,14 +242,14 @@ def test_folding_twice_and_folding_a_plain_network_are_copies():
     assert torch.equal(zoo.fold(plain).weight, plain.weight)
 
 
-def test_in_inference_mode_it_makes_ordinary_parameters():
+def test_fold_in_inference_mode():
     with torch.inference_mode():
         folded = zoo.fold(Linear(algebra("complex"), 4, 4).eval())
     folded(torch.ones(1, 4)).sum().backward()
     assert folded.weight.grad is not None
 
 
-def test_what_cannot_be_folded_is_refused_in_one_line(tmp_path):
+def test_errors(tmp_path):
     class Squared(Linear):
         def forward(self, x):
             return super().forward(x) ** 2

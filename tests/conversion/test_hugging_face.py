@@ -1,4 +1,4 @@
-"""Models of Hugging Face's transformers, if it is installed: which matrices are converted, their heads, and saving."""
+"""Conversion and saving of models of Hugging Face's transformers."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from zoo.layers import Layers
 LAYERS = Layers("quaternion")
 
 
-def test_another_conv1d_is_no_matrix():
+def test_another_class_named_conv1d_is_not_converted():
     other = type("Conv1D", (nn.Module,), {})()
     other.weight = nn.Parameter(torch.randn(3, 4, 5))
     assert survey(nn.Sequential(other, nn.Linear(32, 32)), LAYERS)[1] == {}
@@ -32,7 +32,7 @@ VIT = {"image_size": 32, "patch_size": 8} | {key: value for key, value in SIZES.
 SEPARATE = {"query": (1, 4), "key": (1, 4), "value": (1, 4)}
 PROJECTIONS = {"q_proj": (1, 4), "k_proj": (1, 4), "v_proj": (1, 4), "o_proj": (4, 1)}
 Q_K_V = {"q": (1, 4), "k": (1, 4), "v": (1, 4)}
-# The class, the configuration, how many matrices are converted, and the vectors side by side in those of attention.
+# Class, configuration, number of converted matrices, and the layouts of the matrices of attention.
 MODELS = {
     "bert": ("AutoModelForSequenceClassification", SIZES, 13, SEPARATE | {"dense": (4, 1)}),
     "distilbert": (
@@ -88,7 +88,6 @@ def test_networks_of_transformers(name):
     changed = convert(model, "quaternion").train()
     assert [*matrices] == [*changed.conversion.converted]
     assert len(matrices) == count
-    # A quarter of every matrix is left.
     assert sum(p.numel() for p in model.parameters()) == before - sum(matrices.values()) * 3 // 4
     assert {*changed.conversion.real.values()} <= {"stem", "head"}
 
@@ -103,7 +102,7 @@ def test_networks_of_transformers(name):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["gpt2", "phi3"])
-def test_projected_on_the_reals_they_compute_what_they_did(name):
+def test_a_projection_onto_the_reals_is_the_identity(name):
     torch.manual_seed(0)
     model = built(name).eval()
     expected = outputs(model, name)
@@ -122,7 +121,7 @@ def test_cross_attention_and_gated_units_of_fused_matrices():
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["gpt2", "gpt_neox"])
-def test_a_converted_model_is_saved_folded_or_by_the_zoo(name, tmp_path):
+def test_a_converted_model_is_saved_with_zoo_save_or_folded(name, tmp_path):
     model = convert(built(name), "quaternion").eval()
     for method in ("save_pretrained", "from_pretrained", "push_to_hub"):
         with raises("unsupported", method, "zoo.save"):

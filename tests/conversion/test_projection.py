@@ -1,4 +1,4 @@
-"""Projection onto the nearest hypercomplex weights: exact where it can be, optimal where it cannot."""
+"""Projection onto the nearest hypercomplex weights: exact if possible, else optimal."""
 
 import copy
 
@@ -8,7 +8,7 @@ import torch
 
 from zoo.algebras import algebra
 from zoo.conversion import convert
-from zoo.conversion.transfer import arrange, nearest_components, nearest_product, nearest_rule
+from zoo.conversion.transfer import block_rows, nearest_components, nearest_product, nearest_rule
 from zoo.kernels import axis_layout, real_matrix
 
 FIXED = ["real", "complex", "quaternion", "octonion", "sedenion", "clifford(p=1,q=1)", "clifford(p=0,q=0,r=1)"]
@@ -31,19 +31,19 @@ def error(matrix, structure, w, out, inp):
 @pytest.mark.parametrize("spec", FIXED)
 @pytest.mark.parametrize("kernel", [(), (3,), (3, 2)])
 @pytest.mark.parametrize(("channels", "blocks"), SIZES)
-def test_a_hypercomplex_matrix_is_its_own_projection(spec, kernel, channels, blocks):
+def test_the_projection_of_a_hypercomplex_matrix_is_exact(spec, kernel, channels, blocks):
     table = algebra(spec).double().structure
     out, inp = axes(table.shape[0], channels, blocks)
     w = draw(table.shape[0], out.elements, inp.elements, *kernel)
     matrix = real_matrix(table, w, out, inp)
-    found = nearest_components(matrix, table, out, inp)
-    assert found.shape == w.shape
-    torch.testing.assert_close(real_matrix(table, found, out, inp), matrix)
+    projected = nearest_components(matrix, table, out, inp)
+    assert projected.shape == w.shape
+    torch.testing.assert_close(real_matrix(table, projected, out, inp), matrix)
     if all(axis.size == axis.n * axis.width for axis in (out, inp)):
-        torch.testing.assert_close(found, w)
+        torch.testing.assert_close(projected, w)
 
 
-def test_weights_that_only_meet_padding_are_zero():
+def test_weights_that_only_multiply_padding_are_zero():
     table = algebra("octonion").double().structure
     out, inp = axes(8, (9, 9), (1, 1))
     w = nearest_components(draw(9, 9), table, out, inp).requires_grad_()
@@ -67,7 +67,7 @@ def test_the_residual_is_orthogonal_to_every_hypercomplex_matrix(spec, channels,
 
 
 def test_the_quaternion_projection_is_a_signed_mean():
-    # Each weight has one place in every row and column of the 4 x 4 pattern, so least squares is the mean over its places.
+    # Each weight occurs once in every row and column of the 4 x 4 pattern, so least squares is the mean over its positions.
     table = algebra("quaternion").double().structure
     m = draw(4, 4)
     w = nearest_components(m, table, *axes(4, (4, 4), (1, 1))).flatten()
@@ -78,7 +78,7 @@ def test_the_quaternion_projection_is_a_signed_mean():
 
 
 def rearranged(matrix, n):
-    """Van Loan and Pitsianis in numpy: one row for each of the n^2 blocks."""
+    """The rearrangement of Van Loan and Pitsianis in NumPy: one row for each of the n^2 blocks."""
     rows, columns = (size // n for size in matrix.shape)
     blocks = [matrix[k * rows : (k + 1) * rows, j * columns : (j + 1) * columns].ravel() for k in range(n) for j in range(n)]
     return np.stack(blocks)
@@ -88,7 +88,7 @@ def rearranged(matrix, n):
 def test_phm_error_is_the_tail_of_the_singular_values(n):
     out, inp = axes(n, (6 * n, 4 * n), (1, 1))
     matrix = draw(4 * n, 6 * n)
-    rule = nearest_product([arrange(matrix, out, inp)], n)
+    rule = nearest_product([block_rows(matrix, out, inp)], n)
     w = nearest_components(matrix, rule, out, inp)
     tail = np.linalg.svd(rearranged(matrix.numpy(), n), compute_uv=False)[n:]
     np.testing.assert_allclose(error(matrix, rule, w, out, inp), np.sqrt((tail**2).sum()), rtol=1e-9, atol=1e-9)
@@ -99,7 +99,7 @@ def test_a_shared_rule_is_the_best_for_all_layers_together():
     n, sizes = 3, [((12, 9), (1, 1)), ((9, 12), (1, 1))]
     layouts = [axes(n, *size) for size in sizes]
     matrices = [draw(out.channels, inp.channels, seed=i) for i, (out, inp) in enumerate(layouts)]
-    arranged = [arrange(m, *axis) for m, axis in zip(matrices, layouts, strict=True)]
+    rows = [block_rows(m, *axis) for m, axis in zip(matrices, layouts, strict=True)]
 
     def total(rule):
         errors = [
@@ -107,25 +107,25 @@ def test_a_shared_rule_is_the_best_for_all_layers_together():
         ]
         return sum(errors)
 
-    shared = nearest_product(arranged, n)
+    shared = nearest_product(rows, n)
     together = np.concatenate([rearranged(m.numpy(), n) for m in matrices], 1)
     tail = np.linalg.svd(together, compute_uv=False)[n:]
     assert total(shared) == pytest.approx((tail**2).sum())
-    for alone in arranged:
+    for alone in rows:
         assert total(nearest_product([alone], n)) > total(shared)
 
 
-def test_dtype_is_kept_and_the_work_is_in_double():
+def test_the_dtype_is_preserved():
     table = algebra("quaternion").structure
     out, inp = axes(4, (8, 8), (1, 1))
     w = torch.randn(4, 2, 2)
-    found = nearest_components(real_matrix(table, w, out, inp), table, out, inp)
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, w)
+    projected = nearest_components(real_matrix(table, w, out, inp), table, out, inp)
+    assert projected.dtype == torch.float32
+    torch.testing.assert_close(projected, w)
 
 
 @pytest.mark.parametrize("rank", [8, 12])
-def test_the_nearest_factors_of_a_product_that_has_them_are_exact(rank):
+def test_the_nearest_factors_of_a_low_rank_product_are_exact(rank):
     torch.manual_seed(0)
     table, start = algebra("quaternion").structure.double(), algebra(f"phm(n=4, rank={rank})").double()
     fitted = nearest_rule(table, start)
@@ -135,7 +135,7 @@ def test_the_nearest_factors_of_a_product_that_has_them_are_exact(rank):
     assert nearest_rule(table, algebra("phm-4")) is table
 
 
-def test_fewer_factors_project_less_exactly_but_better_than_as_drawn():
+def test_fewer_factors_have_larger_errors_but_smaller_than_the_initial_product():
     torch.manual_seed(0)
     real = torch.nn.Linear(16, 16)
     errors = []

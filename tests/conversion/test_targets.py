@@ -1,4 +1,4 @@
-"""What lies on the channels of attention modules and gated units: whole elements, wherever the forward cuts."""
+"""Layouts of attention modules and gated units: every vector that the forward splits off consists of whole elements."""
 
 import re
 
@@ -26,12 +26,12 @@ def look(name, layers=LAYERS):
 
 
 def times(x, q):
-    """Multiply one vector, or several as rows, from the right."""
+    """Multiply vectors [..., C] by a quaternion from the right."""
     return algebra("quaternion").double()(x, q.repeat_interleave(x.shape[-1] // 4).expand_as(x))
 
 
 def error_of(target, sizes, blocks):
-    """How far f(x q) is from f(x) q on neighbouring vectors of these sizes, each multiplied by itself."""
+    """Return the difference of f(x q) and f(x) q, where each of the vectors with these sizes is multiplied by q."""
     torch.manual_seed(0)
     layer = build_layer(target._replace(module=real_twin(target.module), blocks=blocks), LAYERS).double()
     q, x = torch.randn(4, dtype=torch.float64), torch.randn(target.channels[0], dtype=torch.float64)
@@ -43,12 +43,12 @@ def error_of(target, sizes, blocks):
 
 
 def real_twin(module):
-    """The same layer with numbers in it: the model was built without."""
+    """Return a layer of a model on the meta device with memory."""
     return module.to_empty(device="cpu")
 
 
-# A model, its matrix, and the first of the vectors that timm's forward cuts out of what it writes. Where a value is longer
-# than a key, it counts as several vectors of the key's size.
+# A model, its matrix, and the sizes of the first vectors into which timm splits the output. A value that is longer than a key
+# counts as several vectors of the key's size.
 WRITTEN = [
     ("test_vit", "attn.qkv", [32] * 6),
     ("vit_tiny_patch16_224", "attn.qkv", [64] * 9),
@@ -78,16 +78,16 @@ WRITTEN = [
 
 
 @pytest.mark.parametrize(("model", "matrix", "sizes"), WRITTEN, ids=lambda value: value if isinstance(value, str) else "")
-def test_every_vector_that_the_forward_cuts_out_is_made_of_whole_elements(model, matrix, sizes):
+def test_every_vector_consists_of_whole_elements(model, matrix, sizes):
     targets, _ = look(model)
-    found = [t for t in targets if re.search(matrix.replace(".", r"\.") + "$", t.name)]
-    assert found
-    assert error_of(found[0], sizes, found[0].blocks) < 1e-12
+    matching = [t for t in targets if re.search(matrix.replace(".", r"\.") + "$", t.name)]
+    assert matching
+    assert error_of(matching[0], sizes, matching[0].blocks) < 1e-12
     if len(sizes) > 1:
-        assert error_of(found[0], sizes, (1, 1)) > 0.1, "a control that cannot fail"
+        assert error_of(matching[0], sizes, (1, 1)) > 0.1, "the control"
 
 
-# Modules that are linear in whole vectors: with a unit quaternion, logits stay and values turn, so f(x q) = f(x) q.
+# Attention with f(x q) = f(x) q for a unit quaternion q: the logits are unchanged, and the values are multiplied by q.
 WHOLE = {
     "Attention": lambda: parts.Attention(32, 2, gated=False),
     "Attention of large heads": lambda: parts.Attention(32, 2, attn_head_dim=8),
@@ -108,11 +108,11 @@ WHOLE = {
 
 
 @pytest.mark.parametrize("kind", WHOLE)
-@pytest.mark.parametrize("cut", [True, False], ids=["whole", "control"])
-def test_attention_over_quaternions_turns_with_its_input(kind, cut, monkeypatch):
+@pytest.mark.parametrize("has_layout", [True, False], ids=["whole", "control"])
+def test_attention_over_quaternions_commutes_with_multiplication(kind, has_layout, monkeypatch):
     torch.manual_seed(0)
     model = nn.Sequential(WHOLE[kind]()).double()
-    if not cut:
+    if not has_layout:
         monkeypatch.setattr(targets, "matrix_layout", lambda *_: MatrixLayout())
         monkeypatch.setattr(targets, "obstacle", lambda target, *_: "small" if min(target.channels) < 8 else None)
     convert(model, "quaternion").eval().requires_grad_(False)
@@ -123,7 +123,7 @@ def test_attention_over_quaternions_turns_with_its_input(kind, cut, monkeypatch)
     turned = times(x, q / q.norm())
     run = (lambda v: model(v.mT.unflatten(-1, (3, 3))).flatten(2).mT) if "2d" in kind or kind == "FastViT" else model
     error = (run(turned) - times(run(x), q / q.norm())).abs().max()
-    assert (error < 1e-9) == cut, error
+    assert (error < 1e-9) == has_layout, error
 
 
 @pytest.mark.parametrize(
@@ -140,17 +140,17 @@ def test_attention_over_quaternions_turns_with_its_input(kind, cut, monkeypatch)
         ("focalnet_tiny_srf", "modulation.f", "the layout of FocalModulation.f is not known"),
         ("swinv2_tiny_window8_256", "cpb_mlp.2", "the layout of WindowAttention.cpb_mlp is not known"),
         ("swinv2_cr_tiny_224", "meta_mlp.fc2", "the layout of WindowMultiHeadAttention.meta_mlp is not known"),
-        ("gmlp_ti16_224", "gate.proj", "it starts as an identity, which new weights would not"),
+        ("gmlp_ti16_224", "gate.proj", "its initialisation is an identity, which new weights are not"),
         ("shvit_s1", "mixer.m.qkv.c", "the layout of SHSA.qkv is not known"),
     ],
 )
-def test_what_is_not_known_stays_real(model, matrix, reason):
+def test_matrices_with_an_unknown_layout_stay_real(model, matrix, reason):
     _, real = look(model)
     assert {why for name, why in real.items() if name.endswith("." + matrix)} == {reason}
 
 
 class Own(nn.Module):
-    """Somebody's attention."""
+    """An attention module of a third party."""
 
     def __init__(self, heads="num_heads", **matrices):
         super().__init__()
@@ -165,7 +165,7 @@ def blocks_of(owner):
 
 
 @pytest.mark.parametrize("heads", ["num_heads", "heads", "n_head"])
-def test_anybodys_attention_is_read_by_its_names(heads):
+def test_the_layout_of_any_attention_follows_from_names(heads):
     class Sub(Own):
         pass
 
@@ -181,7 +181,7 @@ def test_anybodys_attention_is_read_by_its_names(heads):
     }
 
 
-def test_what_cannot_be_cut_into_heads_is_not_known():
+def test_unknown_layouts():
     uneven = blocks_of(Own(qkv=nn.Linear(32, 40), proj=nn.Linear(32, 32)))
     assert uneven["qkv"] == "the layout of Own.qkv is not known"
     two = blocks_of(Own(q=nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 32)), proj=nn.Linear(32, 32)))
@@ -190,7 +190,7 @@ def test_what_cannot_be_cut_into_heads_is_not_known():
     assert handed_out == {"q": (1, 4), "v": "the layout of Own.v is not known", "other": (1, 1)}
 
 
-def test_a_block_that_only_counts_heads_is_no_attention():
+def test_a_block_with_a_number_of_heads_is_not_attention():
     block = Own(attn=parts.Attention(32, 4), mlp=parts.Mlp(32, 64))
     assert blocks_of(block)["mlp.fc1"] == (1, 1)
 
@@ -209,13 +209,13 @@ def test_gated_units():
     assert blocks_of(MyGatedUnit())["both"] == "the layout of MyGatedUnit.both is not known"
 
 
-def test_a_matrix_in_two_places_that_cut_it_differently_stays_real():
+def test_a_shared_matrix_with_two_layouts_stays_real():
     shared = nn.Linear(32, 32)
     net = nn.ModuleDict({"a": Own(q=shared), "b": shared, "c": nn.Linear(32, 32)})
-    assert survey(net, LAYERS)[1] == {"a.q": "a.q and b cut it differently"}
+    assert survey(net, LAYERS)[1] == {"a.q": "a.q and b split it differently"}
 
 
-def test_nothing_to_convert_is_said_in_one_line():
+def test_nothing_to_convert():
     net = nn.Sequential(*(nn.Linear(1, 1) for _ in range(3)), nn.LSTM(8, 8))
-    with raises("invalid", "(3); LSTM has no hypercomplex form here (1)"):
+    with raises("invalid", "(3); LSTM is not supported (1)"):
         survey(net, LAYERS)

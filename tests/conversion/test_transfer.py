@@ -1,4 +1,4 @@
-"""Trained networks over the reals, projected onto algebras as a whole: exact where they can be, never worse than a draw."""
+"""Projection of real networks onto algebras: exact if possible, and never worse than the initial weights."""
 
 import pytest
 import timm
@@ -17,7 +17,7 @@ _, SIZES = NETWORKS["vit"]
 
 
 def over_the_reals(spec, net, **sizes):
-    """Return the real network that computes what one over an algebra does."""
+    """Return the real network that computes the same as a network over an algebra."""
     twin = zoo.backbone(spec, reals(), **sizes)
     theirs = net.state_dict()
     for name, value in twin.state_dict().items():
@@ -32,7 +32,7 @@ def over_the_reals(spec, net, **sizes):
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_network_that_already_is_hypercomplex_is_its_own_projection(name):
+def test_the_projection_of_a_hypercomplex_network_is_exact(name):
     (spec, sizes), product, x = NETWORKS[name], algebra("quaternion"), inputs(name, 2)
     net = build(name, "quaternion")
     twin, again = over_the_reals(spec, net, **sizes).eval(), zoo.backbone(spec, product, **sizes).eval()
@@ -40,7 +40,7 @@ def test_a_network_that_already_is_hypercomplex_is_its_own_projection(name):
     assert max(row.error for row in rows) < 1e-6
     with torch.no_grad():
         expected = net(*x)
-        if "product" not in spec and not sizes.get("pair") and "hermitian" not in spec:  # which multiply features too
+        if "product" not in spec and not sizes.get("pair") and "hermitian" not in spec:  # these multiply features too
             torch.testing.assert_close(twin(*x), expected, atol=1e-4, rtol=1e-4)
         torch.testing.assert_close(again(*x), expected, atol=1e-5, rtol=1e-5)
 
@@ -48,7 +48,7 @@ def test_a_network_that_already_is_hypercomplex_is_its_own_projection(name):
 @pytest.mark.parametrize(
     "spec", ["complex", "octonion", "phm-4", "phm(n=4, shared=true)", "phm(n=4, rank=8)", "clifford(p=0,q=0,r=1)"]
 )
-def test_the_error_is_never_above_that_of_a_draw(spec):
+def test_the_error_is_below_that_of_the_initial_weights(spec):
     real, product = build("vit", reals()), algebra(spec)
     net = build("vit", product)
     rows = transfer(real, net, product)
@@ -64,7 +64,7 @@ def test_the_error_is_never_above_that_of_a_draw(spec):
     assert found["mean"] == pytest.approx(sum(row.error for row in rows) / 4)
 
 
-def test_what_is_no_matrix_over_the_algebra_is_copied():
+def test_tensors_other_than_hypercomplex_matrices_are_copied():
     real, product = build("vit", reals()), algebra("quaternion")
     for parameter in real.parameters():
         nn.init.normal_(parameter)

@@ -1,4 +1,4 @@
-"""Turn a network that torch, timm or Hugging Face built into the same network over any algebra."""
+"""Convert networks of torch, timm and Hugging Face to any algebra, and fold them back into torch layers."""
 
 from zoo.conversion.folding import fold
 from zoo.conversion.replacement import Conversion, MultiheadAttention, convert, stayed_real

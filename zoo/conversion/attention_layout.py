@@ -1,8 +1,8 @@
-"""Guess how modules of torch, timm and Hugging Face cut the channels of a matrix into attention heads or gated branches.
+"""Infer how modules of torch, timm and Hugging Face split the channels of a matrix into attention heads or gated branches.
 
-The layout of a matrix is the number of vectors side by side on its input and on its output axis. It follows from the names of
-the matrices in an attention module, or from the class of the module that owns the matrix; otherwise it is unknown and the
-matrix stays real. Our own backbones pass their layouts to `zoo.convert` instead.
+The layout of a matrix is the number of vectors side by side on its input axis and on its output axis. It follows from the names
+of the matrices in an attention module, or from the class of the module that owns the matrix; otherwise it is unknown and the
+matrix stays real. The backbones of the zoo pass their layouts to `zoo.convert` instead.
 """
 
 import math
@@ -19,10 +19,10 @@ Rule = Callable[[Any, str, int, int], Blocks | None]
 """Maps the owner of a matrix, its name there, and its input and output channels to the blocks; None if they are unknown."""
 
 TORCH_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.MultiheadAttention)
-_HEADS = ("num_heads", "heads", "n_heads", "n_head", "nhead", "num_attention_heads")
-_KEY_HEADS = ("num_kv_heads", "num_key_value_heads")
+_NUM_HEADS = ("num_heads", "heads", "n_heads", "n_head", "nhead", "num_attention_heads")
+_NUM_KEY_HEADS = ("num_kv_heads", "num_key_value_heads")
 _HEAD_SIZES = ("head_dim", "dim_head", "key_dim", "val_dim", "value_dim", "attention_head_size", "key_value_proj_dim")
-# How many vectors of one head the matrices of an attention module write side by side, by their usual names.
+# Matrices of attention modules by their usual names, and the number of vectors per head that each writes side by side.
 _WRITERS = {"kv": 2, "qk": 2, "pwise": 3, "gate": 1}
 _WRITERS |= dict.fromkeys(("qkv", "c_attn", "query_key_value", "qkv_proj", "Wqkv"), 3)
 _WRITERS |= dict.fromkeys(("q", "q_proj", "q_lin", "wq", "query", "q_attn"), 1)
@@ -30,12 +30,12 @@ _WRITERS |= dict.fromkeys(("k", "k_proj", "k_lin", "wk", "key", "v", "v_proj", "
 _VALUES = {"qkv", "kv", "pwise", "v", "v_proj", "v_lin", "wv", "value", "c_attn", "query_key_value", "qkv_proj", "Wqkv"}
 _READERS = {"proj", "out_proj", "o_proj", "output", "wo", "Wo", "out_lin", "c_proj", "o", "dense"}
 _STRIDED = "sr"
-"""The strided convolution that shortens keys and values: it reads and writes the residual stream."""
+"""A strided convolution that shortens keys and values; it reads and writes the residual stream."""
 _GATED = re.compile(r"Gated|Gating|GLU|Glu")
 
 
 class MatrixLayout(NamedTuple):
-    """The role of a matrix if it belongs to attention, and the vectors on its axes; ``blocks`` is None with a ``reason``."""
+    """The role of a matrix of attention, and the vectors on its axes: None for an unknown layout, with a ``reason``."""
 
     role: str | None = None
     blocks: Blocks | None = (1, 1)
@@ -43,14 +43,14 @@ class MatrixLayout(NamedTuple):
 
 
 def is_conv1d_of_transformers(module: nn.Module) -> bool:
-    """Return whether a module is Hugging Face's Conv1D of GPT-2: a linear layer whose weight is [in, out]."""
+    """Return whether a module is Hugging Face's Conv1D of GPT-2, a linear layer whose weight is [in, out]."""
     weight = getattr(module, "weight", None)
     is_named = type(module).__name__ == "Conv1D" and isinstance(weight, nn.Parameter)
     return is_named and list(weight.shape[1:]) == [getattr(module, "nf", None)]  # type: ignore[union-attr]
 
 
 def is_matrix(module: nn.Module) -> bool:
-    """Return whether `zoo.convert` knows a module as a matrix."""
+    """Return whether `zoo.convert` supports a module."""
     return isinstance(module, TORCH_LAYERS) or is_conv1d_of_transformers(module)
 
 
@@ -67,80 +67,79 @@ def channels(module: Any) -> tuple[int, int]:
 
 
 def matrix_layout(name: str, module: nn.Module, modules: dict[str, nn.Module]) -> MatrixLayout:
-    """Return the layout of a matrix from the nearest attention module or gated unit above it, at most three levels up."""
+    """Infer the layout of a matrix from the nearest attention module or gated unit above it, at most three levels up."""
     if isinstance(module, nn.MultiheadAttention):
         return MatrixLayout("attention", (1, 3 * module.num_heads))
     path = name.split(".")
     depth = len(path) - 1
     for level in range(depth, max(-1, depth - 3), -1):
         owner, child = modules[".".join(path[:level])], path[level]
-        known = _known(owner)
-        for role, rules in known:
+        rules_of_classes = _class_rules(owner)
+        for role, rules in rules_of_classes:
             if child in rules:
                 return _apply(rules[child], owner, child, module, role)
         if is_attention(owner):
             is_read = level > 0 and _reader(modules[".".join(path[: level - 1])], owner) is not None
-            return _apply(partial(_by_name, is_read=is_read), owner, child, module, "attention")
-        beside = next((sibling for sibling in owner.children() if is_attention(sibling)), None)
-        if beside is not None and _reader(owner, beside) == child:
-            return _apply(_by_name, beside, child, module, "attention")
-        if known:
-            return _unknown(owner, child, known[0][0])
+            return _apply(partial(_blocks_by_name, is_read=is_read), owner, child, module, "attention")
+        sibling = next((sibling for sibling in owner.children() if is_attention(sibling)), None)
+        if sibling is not None and _reader(owner, sibling) == child:
+            return _apply(_blocks_by_name, sibling, child, module, "attention")
+        if rules_of_classes:
+            return _unknown_layout(owner, child, rules_of_classes[0][0])
         if level >= depth - 1 and any(_GATED.search(kind.__name__) for kind in type(owner).__mro__):
-            return MatrixLayout() if _has_separate_branches(owner) else _unknown(owner, child, None)
+            return MatrixLayout() if _has_separate_branches(owner) else _unknown_layout(owner, child, None)
     return MatrixLayout(None, (1, 2)) if path[-1] == "gate_up_proj" else MatrixLayout()
 
 
 def is_attention(module: nn.Module) -> bool:
-    """Return whether a module has heads and cuts channels into them itself, rather than through a module inside it."""
-    if _number(module, _HEADS) is None:
+    """Return whether a module has heads and splits channels into them itself, not through a submodule."""
+    if _size(module, _NUM_HEADS) is None:
         return False
-    inside = (m for m in module.modules() if m is not module and _number(m, _HEADS) is not None)
-    return _cuts(module) or not any(_cuts(m) for m in inside)
+    submodules = (m for m in module.modules() if m is not module and _size(m, _NUM_HEADS) is not None)
+    return _splits_heads(module) or not any(_splits_heads(m) for m in submodules)
 
 
 def vectors_written(owner: nn.Module, child: str) -> int:
     """Count the queries, keys and values of a head that a child of an attention module writes; 0 for other children."""
     if child == "in_proj" and isinstance(owner, nn.MultiheadAttention):
         return 3
-    return _WRITERS.get(child, 0) if child not in ("gate", "pwise") and _attribute(owner, _HEADS) is not None else 0
+    return _WRITERS.get(child, 0) if child not in ("gate", "pwise") and _attribute(owner, _NUM_HEADS) is not None else 0
 
 
 def _apply(rule: Rule | str, owner: nn.Module, child: str, module: nn.Module, role: str | None) -> MatrixLayout:
-    """Return the layout that a rule gives; a text is the reason why the matrix stays real."""
+    """Return the layout from a rule; a string is the reason why the matrix stays real."""
     if isinstance(rule, str):
         return MatrixLayout(role, None, rule)
     blocks = rule(owner, child, *channels(module))
-    # Of several matrices in a sequence, nothing tells which one reads or writes the heads.
-    is_one = len(list(_matrices(getattr(owner, child, module)))) <= 1
-    is_cut = blocks != (1, 1)
-    if blocks is None or (is_cut and (not is_one or getattr(module, "groups", 1) > 1)):
-        return _unknown(owner, child, role)
+    # In a sequence of matrices it is unknown which one reads or writes the heads.
+    is_sequence = len(list(_matrices(getattr(owner, child, module)))) > 1
+    if blocks is None or (blocks != (1, 1) and (is_sequence or getattr(module, "groups", 1) > 1)):
+        return _unknown_layout(owner, child, role)
     return MatrixLayout(role, blocks)
 
 
-def _unknown(owner: nn.Module, child: str, role: str | None) -> MatrixLayout:
+def _unknown_layout(owner: nn.Module, child: str, role: str | None) -> MatrixLayout:
     return MatrixLayout(role, None, f"the layout of {type(owner).__name__}.{child} is not known")
 
 
-def _by_name(owner: nn.Module, child: str, inp: int, out: int, is_read: bool = False) -> Blocks | None:
-    """Return the blocks of a matrix of an attention module; ``is_read``: a known matrix outside the module reads the heads."""
-    heads = _number(owner, _HEADS) or 1
+def _blocks_by_name(owner: nn.Module, child: str, inp: int, out: int, is_read: bool = False) -> Blocks | None:
+    """Return the blocks of a matrix of attention; ``is_read`` if a known matrix outside the module reads the heads."""
+    heads = _size(owner, _NUM_HEADS) or 1
     if child == _STRIDED:
         return 1, 1
     if child in _READERS:
-        blocks = _cut(owner, inp, heads, heads)
+        blocks = _split(owner, inp, heads, heads)
         return (blocks, 1) if blocks else None
     if child not in _WRITERS or (child in _VALUES and not is_read and _returns_heads(owner)):
         return None
     if "q" not in child and child not in ("gate", "c_attn"):
-        heads = _number(owner, _KEY_HEADS) or heads
-    blocks = _cut(owner, out, heads, heads * _WRITERS[child])
+        heads = _size(owner, _NUM_KEY_HEADS) or heads
+    blocks = _split(owner, out, heads, heads * _WRITERS[child])
     return (1, blocks) if blocks else None
 
 
 def _reader(parent: nn.Module, attention: nn.Module) -> str | None:
-    """Name the matrix beside an attention module that reads its heads, as BERT's ``output.dense`` beside ``self``."""
+    """Return the name of a sibling of an attention module that reads its heads, such as BERT's ``output.dense``."""
     if not _returns_heads(attention):
         return None
     children = dict(parent.named_children())
@@ -148,8 +147,8 @@ def _reader(parent: nn.Module, attention: nn.Module) -> str | None:
     return readers[0] if len(readers) == 1 and sum(map(is_attention, children.values())) == 1 else None
 
 
-def _cut(owner: nn.Module, size: int, heads: int, parts: int) -> int | None:
-    """Cut an axis into vectors of the module's head size (the common divisor of several), or else into equal parts."""
+def _split(owner: nn.Module, size: int, heads: int, parts: int) -> int | None:
+    """Count the vectors of an axis: by the common divisor of the module's head sizes, or else equal parts."""
     sizes = [value for key in _HEAD_SIZES if (value := _attribute(owner, (key,))) is not None]
     if not sizes:
         return parts if size % parts == 0 else None
@@ -158,12 +157,12 @@ def _cut(owner: nn.Module, size: int, heads: int, parts: int) -> int | None:
 
 
 def _returns_heads(owner: nn.Module) -> bool:
-    """Return whether the values leave the module cut into heads, because no matrix in it mixes them."""
+    """Return whether the output of a module is split into heads, because no matrix mixes them."""
     return all(name in _WRITERS for name, child in owner.named_children() if any(_matrices(child)))
 
 
-def _cuts(module: nn.Module) -> bool:
-    is_known = any(role == "attention" for role, _ in _known(module))
+def _splits_heads(module: nn.Module) -> bool:
+    is_known = any(role == "attention" for role, _ in _class_rules(module))
     return isinstance(module, nn.MultiheadAttention) or _has_writers(module) or is_known
 
 
@@ -173,12 +172,12 @@ def _has_writers(module: nn.Module) -> bool:
 
 
 def _matrices(module: nn.Module) -> Iterator[nn.Module]:
-    """Yield the modules inside that mix channels, so no depthwise or grouped convolutions."""
+    """Yield the submodules that mix channels: matrices except depthwise and grouped convolutions."""
     return (m for m in module.modules() if is_matrix(m) and getattr(m, "groups", 1) == 1)
 
 
-def _number(module: nn.Module, keys: tuple[str, ...]) -> int | None:
-    """Return a size from a module's attributes or, if it has matrices of attention, from its Hugging Face configuration."""
+def _size(module: nn.Module, keys: tuple[str, ...]) -> int | None:
+    """Return a size from the attributes of a module or, if it has matrices of attention, of its Hugging Face config."""
     value = _attribute(module, keys)
     return value if value is not None or not _has_writers(module) else _attribute(getattr(module, "config", None), keys)
 
@@ -189,7 +188,7 @@ def _attribute(module: object, keys: tuple[str, ...]) -> int | None:
 
 
 def _has_separate_branches(unit: nn.Module) -> bool:
-    """Return whether each branch of a gated unit has its own matrix, so that nothing is cut."""
+    """Return whether each branch of a gated unit has its own matrix, so that no axis is split."""
     sizes = [channels(m) for m in _matrices(unit)]
     for i, (hidden, _) in enumerate(sizes):
         branches = sizes[:i] + sizes[i + 1 :]
@@ -198,13 +197,13 @@ def _has_separate_branches(unit: nn.Module) -> bool:
     return False
 
 
-def _parts(blocks: int) -> Rule:
-    """The output holds this number of vectors, whatever its size."""
-    return lambda owner, child, inp, out: (1, blocks)
+def _writes_vectors(count: int) -> Rule:
+    """The output consists of this number of vectors."""
+    return lambda owner, child, inp, out: (1, count)
 
 
 def _writes(size: Callable[[Any], int]) -> Rule:
-    """The output is cut into vectors of this size."""
+    """The output consists of vectors of this size."""
     return lambda owner, child, inp, out: None if out % size(owner) else (1, out // size(owner))
 
 
@@ -213,28 +212,28 @@ def _reads(size: Callable[[Any], int]) -> Rule:
     return lambda owner, child, inp, out: None if inp % size(owner) else (inp // size(owner), 1)
 
 
-def _known(module: nn.Module) -> list[tuple[str | None, dict[str, Rule | str]]]:
+def _class_rules(module: nn.Module) -> list[tuple[str | None, dict[str, Rule | str]]]:
     """Return the role and the rules of a module's class and its base classes in the table below."""
-    return [_CLASSES[kind.__name__] for kind in type(module).__mro__ if kind.__name__ in _CLASSES]
+    return [_CLASS_RULES[kind.__name__] for kind in type(module).__mro__ if kind.__name__ in _CLASS_RULES]
 
 
-_plain, _halves, _thirds = _parts(1), _parts(2), _parts(3)
+_plain, _halves, _thirds = _writes_vectors(1), _writes_vectors(2), _writes_vectors(3)
 _head_size: Callable[[Any], int] = attrgetter("head_dim")
 _dim: Callable[[Any], int] = attrgetter("dim")
 _key_value = _writes(lambda owner: math.gcd(owner.key_dim, owner.value_dim))  # all heads share one key and one value
-_scaled: dict[str, Rule | str] = {"in_proj": _writes(_head_size)}
-_scaled |= dict.fromkeys(("out_proj", "attn_out_proj", "mlp_out_proj"), _reads(_head_size))
+_parallel: dict[str, Rule | str] = {"in_proj": _writes(_head_size)}
+_parallel |= dict.fromkeys(("out_proj", "attn_out_proj", "mlp_out_proj"), _reads(_head_size))
 
 
 def _branch_size(owner: Any) -> int:
-    """Return the largest vector that unequal branches consist of."""
+    """Return the common divisor of the sizes of unequal branches."""
     return math.gcd(*owner.split_indices)
 
 
-# The role and the rules of classes by name. A matrix without a rule stays real, unless its class is also an ordinary attention.
-_CLASSES: dict[str, tuple[str | None, dict[str, Rule | str]]] = {
-    "ParallelScalingBlock": ("attention", _scaled),
-    "DiffParallelScalingBlock": ("attention", _scaled),
+# Role and rules by class name. A matrix without a rule stays real, unless the class is also recognized as attention.
+_CLASS_RULES: dict[str, tuple[str | None, dict[str, Rule | str]]] = {
+    "ParallelScalingBlock": ("attention", _parallel),
+    "DiffParallelScalingBlock": ("attention", _parallel),
     "MultiQueryAttention2d": ("attention", {"key": _key_value, "value": _key_value}),
     "ChannelAttentionV2": ("attention", {"qkv": _writes(_head_size), "proj": _reads(_head_size)}),
     "LiteMLA": ("attention", {"qkv": _writes(_dim), "proj": _reads(_dim)}),
@@ -245,7 +244,7 @@ _CLASSES: dict[str, tuple[str | None, dict[str, Rule | str]]] = {
     "GluMlp": (None, {"fc1": _halves, "fc2": _plain}),
     "ModernBertMLP": (None, {"Wi": _halves, "Wo": _plain}),
     "GatedMlp": (None, {"fc1": _writes(lambda owner: channels(owner.fc2)[0]), "fc2": _plain}),
-    "SpatialGatingUnit": (None, {"proj": "it starts as an identity, which new weights would not"}),
+    "SpatialGatingUnit": (None, {"proj": "its initialisation is an identity, which new weights are not"}),
     "GatedConvBlock": (None, {"fc1": _writes(_branch_size), "fc2": _reads(_branch_size)}),
     "FocalModulation": (None, {"h": _plain, "proj": _plain}),
     "HSMSSD": (None, {"BCdt_proj": _thirds, "hz_proj": _halves, "out_proj": _plain}),

@@ -1,4 +1,4 @@
-"""Fold a network over an algebra into plain torch layers: every computed matrix becomes an ordinary parameter."""
+"""Fold a network over an algebra into torch layers, with real matrices as parameters."""
 
 import copy
 from collections.abc import Callable
@@ -18,20 +18,21 @@ Model = TypeVar("Model")
 
 
 def fold(model: Model) -> Model:
-    r"""Return a copy in which every layer over an algebra is torch's own layer with the same real matrix.
+    r"""Return a copy in which torch layers with the same real matrices replace all layers over an algebra.
 
-    `Linear`, `Conv1d`, `Conv2d`, `Embedding`, `LSTM` and the multi-head attention of `zoo.convert` become those of `torch.nn`;
-    the state dict has torch's names. A matrix is n times as large as its components. Devices, dtypes, modes, hooks, trained and
-    shared parameters are kept. Products of two inputs (attention by product, `zoo.layers.Product`) stay as they are.
+    `Linear`, `Conv1d`, `Conv2d`, `Embedding`, `LSTM` and the multi-head attention of `zoo.convert` become those of `torch.nn`,
+    with torch's names in the state dict. A matrix is n times as large as its components. Devices, dtypes, modes, hooks,
+    ``requires_grad`` and shared parameters are preserved. Products of two inputs (`zoo.layers.Product`, attention with
+    ``score=product``) are not changed.
 
-    A grouped convolution becomes a dense one with zeros, because a group takes its share of every component. The second biases
+    A grouped convolution becomes a dense one with zeros, because each group reads a part of every component. The second biases
     of an LSTM are zero and not trained.
 
     Args:
-        model: Any `torch.nn.Module`, or a `zoo.Model`, which still predicts, generates and evaluates.
+        model: Any `torch.nn.Module`, or a `zoo.Model`, which can still predict, generate and evaluate.
 
     Raises:
-        InputError: If it is neither, or a third-party layer computes with a `zoo.layers.weight.Weight` in its own way.
+        InputError: If the model has another type, or a third-party layer uses a `zoo.layers.weight.Weight` directly.
 
     Example:
         >>> from zoo.algebras import reals
@@ -42,10 +43,10 @@ def fold(model: Model) -> Model:
     """
     net: Any = model if isinstance(model, nn.Module) else getattr(model, "net", None)
     if not isinstance(net, nn.Module):
-        raise InputError(f"fold takes a torch.nn.Module or a zoo.Model, not {model!r:.60}")
+        raise InputError(f"fold expects a torch.nn.Module or a zoo.Model, got {model!r:.60}")
     with torch.inference_mode(False):
         copier = _Copier()
-        # Inner modules first, because torch's attention contains a linear layer.
+        # Submodules first, because torch's attention contains a linear layer.
         pairs = [(old, new) for old in reversed(list(net.modules())) if (new := copier.fold(old)) is not None]
         for old, new in pairs:
             for name in vars(old):
@@ -57,19 +58,19 @@ def fold(model: Model) -> Model:
         if isinstance(module, Weight):
             layer = name.rpartition(".")[0]
             kind = type(net.get_submodule(layer)).__name__
-            text = f"no torch layer computes what '{layer}' ({kind}) does with its weight: fold the networks around it"
+            text = f"layer '{layer}' ({kind}) has no equivalent in torch: fold the other parts of the network"
             raise InputError(text, code="unsupported")
     vars(net).pop("conversion", None)
     for name in PRETRAINED:
-        guard = vars(net).get(name)
-        if isinstance(guard, partial) and not guard.args[1]:  # a folded Conv1D is a linear layer, which its class cannot load
+        method = vars(net).get(name)
+        if isinstance(method, partial) and not method.args[1]:  # see `refuse_pretrained`
             delattr(net, name)
     net.is_folded = True
     return folded  # type: ignore[no-any-return]
 
 
 class _Copier:
-    """A deep copy with folded layers: `copy.deepcopy` finds them in its memo, so every use of a layer gets the same one."""
+    """Copies parts of a network with one memo for `copy.deepcopy`, in which folded layers replace the original ones."""
 
     def __init__(self) -> None:
         self.memo: dict[int, Any] = {}
@@ -79,7 +80,7 @@ class _Copier:
         return copy.deepcopy(part, self.memo)
 
     def fold(self, old: nn.Module) -> nn.Module | None:
-        """Make torch's layer in place of one over an algebra; None for other modules."""
+        """Return the torch layer that replaces a layer over an algebra; None for other modules."""
         build = next((build for kind, build in _BUILDERS.items() if computes_as(old, kind)), None)
         if build is None:
             return None
@@ -88,7 +89,7 @@ class _Copier:
         return new
 
     def parameter(self, weight: Weight, matrix: Tensor | None = None) -> nn.Parameter:
-        """Return the matrix of a weight as a parameter, the same one for weights that share their components."""
+        """Return the matrix of a weight as a parameter, which is shared by weights with shared components."""
         w, is_trained = weight.components, any(p.requires_grad for p in weight.parameters())
         if matrix is None and weight.is_matrix and not weight.is_reparametrized:
             return self.copy(w)  # type: ignore[no-any-return]

@@ -1,7 +1,7 @@
-"""What an importer of another library's weights returns; importers come through the entry group ``zoo.importers``.
+"""The results of importers of other libraries' weights, which are registered as entry points of ``zoo.importers``.
 
-An importer is called as ``importer(source, **options)`` with a path and the options of its spec. One that takes ``algebra``
-also receives the algebra of ``zoo convert``. It returns an `ImportedNetwork` or `ImportedLayers`.
+An importer is called as ``importer(source, **options)`` with a path and the options of its spec, and with the algebra of
+``zoo convert`` if it has an argument ``algebra``. It returns an `ImportedNetwork` or `ImportedLayers`.
 """
 
 from typing import Any, NamedTuple
@@ -10,13 +10,13 @@ from torch import Tensor
 
 
 class ImportedNetwork(NamedTuple):
-    """A network over the reals: ``zoo.backbone(backbone, "real", **sizes)`` loads ``state``.
+    """A real network: ``zoo.backbone(backbone, "real", **sizes)`` can load ``state``.
 
     Attributes:
         backbone: Spec of the backbone.
-        sizes: Keywords that build it, such as ``vocab_size`` and ``max_length``.
-        state: The state dict over the reals.
-        tokenizer: The JSON of its tokenizer with our token ids; None if there is none.
+        sizes: Keyword arguments of `zoo.backbone`, such as ``vocab_size`` and ``max_length``.
+        state: The state dict.
+        tokenizer: The JSON of its tokenizer with the token ids of the zoo, or None.
     """
 
     backbone: str
@@ -26,12 +26,12 @@ class ImportedNetwork(NamedTuple):
 
 
 class ImportedLayers(NamedTuple):
-    """A state dict in which our layers replace those of another library.
+    """A state dict in which layers of the zoo replace those of another library.
 
     Attributes:
         state: The state dict.
         layers: For each replaced layer its name, the shape of its real matrix, and the number of its components.
-        kept: Names of the tensors that are unchanged.
+        kept: Names of the unchanged tensors.
     """
 
     state: dict[str, Tensor]

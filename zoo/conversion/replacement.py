@@ -1,4 +1,4 @@
-"""Replace the matrices of a network that torch, timm or Hugging Face built by matrices over an algebra."""
+"""Replace the matrices of a network of torch, timm or Hugging Face by matrices over an algebra."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -18,20 +18,20 @@ from zoo.layers.computed_weight import ComputedWeight
 from zoo.layers.weight import Weight
 
 PRETRAINED = ("save_pretrained", "from_pretrained", "push_to_hub")
-"""Methods of Hugging Face models that rebuild a model from its class, which a conversion does not change."""
+"""Methods of Hugging Face models that do not support conversion, because they rebuild a model from its class."""
 
 
 class Conversion(NamedTuple):
-    """The result of `convert`: names of the converted layers, and of the matrices that stay real, each with the reason."""
+    """The result of `convert`: names of the converted layers, and of the matrices that stay real with the reasons."""
 
     converted: tuple[str, ...]
     real: dict[str, str]
 
 
 class MultiheadAttention(nn.MultiheadAttention):
-    """`torch.nn.MultiheadAttention` whose input projection is a `Weight`, made by `zoo.convert`.
+    """`torch.nn.MultiheadAttention` with an input projection over an algebra, built by `zoo.convert`.
 
-    Arguments and results are those of torch's module. The matrix is computed once per call.
+    Arguments and results are those of torch's module.
     """
 
     def __init__(self, old: nn.MultiheadAttention, in_proj: Weight) -> None:
@@ -65,9 +65,9 @@ class MultiheadAttention(nn.MultiheadAttention):
         if self.in_proj.is_matrix:
             return super().forward(query, key, value, **options)
         is_transposed = self.batch_first and query.dim() == 3
-        # One tensor given several times stays one tensor, so that torch projects it once.
-        turned = {id(t): t.transpose(0, 1) if is_transposed else t for t in (query, key, value)}
-        inputs: Any = [turned[id(t)] for t in (query, key, value)]
+        # Keep the identity of equal arguments, so that torch projects them once.
+        transposed = {id(t): t.transpose(0, 1) if is_transposed else t for t in (query, key, value)}
+        inputs: Any = [transposed[id(t)] for t in (query, key, value)]
         last: Any = self.out_proj
         matrix = last.weight_module.matrix() if isinstance(last, ComputedWeight) else last.weight
         parts: Any = (self.in_proj.matrix(), self.in_proj_bias, self.bias_k, self.bias_v, self.add_zero_attn, self.dropout)
@@ -79,7 +79,7 @@ class MultiheadAttention(nn.MultiheadAttention):
 
 
 def stayed_real(model: nn.Module) -> dict[str, list[str]]:
-    """Group the matrices that `convert` left real by the reason, {reason: names}; empty for a model that was not converted."""
+    """Return the names of the matrices that `convert` left real, grouped by the reason; empty for other models."""
     groups: dict[str, list[str]] = {}
     conversion = getattr(model, "conversion", None)
     if isinstance(conversion, Conversion):
@@ -99,23 +99,23 @@ def convert(
 ) -> nn.Module:
     r"""Replace every matrix between the stem and the head by one over an algebra, in place, and return the model.
 
-    Linear layers (also Hugging Face's ``Conv1D`` of GPT-2), convolutions and torch's multi-head attention are converted; norms,
-    biases, position tables and activations stay. Every attention head of q, k and v, and every branch of a gated unit, consists
-    of whole algebra elements; where the layout is unknown they stay real. Networks that cut channels elsewhere (DenseNet,
-    MLP-Mixer) keep working; their components are then slices of whatever axis the matrix reads.
+    Converts linear layers (also Hugging Face's ``Conv1D`` of GPT-2), convolutions and torch's multi-head attention, but not
+    norms, biases, position tables and activations. Every attention head of q, k and v, and every branch of a gated unit,
+    consists of whole algebra elements; matrices with an unknown layout stay real. In networks that split channels elsewhere
+    (DenseNet, MLP-Mixer), components are slices of the axis that the matrix reads.
 
-    A new layer keeps the device, dtype and bias, and whether its weight and bias are trained. A layer that is used several
-    times is replaced everywhere. ``model.conversion`` lists the matrices that stay real, and why; only the structure of the
-    model decides. For a model that is a single layer the new layer is returned.
+    New layers keep the device, dtype, bias, and ``requires_grad`` of weight and bias. A shared layer is replaced everywhere.
+    ``model.conversion`` lists the matrices that stay real and the reasons, which depend only on the structure of the model. If
+    the model is a single layer, the new layer is returned.
 
     Args:
-        model: The network. The stem and head of a timm or Hugging Face model stay real unless the scope names them.
-        algebra: A spec such as ``"quaternion"``, an `Algebra`, or a `Layers` factory, whose own scope then counts.
+        model: The network. The stem and head of a timm or Hugging Face model stay real unless the scope includes them.
+        algebra: A spec such as ``"quaternion"``, an `Algebra`, or a `Layers` factory, whose scope overrides ``scope``.
         skip: Shell patterns of module names that stay real, or a function of name and module.
-        weights: ``fresh`` draws new ones; ``project`` takes those nearest to the current ones (Van Loan and Pitsianis 1993
+        weights: ``fresh`` for new weights; ``project`` for those nearest to the current ones (Van Loan and Pitsianis 1993
             for a learned product), with the errors in ``model.projections``.
         scope: Roles to convert, see `zoo.layers.factory.parse_scope`.
-        layout: Returns the `MatrixLayout` of a matrix by name and module; by default it is guessed from names and classes.
+        layout: Returns the `MatrixLayout` of a matrix by name and module; by default it is inferred from names and classes.
 
     Raises:
         InputError: If a name is unknown, the model is already over an algebra, or n > 1 and no matrix can be converted.
@@ -127,7 +127,7 @@ def convert(
         Conversion(converted=('0',), real={'2': 'skipped'})
     """
     if not isinstance(model, nn.Module):
-        raise InputError(f"convert takes a torch.nn.Module, not {model!r:.60}; zoo.backbone builds one by its name")
+        raise InputError(f"convert expects a torch.nn.Module, got {model!r:.60}; use zoo.backbone for a spec")
     check_choice("weights", weights, ("fresh", "project"))
     layers = algebra if isinstance(algebra, Layers) else Layers(algebra, scope)
     targets, real = survey(model, layers, skip, layout)
@@ -148,14 +148,14 @@ def convert(
 
 
 def refuse_pretrained(method: str, has_conv1d: bool, *_: Any, **__: Any) -> None:
-    """Raise in place of a method of `PRETRAINED`. A folded ``Conv1D`` is a linear layer, which its class cannot load."""
-    folded = "" if has_conv1d else f", or {method} of zoo.fold(model)"
+    """Raise `InputError` instead of a method of `PRETRAINED`."""
+    folded = "" if has_conv1d else f", or {method} of zoo.fold(model)"  # GPT-2 cannot load a linear layer as Conv1D
     raise InputError(f"{method} does not support converted models: use zoo.save(model, FOLDER){folded}", code="unsupported")
 
 
 @torch.no_grad()
 def build_layer(target: Target, layers: Layers) -> nn.Module:
-    """Build the replacement of a layer: same sizes, arguments, device, bias and trained parameters, new weights."""
+    """Build the replacement of a layer with new weights and the same sizes, arguments, device, bias and requires_grad."""
     old: Any = target.module
     matrix = _real_weight(old)
     options: dict[str, Any] = {"blocks": target.blocks, "role": target.role}
@@ -171,7 +171,7 @@ def build_layer(target: Target, layers: Layers) -> nn.Module:
             layer = build(*target.channels, old.kernel_size, **options)
         else:
             layer = layers.linear(*target.channels, old.bias is not None, **options)
-    if not isinstance(layer, MultiheadAttention):  # which keeps the biases and the output projection of the old one
+    if not isinstance(layer, MultiheadAttention):  # it reuses the biases and the output projection
         layer = layer.to(matrix.device, matrix.dtype).train(old.training)
         if layer.bias is not None:
             layer.bias.copy_(old.bias)

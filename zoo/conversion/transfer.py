@@ -1,4 +1,4 @@
-"""Project the weights of a trained real network onto the nearest weights over an algebra."""
+"""Project the weights of a real network onto the nearest weights over an algebra."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,14 +17,14 @@ _COMPONENTS = ".weight_module.components"
 
 
 class Projection(NamedTuple):
-    """The relative error of a weight over an algebra that was projected from a real matrix.
+    """The relative error of the projection of a real matrix.
 
     Attributes:
         layer: The name of the layer.
         shape: Shape of the real matrix.
         error: ``||M - P|| / ||M||`` in the Frobenius norm, with M the real matrix and P its projection.
         unstructured: The expected error for a matrix of independent normal numbers and a fixed product.
-        drawn: The error of the weights before the projection.
+        drawn: The error of the initial weights, before the projection.
     """
 
     layer: str
@@ -39,16 +39,15 @@ def project(pairs: Mapping[str, tuple[Tensor, Weight]], product: Algebra) -> lis
     """Set weights over an algebra to those nearest to real matrices [out, in, *kernel], and return the errors by layer."""
     drawn = {name: _error(*pair) for name, pair in pairs.items()}
     if product.learned and product.shared and pairs:
-        arranged = (arrange(matrix, weight.out, weight.inp) for matrix, weight in pairs.values())
-        product.rule.copy_(nearest_rule(nearest_product(arranged, product.n), product))
+        rows = (block_rows(matrix, weight.out, weight.inp) for matrix, weight in pairs.values())
+        product.rule.copy_(nearest_rule(nearest_product(rows, product.n), product))
     for matrix, weight in pairs.values():
         algebra = weight.algebra
         if product.learned and not product.shared:
-            rule = nearest_product([arrange(matrix, weight.out, weight.inp)], algebra.n)
+            rule = nearest_product([block_rows(matrix, weight.out, weight.inp)], algebra.n)
             algebra.rule.copy_(nearest_rule(rule, algebra))
         weight.elements.copy_(nearest_components(matrix, weight.action(), weight.out, weight.inp))
-    # d numbers are fitted to D, so the error of a matrix without structure is sqrt(1 - d / D). Numbers that only meet padding
-    # count, so it is a little too low.
+    # The expected error of fitting d numbers to D is sqrt(1 - d / D); it is slightly too low because d includes padding.
     return [
         Projection(
             name,
@@ -69,15 +68,15 @@ def _error(matrix: Tensor, weight: Weight) -> float:
 
 @torch.no_grad()
 def transfer(source: nn.Module, target: nn.Module, product: Algebra) -> list[Projection]:
-    """Project the matrices of a real network onto the same network over an algebra, and copy everything else.
+    """Project the matrices of a real network onto the same network over an algebra, and copy all other tensors.
 
     Args:
         source: The real network.
-        target: The network that the same spec builds over ``product``.
+        target: The network of the same spec over ``product``.
         product: The algebra.
 
     Raises:
-        InputError: If the networks differ in more than the algebra; names the first layer without a counterpart.
+        InputError: If the networks differ in more than the algebra; the message names the first layer that differs.
     """
     matrices, state = dict(real_matrices(source)), source.state_dict()
     pairs: dict[str, tuple[Tensor, Weight]] = {}
@@ -94,9 +93,9 @@ def transfer(source: nn.Module, target: nn.Module, product: Algebra) -> list[Pro
             projected.add(f"{name}.components")
     for name, value in target.state_dict().items():
         if name not in projected:
-            # A matrix of role head, say, is torch's own in one network and ours in the other.
-            ours = name.endswith(_COMPONENTS)
-            other = f"{name.removesuffix(_COMPONENTS)}.weight" if ours else name.removesuffix(".weight") + _COMPONENTS
+            # A matrix, such as that of the head, may be a torch layer in one network and a zoo layer in the other.
+            is_zoo = name.endswith(_COMPONENTS)
+            other = f"{name.removesuffix(_COMPONENTS)}.weight" if is_zoo else name.removesuffix(".weight") + _COMPONENTS
             real = state.get(name, state.get(other))
             _check_shape(name, real, list(value.shape))
             value.copy_(real)
@@ -105,8 +104,8 @@ def transfer(source: nn.Module, target: nn.Module, product: Algebra) -> list[Pro
 
 def _check_shape(name: str, tensor: Tensor | None, shape: list[int]) -> None:
     if tensor is None or list(tensor.shape) != shape:
-        hint = "" if tensor is None else f"; it has shape {list(tensor.shape)} there"
-        raise InputError(f"the real network has no layer '{name}' of shape {shape}{hint}", code="mismatch")
+        got = "is missing" if tensor is None else f"has shape {list(tensor.shape)}"
+        raise InputError(f"layer '{name}' {got} in the real network, expected shape {shape}", code="mismatch")
 
 
 def real_matrices(net: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -124,7 +123,7 @@ def real_matrices(net: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def summary(rows: Sequence[Projection]) -> dict[str, Any]:
-    """Return the mean error, the worst one and its layer, and the mean for matrices without structure; empty without rows."""
+    """Return the mean error, the worst one with its layer, and the mean for matrices without structure; empty without rows."""
     if not rows:
         return {}
     worst = max(rows, key=lambda row: row.error)
@@ -132,7 +131,7 @@ def summary(rows: Sequence[Projection]) -> dict[str, Any]:
     return {"mean": means["error"], "worst": worst.error, "worst_layer": worst.layer, "unstructured": means["unstructured"]}
 
 
-def arrange(matrix: Tensor, out: AxisLayout, inp: AxisLayout) -> Tensor:
+def block_rows(matrix: Tensor, out: AxisLayout, inp: AxisLayout) -> Tensor:
     r"""Rearrange a real matrix so that its algebra blocks become rows (Van Loan and Pitsianis 1993).
 
     [out.channels, in.channels, *kernel] becomes [n * n, out.blocks, out.width, in.blocks, in.width, area]: row k n + j is block
@@ -148,12 +147,12 @@ def nearest_components(matrix: Tensor, structure: Tensor, out: AxisLayout, inp: 
     r"""Return the w that minimises || matrix - real_matrix(structure, w) ||_F, [m, out.elements, in.elements, *kernel].
 
     Each position (o, c) of the blocks is a separate least-squares problem: M_kj = sum_i A[i, j, k] w_i over the pairs (k, j)
-    that are not padding. Weights that only meet padding are zero.
+    that are not padding. Weights that only multiply padding are zero.
     """
     n, m = out.n, structure.shape[0]
-    arranged = arrange(matrix.double(), out, inp)
-    blocks = arranged.shape[1], arranged.shape[3], arranged.shape[5]
-    rows = arranged.permute(0, 2, 4, 1, 3, 5).flatten(3)
+    rows = block_rows(matrix.double(), out, inp)
+    blocks = rows.shape[1], rows.shape[3], rows.shape[5]
+    rows = rows.permute(0, 2, 4, 1, 3, 5).flatten(3)
     system = structure.detach().to(rows).permute(2, 1, 0).reshape(n * n, m)
     w = rows.new_zeros(m, *rows.shape[1:])
     for present_k, o in _patterns(out):
@@ -165,21 +164,21 @@ def nearest_components(matrix: Tensor, structure: Tensor, out: AxisLayout, inp: 
 
 
 def _patterns(axis: AxisLayout) -> list[tuple[Tensor, Tensor]]:
-    """Group the elements of an axis by which of their n components are real channels: pairs of a mask [n] and indices."""
+    """Group the elements of an axis by which of their n components are not padding: pairs of a mask [n] and indices."""
     present = torch.arange(axis.n * axis.width).reshape(axis.n, axis.width) < axis.size
     masks, which = present.unique(dim=1, return_inverse=True)
     return [(mask, (which == i).nonzero().flatten()) for i, mask in enumerate(masks.T)]
 
 
-def nearest_product(arranged: Iterable[Tensor], n: int) -> Tensor:
-    r"""Return the structure tensor whose Kronecker sums are nearest to all given matrices together, [n, n, n].
+def nearest_product(matrices: Iterable[Tensor], n: int) -> Tensor:
+    r"""Return the structure tensor whose Kronecker sums are nearest to all matrices, given by their `block_rows`, [n, n, n].
 
-    A sum of n Kronecker products is a rank-n matrix after `arrange`, so the best product is spanned by the n leading left
-    singular vectors (Van Loan and Pitsianis 1993), computed from the [n^2, n^2] Gram matrix and scaled to the energy n^2 of a
-    signed table.
+    A sum of n Kronecker products has rank n in `block_rows`, so the best product is spanned by the n leading left singular
+    vectors (Van Loan and Pitsianis 1993), computed from the [n^2, n^2] Gram matrix and scaled to the energy n^2 of a signed
+    table.
     """
     gram = torch.zeros(n * n, n * n, dtype=torch.float64)
-    for rows in arranged:
+    for rows in matrices:
         flat = rows.double().flatten(1)
         gram = gram.to(flat.device) + flat @ flat.T
     leading: Tensor = torch.linalg.eigh(gram).eigenvectors[:, -n:]
@@ -187,9 +186,9 @@ def nearest_product(arranged: Iterable[Tensor], n: int) -> Tensor:
 
 
 def nearest_rule(table: Tensor, like: Algebra, sweeps: int = 100) -> Tensor:
-    """Return the tensor nearest to a structure tensor in the form in which an algebra stores its own.
+    """Return the parameters of an algebra's rule, a table or factors, whose structure tensor is nearest to ``table``.
 
-    Factors are fitted by alternating least squares, starting from the algebra's (Carroll and Chang 1970, Harshman 1970).
+    Factors are fitted by alternating least squares from the current ones (Carroll and Chang 1970, Harshman 1970).
     """
     if like.factors is None:
         return table
@@ -199,7 +198,7 @@ def nearest_rule(table: Tensor, like: Algebra, sweeps: int = 100) -> Tensor:
             u, v = (factors[i] for i in range(3) if i != side)
             pairs = torch.einsum("ri,rj->rij", u, v).flatten(1)
             factors[side] = torch.linalg.pinv(pairs.T) @ table.movedim(side, -1).flatten(0, 1)
-    # Scaling one factor up and another down changes nothing: all three get the same length.
+    # The scale of a single factor is arbitrary: give all three the same length.
     fitted = torch.stack(factors)
     lengths = fitted.norm(dim=-1, keepdim=True)
     balanced: Tensor = fitted * (lengths.prod(0).pow(1 / 3) / lengths.clamp_min(1e-30))
