@@ -115,7 +115,7 @@ def test_invalid_images(digits, monkeypatch):
     assert "Too many files" in error_of(page.post("/predict", files=many))
     assert error_of(page.get("/predict"), 405)
     assert error_of(page.get("/other"), 404)
-    assert "generates no text" in error_of(page.post("/generate", json={"prompt": "a"}))
+    assert "does not generate text" in error_of(page.post("/generate", json={"prompt": "a"}))
     monkeypatch.setattr(digits.task, "predict_step", lambda *_: 1 / 0)
     assert "ZeroDivisionError" in error_of(page.post("/predict", files={"file": ("x.png", picture())}), 500)
 
