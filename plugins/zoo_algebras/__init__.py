@@ -1,1 +1,1 @@
-"""The algebras that come with the zoo, through the same entry points as anybody else's."""
+"""The built-in algebras, which are registered by entry points like those of third-party plugins."""

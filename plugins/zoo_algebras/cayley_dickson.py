@@ -1,4 +1,4 @@
-"""The doubling of Cayley and Dickson: reals, complex numbers, quaternions, octonions, sedenions."""
+"""The Cayley-Dickson algebras: reals, complex numbers, quaternions, octonions, sedenions."""
 
 import torch
 from torch import Tensor
@@ -7,11 +7,11 @@ from zoo.algebras import Algebra
 
 
 def double(structure: Tensor) -> Tensor:
-    r"""Double an algebra [n, n, n] with conjugate x* = (x_0, -x_1, ...) to pairs, [2n, 2n, 2n].
+    r"""Apply the Cayley-Dickson construction to a structure tensor [n, n, n], giving [2n, 2n, 2n].
 
         (a, b)(c, d) = (a c - d* b, d a + b c*)
 
-    (Baez 2002, The Octonions, section 2.2). The second half of the basis is (0, e_i).
+    with the conjugate x* = (x_0, -x_1, ...) (Baez 2002, The Octonions, section 2.2). The second half of the basis is (0, e_i).
     """
     n = structure.shape[0]
     star = torch.ones(n).to(structure)
@@ -25,7 +25,7 @@ def double(structure: Tensor) -> Tensor:
 
 
 def cayley_dickson(doublings: int) -> Algebra:
-    """Return the algebra of dimension 2^doublings over the reals."""
+    """Return the Cayley-Dickson algebra of dimension 2^doublings."""
     structure = torch.ones(1, 1, 1)
     for _ in range(doublings):
         structure = double(structure)
@@ -33,7 +33,7 @@ def cayley_dickson(doublings: int) -> Algebra:
 
 
 def real() -> Algebra:
-    """Real numbers, n = 1: the ordinary network, built by the same code."""
+    """Real numbers, n = 1: an ordinary network."""
     return cayley_dickson(0)
 
 

@@ -17,7 +17,7 @@ from zoo.report import Report, plain_console, plain_table
 Floats = NDArray[np.float64]
 
 PEN = ("#c2452d", "#2d7f5e")
-"""Colours of the two ends of the ranking."""
+"""Colours of the most and the least sensitive words."""
 
 
 class Word(NamedTuple):
@@ -32,58 +32,59 @@ def frequencies(model: Any, *, top: int = 50) -> Report:
 
     Args:
         model: A `zoo.Model` of text whose embedding has frequencies for every word.
-        top: Words to show at each end.
+        top: Number of most and of least sensitive words to show.
 
     Raises:
-        InputError: If its embedding has none, or it has no tokenizer.
+        InputError: If the model has no tokenizer or no frequencies.
     """
     if top < 1:
-        raise InputError(f"frequencies: top={top}: use a whole number from 1")
+        raise InputError(f"frequencies: top={top}: must be at least 1")
     if model.tokenizer is None:
-        raise InputError("frequencies reports on the words of a model of text; this one has none")
-    frequency = find_frequencies(model.net)
-    ranking = rank(frequency, vocabulary(model.tokenizer))
-    most, least = ([word._asdict() for word in end] for end in ends(ranking, top))
+        raise InputError("frequencies: this model has no tokenizer; use a text model")
+    ranking = rank(find_frequencies(model.net), vocabulary(model.tokenizer))
+    most, least = ([word._asdict() for word in words] for words in extremes(ranking, top))
     files = {"frequencies.csv": as_csv(ranking).encode(), "frequencies.png": draw_density(ranking, str(model.config["data"]))}
     return Report({"words": len(ranking), "most": most, "least": least}, as_table(ranking, top), files)
 
 
 def vocabulary(tokenizer: Any) -> dict[str, int]:
-    """Return the words of a tokenizer with their numbers; padding, the unknown and special tokens are no words."""
+    """Return the ids of the words of a tokenizer, without padding, unknown and special tokens."""
     special = {number for number, token in tokenizer.backend.get_added_tokens_decoder().items() if token.special}
     special |= set(range((END if tokenizer.has_end else UNKNOWN) + 1))
     return {word: number for number, word in enumerate(tokenizer.tokens) if number not in special}
 
 
 def find_frequencies(net: nn.Module) -> Tensor:
-    """Return the frequencies [V, D] of the first embedding whose method ``frequencies()`` has them for every word."""
+    """Return the frequencies [V, D] of the first embedding whose method ``frequencies()`` returns a tensor."""
     for module in net.modules():
         method: Any = getattr(module, "frequencies", None)
         frequency = method() if callable(method) else None
         if isinstance(frequency, Tensor):
             return frequency
     reason = "its embedding has no frequencies, or the same ones for all words"
-    raise InputError(f"this model has no word sensitivities: {reason}; fit with one whose words differ (zoo list embeddings)")
+    raise InputError(f"this model has no word sensitivities: {reason}; train one with --embedding complex_order")
 
 
 def rank(frequencies: Tensor, words: dict[str, int]) -> list[Word]:
-    """Rank words by delta_j = mean_d |w_jd|, greatest first (Wang et al. 2020, App. D), given w [V, D] and the row of each."""
+    """Rank words by descending delta_j = mean_d |w_jd|, given w [V, D] and the row of each (Wang et al. 2020, App. D)."""
     delta = frequencies.detach().abs().double().mean(1)
     if not words or max(words.values()) >= len(delta):
-        raise InputError(f"the tokenizer ({len(words)} words) does not belong to the embedding ({len(delta)} rows)")
+        raise InputError(
+            f"the tokenizer ({len(words)} words) does not match the embedding ({len(delta)} rows)", code="mismatch"
+        )
     ranked = [Word(word, delta[number].item()) for word, number in words.items()]
     if not np.isfinite([word.delta for word in ranked]).all():
-        raise InputError("this model has frequencies that are not finite: its training went wrong, fit again with a lower lr")
+        raise InputError("the frequencies of this model are NaN or infinite: train again with a lower lr")
     return sorted(ranked, key=lambda word: (-word.delta, word.word))
 
 
-def ends(ranking: Sequence[Word], top: int) -> tuple[list[Word], list[Word]]:
-    """Return the words of greatest sensitivity, falling, and those of the smallest, rising."""
+def extremes(ranking: Sequence[Word], top: int) -> tuple[list[Word], list[Word]]:
+    """Return the most sensitive words in descending order, and the least sensitive ones in ascending order."""
     return list(ranking[:top]), list(ranking[::-1][:top])
 
 
 def as_csv(ranking: Sequence[Word]) -> str:
-    """Write the whole ranking as CSV with a header."""
+    """Format the ranking as CSV with a header."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(Word._fields)
@@ -92,11 +93,11 @@ def as_csv(ranking: Sequence[Word]) -> str:
 
 
 def as_table(ranking: Sequence[Word], top: int) -> str:
-    """Write both ends of the ranking side by side."""
+    """Format the most and the least sensitive words as a table."""
     view = plain_table("", "most sensitive", "delta", "least sensitive", "delta")
     for column, side in zip(view.columns, ("right", "left", "right", "left", "right"), strict=True):
         column.justify = side  # type: ignore[assignment]
-    for number, (most, least) in enumerate(zip(*ends(ranking, top), strict=True), 1):
+    for number, (most, least) in enumerate(zip(*extremes(ranking, top), strict=True), 1):
         view.add_row(str(number), shorten(most.word), f"{most.delta:.4f}", shorten(least.word), f"{least.delta:.4f}")
     console = plain_console(file=io.StringIO())
     console.print(f"\n{len(ranking):,} words by their sensitivity to position, delta = mean |w| in radians per position\n")
@@ -117,7 +118,7 @@ def kernel_density(values: Floats, grid: Floats) -> Floats:
 
 
 def draw_density(ranking: Sequence[Word], source: str, listed: int = 12) -> bytes:
-    """Draw the density of the sensitivities as PNG (Wang et al. 2020, Figure 3), with the words of both ends beside it."""
+    """Draw the density of the sensitivities as PNG (Wang et al. 2020, Figure 3) beside the most and least sensitive words."""
     from matplotlib.figure import Figure
 
     values = np.array([word.delta for word in ranking])
@@ -133,20 +134,20 @@ def draw_density(ranking: Sequence[Word], source: str, listed: int = 12) -> byte
     axes.spines[["top", "right"]].set_visible(False)
     figure.text(0.07, 0.935, "How sensitive are words to their position?", fontsize=14, fontweight="bold")
     figure.text(0.07, 0.89, f"{len(ranking):,} words of {source}", color="#666666", parse_math=False)
-    for words, left, color, head in zip(ends(ranking, listed), (0.73, 0.86), PEN, ("most sensitive", "least"), strict=True):
+    for words, left, color, head in zip(extremes(ranking, listed), (0.73, 0.86), PEN, ("most sensitive", "least"), strict=True):
         axes.vlines([word.delta for word in words], 0, 0.04 * axes.get_ylim()[1], color=color, linewidth=1.2)
         figure.text(left, 0.84, head, color=color, fontweight="bold", va="top")
         figure.text(left, 0.78, "\n".join(shorten(word.word) for word in words), va="top", linespacing=1.6, parse_math=False)
     axes.set_ylim(bottom=0)
     picture = io.BytesIO()
-    with warnings.catch_warnings():  # Words may have letters that the font has not; it draws a box instead.
+    with warnings.catch_warnings():  # the font may lack glyphs of some words
         warnings.filterwarnings("ignore", message="Glyph")
         figure.savefig(picture, format="png")
     return picture.getvalue()
 
 
 def shorten(text: str, width: int = 16) -> str:
-    """Cut a text that is too long for its column.
+    """Truncate a text to the width of its column.
 
     >>> shorten("incomprehensibilities")
     'incomprehensibi…'

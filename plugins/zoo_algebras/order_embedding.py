@@ -1,4 +1,4 @@
-"""The complex-order embedding: every word is a complex wave over positions (Wang et al. 2020)."""
+"""The complex-order embedding: words as complex waves over positions (Wang et al. 2020)."""
 
 import math
 
@@ -11,7 +11,7 @@ from zoo.layers import Layers
 SHARING = ("none", "word", "dimension")
 FREQUENCY_INITS = ("trigonometric", "normal", "index")
 SPREAD = math.sqrt(2)
-"""Standard deviation of the amplitudes over that of the channels: r cos and r sin share the energy of r."""
+"""Ratio of the standard deviations of amplitudes and channels: r cos and r sin share the energy of r."""
 
 
 class PhasorEmbedding(nn.Module):
@@ -19,39 +19,36 @@ class PhasorEmbedding(nn.Module):
 
         f(j, pos) = r_j e^{i (w_j pos + theta_j)}
 
-    with amplitudes r, frequencies w (radians per position) and phases theta, all of them real, learned, and with one number per
-    word and dimension unless shared. The D = dim / 2 real parts come first, then the imaginary parts: component-major for
-    n = 2, and for any other algebra the concatenation of their App. C. Padding, token 0, is zero and takes no gradient.
+    with learned real amplitudes r, frequencies w (radians per position) and phases theta for every word and dimension, unless
+    shared. The D = dim / 2 real parts precede the imaginary parts: component-major for n = 2, and for any other algebra the
+    concatenation of App. C. Padding, token 0, is zero and receives no gradient.
 
-    With ``trigonometric`` every word starts with the frequencies w_d = 10000^(-d / D), d = 0 ... D - 1, of that encoding, the
-    word-sharing case (App. A, whose exponent lacks the sign); a word with one frequency starts with the mean of them. So
-    all later differences between words are learned. Only where words share amplitudes or have one each, these frequencies are
-    multiplied by random numbers from 0 to 2 (of mean 1), since all words would start alike. With ``normal`` frequencies are
-    drawn from N(0, 1), as in the listing of App. C. With ``index`` word j starts with j / 10000^(2d / D), as in the authors'
-    released code of CNN, FastText and LSTM; its frequencies are not shared. Phases start uniform in [-pi, pi].
+    With ``trigonometric`` all words start with the frequencies w_d = 10000^(-d / D), d = 0 ... D - 1, of the trigonometric
+    encoding (App. A, whose exponent lacks the sign), or with their mean if dimensions share a frequency. If amplitudes are
+    shared, the frequencies are multiplied by random numbers from 0 to 2, because all words would start with the same vector.
+    ``normal`` draws frequencies from N(0, 1), as in the listing of App. C. With ``index`` word j starts with
+    j / 10000^(2d / D), as in the authors' released code of CNN, FastText and LSTM. Initial phases are uniform in [-pi, pi].
 
-    Pretrained vectors as wide as D are where the amplitudes start (section 3.1); they are trained on. Vectors of another
-    width stay as they are, and amplitudes are r = tanh(P v + b) with P and b learned (the projection of Tay et al. 2019).
+    Pretrained vectors of width D initialise the amplitudes (section 3.1). Vectors of another width are fixed, and the
+    amplitudes are r = tanh(P v + b) with learned P and b (the projection of Tay et al. 2019).
 
     Args:
-        layers: The factory, which makes the projection (role ``stem``).
-        words: V, the padding 0 among them.
+        layers: The factory, which creates the projection (role ``stem``).
+        words: Vocabulary size V, including padding.
         dim: Real channels, an even number.
-        amplitude: Sharing of r: ``none`` has a table [V, D], ``word`` one row for all words [1, D], ``dimension`` one number
-            for all dimensions [V, 1].
-        frequency: Sharing of w; ``off`` for none at all, w = 0.
+        amplitude: Sharing of r: ``none`` for a table [V, D], ``word`` for one row [1, D], ``dimension`` for one column [V, 1].
+        frequency: Sharing of w; ``off`` for w = 0.
         phase: Sharing of theta; ``off`` for theta = 0.
-        vectors: Width of the pretrained vectors that `load_vectors` will receive; None for none.
+        vectors: Width of the pretrained vectors for `load_vectors`, or None.
         std: Standard deviation of the initial channels.
-        frequency_init: Initial frequencies, ``trigonometric``, ``normal`` or ``index``.
-        frequency_lr_scale: Factor on the learning rate of the frequencies; 0 leaves them as they start.
+        frequency_init: Initial frequencies: ``trigonometric``, ``normal`` or ``index``.
+        frequency_lr_scale: Factor on the learning rate of the frequencies; 0 freezes them.
 
     Attributes:
-        ordered: Whether the vector depends on the position.
+        ordered: Whether the vectors depend on the position.
 
     Raises:
-        InputError: If dim is odd, a sharing or an initialisation is unknown, a factor is negative, or all words would have the
-            same vector.
+        InputError: If an option is invalid, or all words would have the same vector.
     """
 
     def __init__(
@@ -69,17 +66,17 @@ class PhasorEmbedding(nn.Module):
     ) -> None:
         super().__init__()
         if dim < 2 or dim % 2:
-            raise InputError(f"dim={dim}: real and imaginary parts take half of the channels each, so dim must be even")
+            raise InputError(f"dim={dim}: must be even and at least 2, for real and imaginary parts")
         if std <= 0:
-            raise InputError(f"std={std}: the spread of the initial channels is above zero")
+            raise InputError(f"std={std}: must be above 0")
         check_choice("frequency_init", frequency_init, FREQUENCY_INITS)
         if frequency_init == "index" and frequency != "none":
-            raise InputError(f"frequency={frequency}: frequencies by word index are not shared: leave it out", code="conflict")
+            raise InputError(f"frequency={frequency} is not supported with frequency_init=index: remove it", code="conflict")
         if not 0 <= frequency_lr_scale < math.inf:
-            raise InputError(f"frequency_lr_scale={frequency_lr_scale}: a factor on the learning rate is zero or more")
+            raise InputError(f"frequency_lr_scale={frequency_lr_scale}: must be at least 0 and finite")
         self.frequency_init, self.frequency_lr_scale = frequency_init, frequency_lr_scale
         if vectors is not None and amplitude != "none":
-            raise InputError(f"amplitude={amplitude}: pretrained vectors are amplitudes of single words: use amplitude=none")
+            raise InputError(f"amplitude={amplitude} is not supported with pretrained vectors: use amplitude=none")
         if {amplitude, frequency, phase} <= {"word", "off"}:
             raise InputError("all words would have the same vector: amplitude, frequency or phase must not be shared by words")
         self.width, self.ordered, self.sharing, self.spread = dim // 2, frequency != "off", amplitude, SPREAD * std
@@ -93,71 +90,73 @@ class PhasorEmbedding(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the tables again; `torch.manual_seed` alone decides the outcome."""
+        """Redraw the tables; `torch.manual_seed` determines the result."""
         with torch.no_grad():
             self.amplitude.weight.normal_(std=self.spread)
-            if self.frequency is not None and self.frequency_init == "normal":
-                self.frequency.weight.normal_()
-            elif self.frequency is not None and self.frequency_init == "index":
-                w = self.frequency.weight
-                d = torch.arange(self.width).to(w)
-                w.copy_(torch.arange(len(w)).to(w)[:, None] * 10000.0 ** (-2 * d / self.width))
-            elif self.frequency is not None:
-                w = self.frequency.weight
-                start = 10000.0 ** (-torch.arange(self.width).to(w) / self.width)
-                w.copy_(start if w.shape[1] == self.width else start.mean())
-                if len(w) > 1 and self.sharing != "none":
-                    w.mul_(2 * torch.rand_like(w))
+            if self.frequency is not None:
+                self._reset_frequencies(self.frequency.weight)
             if self.phase is not None:
                 self.phase.weight.uniform_(-math.pi, math.pi)
+
+    def _reset_frequencies(self, w: Tensor) -> None:
+        d = torch.arange(self.width).to(w)
+        if self.frequency_init == "normal":
+            w.normal_()
+        elif self.frequency_init == "index":
+            w.copy_(torch.arange(len(w)).to(w)[:, None] * 10000.0 ** (-2 * d / self.width))
+        else:
+            start = 10000.0 ** (-d / self.width)
+            w.copy_(start if w.shape[1] == self.width else start.mean())
+            if len(w) > 1 and self.sharing != "none":
+                w.mul_(2 * torch.rand_like(w))
 
     def forward(self, tokens: Tensor, position_ids: Tensor | None = None) -> Tensor:
         """Look up: [B, L] to [B, L, dim]; ``position_ids`` [L] or [B, L] are pos - 1, by default 0, 1, ..., L - 1."""
         r = self.projection(_look_up(self.amplitude, tokens))
         position_ids = torch.arange(tokens.shape[-1], device=tokens.device) if position_ids is None else position_ids
-        # In float32 at least: bfloat16 does not count beyond 256.
+        # bfloat16 is exact only up to 256.
         position = 1 + position_ids.to(torch.float32)
         angle = _look_up(self.frequency, tokens) * position[..., None] + _look_up(self.phase, tokens)
         parts = [(r * wave).expand(*tokens.shape, self.width) for wave in (angle.cos(), angle.sin())]
         return torch.cat(parts, -1).to(r.dtype).masked_fill((tokens == 0).unsqueeze(-1), 0)
 
     def no_weight_decay(self) -> set[str]:
-        """Name the parameters that weight decay must leave alone: frequencies and phases (Wang et al. 2020, section 3.1)."""
+        """Return the parameters without weight decay: frequencies and phases (Wang et al. 2020, section 3.1)."""
         return {"frequency.weight", "phase.weight"}
 
     def lr_scale(self) -> dict[str, float]:
-        """Return the factors on the learning rate, by the name of the parameter."""
+        """Return factors on the learning rate by parameter name."""
         return {"frequency.weight": self.frequency_lr_scale}
 
     def frequencies(self) -> Tensor | None:
-        """Return w of every word, [V, D], or [V, 1] if dimensions share it; None if all words have the same."""
+        """Return w of every word, [V, D], or [V, 1] if dimensions share it; None if words share it."""
         return None if self.frequency is None or len(self.frequency.weight) == 1 else self.frequency.weight.detach()
 
     def load_vectors(self, matrix: Tensor, found: Tensor) -> None:
-        """Set the rows ``found`` [V] to pretrained vectors [V, width]; scale the others to the spread of the found ones.
+        """Set the rows ``found`` [V] to pretrained vectors [V, width], and scale the others to the same standard deviation.
 
         Raises:
-            InputError: If the width is not the one that was announced, or no word was found.
+            InputError: If the shape is wrong, or no word was found.
         """
         table = self.amplitude.weight
         if matrix.shape != table.shape:
-            raise InputError(f"vectors {list(matrix.shape)} do not fit this embedding, which takes {list(table.shape)}")
+            raise InputError(f"vectors {list(matrix.shape)} do not match the table {list(table.shape)}")
         if not found.any():
-            raise InputError("none of the words has a pretrained vector")
+            raise InputError("no token of the vocabulary has a pretrained vector")
         with torch.no_grad():
             table.mul_(matrix[found].square().mean().sqrt() / self.spread)
             table[found] = matrix[found].to(table)
 
 
 def _table(name: str, sharing: str, words: int, width: int) -> nn.Embedding:
-    """Make a table of numbers per word and dimension, [words, width], or what sharing leaves of it."""
+    """Create a table [words, width], with one row or column if it is shared."""
     check_choice(name, sharing, (*SHARING, "off") if name == "phase" else SHARING)
     rows, columns = (1 if sharing == "word" else words), (1 if sharing == "dimension" else width)
     return nn.Embedding(rows, columns, padding_idx=0 if rows > 1 else None)
 
 
 def _look_up(table: nn.Embedding | None, tokens: Tensor) -> Tensor:
-    """Return the numbers of tokens [B, L], [B, L, width]; those that all words share as [1, width], zero without a table."""
+    """Look up tokens [B, L] to [B, L, width]; a row shared by all words is [1, width], and a missing table is zero."""
     if table is None:
         return torch.zeros((), device=tokens.device)
     return table(tokens) if len(table.weight) > 1 else table.weight
@@ -178,15 +177,15 @@ def complex_order(
 ) -> PhasorEmbedding:
     """Words as complex waves r e^{i(w pos + theta)} over positions.
 
-    Each of r, w and theta has one number per word and dimension, or is shared: ``frequency=word`` is the same for all words,
+    r, w and theta depend on word and dimension unless shared: ``frequency=word`` is the same for all words,
     ``frequency=dimension`` for all dimensions of a word. ``phase=off`` is theta = 0. See `PhasorEmbedding`.
 
     Raises:
-        InputError: As `PhasorEmbedding` does, or for ``frequency=off``.
+        InputError: As `PhasorEmbedding`, or for ``frequency=off``.
     """
     if frequency == "off":
-        raise InputError("frequency=off: without frequencies there is no order; that embedding is complex_vanilla")
-    # In a spec, the word none is parsed as None.
+        raise InputError("frequency=off: use the embedding complex_vanilla")
+    # A spec parses none as None.
     r, w, theta = (sharing or "none" for sharing in (amplitude, frequency, phase))
     return PhasorEmbedding(layers, vocab_size, dim, r, w, theta, vectors, std, frequency_init, frequency_lr_scale)
 

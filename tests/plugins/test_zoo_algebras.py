@@ -1,10 +1,10 @@
-"""Every built-in algebra keeps the contract, with the laws that the textbooks give it."""
+"""Every built-in algebra passes the contract, with the laws from the textbook."""
 
 import pytest
 import torch
 
+from tests.errors import raises
 from zoo.algebras import Algebra, Laws, algebra
-from zoo.errors import InputError
 from zoo.testing import AlgebraContract
 
 FIELD = Laws(unital=True, commutative=True, associative=True, alternative=True, normed=True)
@@ -28,7 +28,7 @@ LAWS = {
     "phm(n=3, rank=4, learned=false)": None,
     "phm(n=4, rule=quaternion)": FIELD._replace(commutative=False),
     "phm(n=4, rule=quaternion, rank=10)": FIELD._replace(commutative=False),
-    "phm(n=4, rule=phm-4, learned=false)": None,  # it is stored with the weights, for nothing else finds the draw again
+    "phm(n=4, rule=phm-4, learned=false)": None,  # a random start must be saved with the weights
 }
 for spec, laws in LAWS.items():
     options = {"spec": spec} | ({"laws": laws} if laws else {})
@@ -128,20 +128,19 @@ def test_spare_factors_of_a_start_are_learned():
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "values"),
     [
-        ("clifford(p=-1,q=0)", "counts are 0 or more"),
-        ("clifford(p=9,q=0)", "at most 6"),
-        ("phm(n=0)", "1 to 64"),
-        ("phm(n=4, rule=complex)", "has n = 2"),
-        ("phm", "requires the option 'n'"),
-        ("phm(n=4, rank=0)", "the rank is 1 to n\\^2 = 16"),
-        ("phm(n=4, rank=17)", "the rank is 1 to n\\^2 = 16"),
-        ("phm(n=4, rank=2.5)", "must be a whole number or none"),
-        ("phm(n=4, rank=7, rule=quaternion)", "'quaternion' is computed with 8 multiplications, not fewer"),
+        ("clifford(p=-1,q=0)", ["p=-1"]),
+        ("clifford(p=9,q=0)", ["p=9", "6"]),
+        ("phm(n=0)", ["n=0", "64"]),
+        ("phm(n=4, rule=complex)", ["complex", "n = 2"]),
+        ("phm", ["'n'"]),
+        ("phm(n=4, rank=0)", ["rank=0", "16"]),
+        ("phm(n=4, rank=17)", ["rank=17", "16"]),
+        ("phm(n=4, rank=2.5)", ["2.5"]),
+        ("phm(n=4, rank=7, rule=quaternion)", ["rank=7", "'quaternion'", "8"]),
     ],
 )
-def test_bad_options_are_one_line(spec, said):
-    with pytest.raises(InputError, match=said) as caught:
+def test_invalid_options(spec, values):
+    with raises("invalid", *values):
         algebra(spec)
-    assert "\n" not in str(caught.value)
