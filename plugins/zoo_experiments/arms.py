@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from zoo.errors import check_rules
 from zoo.pruning import LotteryTicket, rounds_until
-from zoo.registry.spec import Spec, split_specs
+from zoo.registry.spec import Spec, split_at_commas
 from zoo.training.checkpoint_io import checkpoint_files
 from zoo.training.folder import file_name, read_config, run_name, shortest
 from zoo.training.options import FREE, Fit, config_values
@@ -128,7 +128,7 @@ def check_options(options: Lottery) -> None:
 
 def join(first: Any, second: Any) -> tuple[str, ...]:
     """Return the names of two lists without repetitions; a string is a list separated by commas."""
-    lists = (split_specs(names) if isinstance(names, str) else names or () for names in (first, second))
+    lists = (split_at_commas(names) if isinstance(names, str) else names or () for names in (first, second))
     return tuple(dict.fromkeys(name for names in lists for name in names))
 
 

@@ -1,4 +1,4 @@
-"""Weights of GPT-2, as Hugging Face's transformers or nanoGPT stores them, for the backbone ``gpt`` over the reals."""
+"""Import weights of GPT-2 from Hugging Face's transformers or nanoGPT for the backbone ``gpt`` over the reals."""
 
 import json
 import re
@@ -49,12 +49,11 @@ _MATRICES = re.compile(r"(blocks\.\d+\.(attention\.(qkv|proj)|ffn\.[03]))\.weigh
 def gpt2(source: str | Path, *, heads: int | None = None) -> ImportedNetwork:
     """GPT-2 of transformers (a folder with ``config.json``), a checkpoint of nanoGPT, or a state dict of either.
 
-    Our token t + 2 is GPT-2's token t. Padding and the unknown token, which GPT-2 does not have, get logits of -10^4 and so no
-    probability.
+    Token t of GPT-2 becomes t + 2, after padding and the unknown token, which get logits of -10^4 and so no probability.
 
     Args:
-        source: The folder, or a file of safetensors or of ``torch.save``, of which only tensors are unpickled.
-        heads: Attention heads, if no configuration gives them.
+        source: The folder, or a safetensors file or a file of ``torch.save``, read with ``weights_only=True``.
+        heads: Number of attention heads, if it is not in a configuration.
 
     Raises:
         InputError: If the weights cannot be read, or the backbone cannot represent the network.
@@ -63,7 +62,7 @@ def gpt2(source: str | Path, *, heads: int | None = None) -> ImportedNetwork:
     folder = path if path.is_dir() else path.parent
     names = [name for name in ("model.safetensors", "pytorch_model.bin") if (folder / name).is_file()]
     if path.is_dir() and not names:
-        raise InputError(f"'{path}' has no model.safetensors: give the folder of a GPT-2 or its weights file", code="missing")
+        raise InputError(f"'{path}' has no model.safetensors: use the folder or the weights file of a GPT-2", code="missing")
     content = read_file(folder / names[0] if path.is_dir() else path)
     arguments = content.get("model_args")
     state = rename(named_tensors(content, path), path)
@@ -98,8 +97,8 @@ def rename(state: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
         elif not _MASKS.fullmatch(name):
             raise InputError(f"'{path}' is not a GPT-2: the backbone gpt has no parameter for '{full}'", code="mismatch")
     if missing := [name for name in (_EMBEDDING, _POSITIONS, _FIRST_QKV) if name not in renamed]:
-        raise InputError(f"'{path}' is not a GPT-2: it has nothing for '{missing[0]}'", code="mismatch")
-    # Hugging Face's Conv1D stores [in, out]; qkv is not square, so its shape shows which of the two this is.
+        raise InputError(f"'{path}' is not a GPT-2: missing weights of '{missing[0]}'", code="mismatch")
+    # Conv1D of transformers stores [in, out], nanoGPT [out, in]; qkv is not square, so its shape shows the layout.
     if renamed[_FIRST_QKV].shape[0] == renamed[_EMBEDDING].shape[1]:
         for name in [name for name in renamed if name.startswith("blocks.") and name.endswith(_MATRIX)]:
             renamed[name] = renamed[name].T.contiguous()
@@ -109,7 +108,7 @@ def rename(state: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
 
 
 def _options(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return heads, activation and dropout; `InputError` for settings that the backbone does not compute."""
+    """Return heads, activation and dropout; raise `InputError` for unsupported settings."""
     for name, value in _REQUIRED.items():
         if config.get(name, value) != value:
             text = f"'{path}': {name}={config[name]} is not supported: the backbone gpt needs {name}={value}"

@@ -1,8 +1,7 @@
-"""Layers trained with other hypercomplex libraries, as layers of ours with the same outputs.
+"""Import layers of other hypercomplex libraries as layers of the zoo with the same outputs.
 
-The libraries differ in the side that a weight multiplies from, in signs, and in the order of axes. `LIBRARIES` describes how
-each one stores a layer; read from speechbrain 1.1.2, qytorch dac555a, Orkis' library 28caa7c, HyperNets c859ffe, phc-gnn
-3dd0a00 and HypercomplexKeras 1.0.3.
+The libraries differ in the side of multiplication, in signs, and in the order of axes. `LIBRARIES` describes the formats of
+speechbrain 1.1.2, qytorch dac555a, Orkis' library 28caa7c, HyperNets c859ffe, phc-gnn 3dd0a00 and HypercomplexKeras 1.0.3.
 """
 
 import pickle
@@ -67,12 +66,12 @@ _GATES = (0, 1, 3, 2)
 
 
 def read_state(path: str | Path) -> dict[str, Tensor]:
-    """Read a state dict from a safetensors file or a file of `torch.save`, of which only tensors are unpickled.
+    """Read a state dict from a safetensors file or a file of `torch.save`, with ``weights_only=True``.
 
     A state dict nested under ``state_dict``, ``model`` or ``model_state_dict`` is unwrapped.
 
     Raises:
-        InputError: If the file cannot be read or holds no named tensors.
+        InputError: If the file cannot be read or contains no named tensors.
     """
     return named_tensors(read_file(path), path)
 
@@ -88,7 +87,7 @@ def read_file(path: str | Path) -> dict[str, Any]:
         content: Any = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
         hint = "" if path.suffix == ".safetensors" else "; only tensors are unpickled: save the state_dict alone"
-        raise InputError(f"'{path}' holds no state dict: {one_line(error, 120)}{hint}", code="corrupt") from error
+        raise InputError(f"cannot read a state dict from '{path}': {one_line(error, 120)}{hint}", code="corrupt") from error
     return dict(content) if isinstance(content, Mapping) else {}
 
 
@@ -98,12 +97,12 @@ def named_tensors(content: Mapping[str, Any], path: str | Path) -> dict[str, Ten
         content = content[name] if isinstance(content.get(name), Mapping) else content
     state = {name: value for name, value in content.items() if isinstance(name, str) and isinstance(value, Tensor)}
     if not state:
-        raise InputError(f"'{path}' holds no named tensors: save the state_dict of a network", code="missing")
+        raise InputError(f"'{path}' contains no named tensors: save the state_dict of a network", code="missing")
     return state
 
 
 def layer_names(library: str, state: State) -> list[str]:
-    """List a library's layers in a state dict; the empty name is the whole of it."""
+    """Return the names of a library's layers in a state dict; "" is a state dict of a single layer."""
     components = {key for form in _formats(library) for key in form.components}
     return list(dict.fromkeys(name.rpartition(".")[0] for name in state if name.rpartition(".")[2] in components))
 
@@ -139,7 +138,7 @@ def _weight(library: str, state: State, name: str) -> _Weight:
         w = torch.cat([w[:1], -w[1:]])
     rule = next((key for key in state if form.rule and fnmatchcase(key, f"{prefix}{form.rule}")), "")
     if form.rule and (not rule or list(state[rule].shape) != [len(w)] * 3):
-        raise InputError(f"'{prefix}{form.rule}' of {library} is no product of {len(w)} components", code="mismatch")
+        raise InputError(f"'{prefix}{form.rule}' of {library} is not a product of {len(w)} components", code="mismatch")
     structure = state[rule].detach().permute(form.axes).contiguous() if rule else None
     keys = {*(f"{prefix}{key}" for key in (*form.components, form.bias, form.unused)), rule}
     return _Weight(form, structure, w.contiguous(), state.get(f"{prefix}{form.bias}"), frozenset(keys & state.keys()))
@@ -148,21 +147,21 @@ def _weight(library: str, state: State, name: str) -> _Weight:
 def layer(
     library: str, state: State, algebra: str | Algebra | None = None, *, name: str = "", **options: Any
 ) -> Linear | Conv1d | Conv2d:
-    """Return a layer of ours with the outputs of another library's; features are component-major in both.
+    """Return a layer of the zoo with the same outputs as a layer of another library; features are component-major in both.
 
     A layer that multiplies from the right becomes a layer over the opposite algebra, A with its factors exchanged, which has
-    no spec; over a commutative algebra it is the algebra itself.
+    no spec; a commutative algebra is its own opposite.
 
     Args:
         library: One of `LIBRARIES`.
-        state: The state dict of the layer, or of a network; see `read_state`.
-        algebra: The algebra of a layer that stores none, such as ``"quaternion"``. For a layer that stores its product, a
-            learned algebra of the same n that takes it, or None for a new one.
+        state: The state dict of the layer or of a network, see `read_state`.
+        algebra: The algebra of a layer that does not store its product, such as ``"quaternion"``. For a layer that does, a
+            learned algebra of the same n, or None for a new one.
         name: The layer in the network, see `layer_names`.
-        options: Options of a convolution that a state dict does not hold: ``stride``, ``padding``, ``dilation``.
+        options: Options of a convolution that are not in the state dict: ``stride``, ``padding``, ``dilation``.
 
     Raises:
-        InputError: If there is no such library or layer, or the algebra does not fit it.
+        InputError: If the library or layer is unknown, or the algebra does not match.
 
     Example:
         >>> state = {"s": torch.ones(1, 2, 3), "a": torch.ones(1, 1, 1), "bias": torch.zeros(2)}
@@ -185,11 +184,11 @@ def layer(
 
 
 def import_layers(library: str, source: str | Path | State, *, algebra: str | Algebra | None = None) -> ImportedLayers:
-    """Replace a library's layers in a state dict, or a file of one, by ours; other tensors are kept.
+    """Convert a library's layers in a state dict or its file to layers of the zoo; other tensors are copied.
 
     Raises:
-        InputError: If there is no such library or layer, the algebra does not fit, or the library multiplies from the right by
-            elements that do not commute: then `layer` builds each layer over the opposite algebra.
+        InputError: If the library or layer is unknown, the algebra does not match, or the library multiplies from the right
+            over an algebra that is not commutative; use `layer` then.
 
     Example:
         >>> state = {"0.s": torch.ones(1, 2, 3), "0.a": torch.ones(1, 1, 1), "1.weight": torch.ones(2)}
@@ -200,7 +199,7 @@ def import_layers(library: str, source: str | Path | State, *, algebra: str | Al
     names, rows = layer_names(library, state), []
     ours: dict[str, Tensor] = {}
     if not names:
-        raise InputError(f"the state dict has no layer of {library}; it has {', '.join([*state][:5])}", code="missing")
+        raise InputError(f"the state dict has no layer of {library}, only {', '.join([*state][:5])}", code="missing")
     product = None if algebra is None else make_algebra(algebra)
     remaining = {*state}
     for name in names:
@@ -231,9 +230,9 @@ hypercomplex_keras = partial(import_layers, "hypercomplex_keras")
 
 
 def lstm(state: State, algebra: str | Algebra, *, name: str = "rnn.0") -> LSTM:
-    """Return one layer of speechbrain's unidirectional ``QLSTM`` as an LSTM over the reals with the same outputs.
+    """Return a layer of speechbrain's unidirectional ``QLSTM`` as an LSTM over the reals with the same outputs.
 
-    Its gates are components, not whole elements: the input gate is component 0 of every element. No layer over an algebra
+    The gates of a QLSTM are components of elements: the input gate is component 0 of every element. No layer over an algebra
     computes that.
 
     Args:
@@ -247,7 +246,7 @@ def lstm(state: State, algebra: str | Algebra, *, name: str = "rnn.0") -> LSTM:
     size = len(matrices[0]) // 4
     if matrices[1].shape != (4 * size, size):
         shapes = [list(matrix.shape) for matrix in matrices]
-        raise InputError(f"'{name}' is no QLSTM of speechbrain over {algebra}: its matrices are {shapes}", code="mismatch")
+        raise InputError(f"'{name}' is not a QLSTM of speechbrain over {algebra}: its matrices are {shapes}", code="mismatch")
     built = LSTM(reals(), matrices[0].shape[1], size).to(matrices[0].dtype)
     cell: Any = built.cells[0]
     bias = sum((part.bias for part in parts if part.bias is not None), torch.zeros(4 * size))
@@ -275,7 +274,7 @@ def _product(library: str, weight: _Weight, algebra: str | Algebra | None) -> Al
     takes_rule = structure is None or (product.learned and product.factors is None)
     check_rules(
         (product.n == n, f"the layer of {library} has {n} components, but {spec} has n = {product.n}"),
-        (takes_rule, f"{library} has learned its product, which {spec} cannot take: leave algebra out"),
+        (takes_rule, f"the product of {library} is learned, which {spec} cannot represent: remove algebra"),
         code="mismatch",
     )
     if len(weight.form.components) > 1:

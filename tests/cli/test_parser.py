@@ -163,6 +163,7 @@ def test_texts_may_start_with_a_dash(word):
         (["--seed", "None"], ["seed", "None"]),
         (["--optimizer.betas", "0.9"], ["optimizer.betas", "0.9"]),
         (["--optimizer.betas", "0.9,x"], ["optimizer.betas", "x"]),
+        (["--optimizer.betas", "0.9,(0.99"], ["--optimizer.betas", "')'"]),
         (["--optimizer.betas", "0.9,0.99,0.999"], ["optimizer.betas", "0.999"]),
         (["--seed"], ["--seed"]),
         (["--epochs", "2"], ["--epochs", "--trainer.max-epochs"]),

@@ -18,7 +18,7 @@ from zoo import registry
 from zoo.cli.configuration import read_config, read_value
 from zoo.errors import InputError, shorten
 from zoo.registry.signatures import check_option, check_sizes
-from zoo.registry.spec import split_specs
+from zoo.registry.spec import split_at_commas
 from zoo.training.options import TRAINER_ARGUMENTS
 
 SPECS = {
@@ -227,7 +227,10 @@ class Parser:
             return None
         if sequence is not None:
             inside = text.strip()[1:-1] if text.strip()[:1] in ("[", "(") else text
-            parts = [part.strip("'\"") for part in split_specs(inside)] if inside.strip() else []
+            try:
+                parts = [part.strip("'\"") for part in split_at_commas(inside)]
+            except InputError as error:
+                raise InputError(f"{flag_of(name)}: {error}") from error
             return parts if str in get_args(sequence) else [self._read_yaml(name, part) for part in parts]
         return text if str in kinds else self._read_yaml(name, text)
 
@@ -340,5 +343,5 @@ def check_names(values: Mapping[str, Any]) -> None:
                 check_sizes(entry.name, spec.options)
     check_sizes("", {"batch_size": values.get("batch_size")})
     compare = values.get("compare") or ()
-    for name in split_specs(compare) if isinstance(compare, str) else compare:
+    for name in split_at_commas(compare) if isinstance(compare, str) else compare:
         registry.resolve(SPECS["algebra"], name)

@@ -117,18 +117,13 @@ def publish(
         raise InputError(f"{shorten(name)}: --name may contain letters, digits, '-', '_' and '.'")
     if to.startswith("hf:"):
         pushed = push(model, to, license=license, repeats=repeats)
-        return {
-            "name": name,
-            "entry": pushed["facts"] | {"locations": [pushed["source"]]},
-            "catalogue": None,
-            "source": pushed["source"],
-        }
+        entry = pushed["facts"] | {"locations": [pushed["source"]]}
+        return {"name": name, "entry": entry, "catalogue": None, "source": pushed["source"]}
     spread = spread_of(folder, repeats)
     site = Path(to.removeprefix("file:")).expanduser()
     if (site / "config.json").is_file() or (site.exists() and not site.is_dir()):
-        raise InputError(
-            f"'{site}' is a model folder or a file: --to is a folder for releases and their catalogue.json", code="conflict"
-        )
+        message = f"'{site}' is a model folder or a file: --to must be a folder for releases and their catalogue.json"
+        raise InputError(message, code="conflict")
     catalogue = site / "catalogue.json"
     site.mkdir(parents=True, exist_ok=True)
     with cache.locked(hashlib.sha256(str(site.resolve()).encode()).hexdigest()):

@@ -183,19 +183,3 @@ def split_at_commas(text: str) -> list[str]:
     if "" in parts:
         raise InputError("empty item before a comma")
     return parts
-
-
-def split_specs(text: str) -> list[str]:
-    """Split a list of specs at commas outside brackets; unbalanced brackets are allowed.
-
-    >>> split_specs("real, phm(n=4, learned=false)")
-    ['real', 'phm(n=4, learned=false)']
-    """
-    depth, parts = 0, [""]
-    for char in text:
-        depth += (char in "([{") - (char in ")]}")
-        if char == "," and depth <= 0:
-            parts.append("")
-        else:
-            parts[-1] += char
-    return [part.strip() for part in parts]
