@@ -69,9 +69,7 @@ def rank(frequencies: Tensor, words: dict[str, int]) -> list[Word]:
     """Rank words by descending delta_j = mean_d |w_jd|, given w [V, D] and the row of each (Wang et al. 2020, App. D)."""
     delta = frequencies.detach().abs().double().mean(1)
     if not words or max(words.values()) >= len(delta):
-        raise InputError(
-            f"the tokenizer ({len(words)} words) does not match the embedding ({len(delta)} rows)", code="mismatch"
-        )
+        raise InputError(f"the tokenizer ({len(words)} words) does not match the embedding ({len(delta)} rows)")
     ranked = [Word(word, delta[number].item()) for word, number in words.items()]
     if not np.isfinite([word.delta for word in ranked]).all():
         raise InputError("the frequencies of this model are NaN or infinite: train again with a lower lr")
