@@ -1,16 +1,15 @@
-"""Write the table of the installed checkpoints into docs/sharing.md: ``python -m benchmarks.checkpoints``."""
+"""Write the table of the included checkpoints into docs/sharing.md: ``python -m benchmarks.checkpoints``."""
 
-from pathlib import Path
-
+from benchmarks.machine import ROOT, replace_table
 from zoo.checkpoint.card import number
 from zoo.hub.catalogue import Release, of_catalogue, packaged
 
-PAGE = Path(__file__).parents[1] / "docs" / "sharing.md"
-BEGIN, END = "<!-- table: zoo/hub/pretrained/catalogue.json -->", "<!-- end of table -->"
+PAGE = ROOT / "docs" / "sharing.md"
+BEGIN = "<!-- table: zoo/hub/pretrained/catalogue.json -->"
 
 
 def row(release: Release) -> str:
-    """Write one checkpoint as a line of Markdown."""
+    """Format a checkpoint as a line of Markdown."""
     facts = release.facts
     total, twin = facts["parameters"]["total"], facts["parameters"]["real_twin"]
     name, value = next((name, value) for name, value in facts["metrics"].items() if name != "loss")
@@ -24,16 +23,15 @@ def row(release: Release) -> str:
 
 
 def table() -> str:
-    """Return the table of the catalogue of the zoo itself."""
+    """Format the catalogue of the zoo as a Markdown table."""
     head = "| checkpoint | network | algebra | data | test | parameters | of the real | kB | licence |"
     rows = [row(release) for release in of_catalogue(str(packaged()), "")]
     return "\n".join([head, "|---|---|---|---|---|---:|---:|---:|---|", *rows])
 
 
 def updated(text: str) -> str:
-    """Put the present table between its two marks."""
-    before, _, rest = text.partition(BEGIN)
-    return f"{before}{BEGIN}\n{table()}\n{END}{rest.partition(END)[2]}"
+    """Update the table on a page."""
+    return replace_table(text, BEGIN, table())
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Count the code: ``python -m benchmarks.code_size [FOLDER ...]`` prints a table with a column for each source tree.
+"""Count code: ``python -m benchmarks.code_size [FOLDER ...]`` prints a table with one column per source tree.
 
-Files, lines and names are those of `zoo` and `plugins`; repeated lines are lines inside a run of six or more that stands
-elsewhere too, white space aside.
+Counts files, lines and names in `zoo` and `plugins`. Repeated lines belong to a sequence of at least six lines that also occurs
+elsewhere, ignoring whitespace.
 """
 
 import argparse
@@ -11,53 +11,50 @@ from collections.abc import Iterator
 from pathlib import Path
 
 RUN = 6
-"""Lines of the shortest run that counts as repeated."""
+"""Minimum number of lines that count as repeated."""
 SHORT = 40
 
 
 def sources(root: Path, *packages: str) -> list[Path]:
-    """List the Python files of packages."""
+    """List the Python files of packages, without the build folders of pip."""
     paths = (path for package in packages for path in (root / package).rglob("*.py"))
-    return sorted(
-        path for path in paths if not {"__pycache__", "build"} & set(path.relative_to(root).parts)
-    )  # pip leaves build
+    return sorted(path for path in paths if "build" not in path.relative_to(root).parts)
 
 
 def names_at_the_top(root: Path) -> list[str]:
-    """List the files and folders at the top of the package, its own ``__init__`` and the typing marker aside."""
+    """List the modules and packages at the top of `zoo`."""
     names = (path.name.removesuffix(".py") for path in (root / "zoo").iterdir())
     return sorted(name for name in names if name not in ("__init__", "__pycache__", "py.typed"))
 
 
 def code_lines(path: Path) -> list[str]:
-    """Return the lines of a file that hold code, docstrings left out, stripped."""
+    """Return the stripped lines of code of a file, without docstrings, comments and blank lines."""
     text = path.read_text(encoding="utf-8")
-    prose: set[int] = set()
+    docstrings: set[int] = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            prose |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+            docstrings |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     lines = enumerate(text.splitlines(), 1)
-    return [line.strip() for number, line in lines if number not in prose and line.strip() and not line.strip().startswith("#")]
+    return [
+        line.strip() for number, line in lines if number not in docstrings and line.strip() and not line.strip().startswith("#")
+    ]
 
 
 def repeated(files: list[Path]) -> int:
-    """Count the lines of code that are part of a run of `RUN` lines that stands in two places."""
+    """Count the lines of code in sequences of `RUN` lines that occur at least twice."""
     runs: Counter[tuple[str, ...]] = Counter()
     texts = [code_lines(path) for path in files]
     for lines in texts:
         runs.update(tuple(lines[i : i + RUN]) for i in range(len(lines) - RUN + 1))
     total = 0
     for lines in texts:
-        hit = [False] * len(lines)
-        for i in range(len(lines) - RUN + 1):
-            if runs[tuple(lines[i : i + RUN])] > 1:
-                hit[i : i + RUN] = [True] * RUN
-        total += sum(hit)
+        starts = (i for i in range(len(lines) - RUN + 1) if runs[tuple(lines[i : i + RUN])] > 1)
+        total += len({number for start in starts for number in range(start, start + RUN)})
     return total
 
 
 def functions(files: list[Path]) -> Iterator[int]:
-    """Yield the length of every function in lines."""
+    """Yield the number of lines of each function."""
     for path in files:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -65,7 +62,7 @@ def functions(files: list[Path]) -> Iterator[int]:
 
 
 def measure(root: Path) -> dict[str, int]:
-    """Count one source tree."""
+    """Return the counts of a source tree."""
     files, data = sources(root, "zoo", "plugins"), sources(root, "zoo/data")
     lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in files}
     return {

@@ -1,8 +1,8 @@
 """Train the small vision transformer on digits over several algebras: ``python -m benchmarks.digits``.
 
-Every run is ``zoo fit --backbone vit --algebra ALGEBRA --seed SEED`` with its defaults; real networks of the same sizes have
-another width (``zoo.backbones.build.equal_size``). The test split is read once, by the epoch that validation chose. Writes
-results/digits.json, keeping the rows of networks that are not measured again, and the table in README.md and docs/index.md.
+Each run is ``zoo fit --backbone vit --algebra ALGEBRA --seed SEED`` with default options. Real networks with the same number of
+weights have another width (``zoo.backbones.build.equal_size``). The checkpoint with the best validation result is tested once.
+Writes results/digits.json, keeping the rows of other networks, and the table in README.md and docs/index.md.
 """
 
 import argparse
@@ -17,12 +17,12 @@ from benchmarks import machine, readme
 ALGEBRAS = ("real", "complex", "quaternion", "octonion", "phm-4", "clifford(p=0, q=2)", "dual")
 RESULTS = Path(__file__).parent / "results" / "digits.json"
 SAME_SIZE = ("vit(dim=44)", "vit(dim=32)", "vit(dim=24)")
-"""Real networks of the sizes of complex numbers, of quaternions and of octonions."""
+"""Real networks with as many weights as those over the complex numbers, quaternions and octonions."""
 STORED = ("algebra", "seed", "parameters", "metrics", "seconds", "epochs", "data_sha256")
 
 
 def measure(networks: list[tuple[str, str]], seeds: int, trainer: dict[str, Any]) -> dict[str, Any]:
-    """Train every network, (backbone, algebra), with every seed in a temporary folder and return the rows, seed by seed."""
+    """Train each network (backbone, algebra) with each seed in a temporary folder, and return the results by seed."""
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(seeds):
@@ -39,12 +39,12 @@ def measure(networks: list[tuple[str, str]], seeds: int, trainer: dict[str, Any]
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Parse the flags, measure, write."""
+    """Train the networks and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--algebras", nargs="*", default=list(ALGEBRAS))
-    parser.add_argument("--real", nargs="*", default=list(SAME_SIZE), help="backbones of further real networks")
+    parser.add_argument("--real", nargs="*", default=list(SAME_SIZE), help="backbones of additional real networks")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, help="fewer for a trial; the result is then not comparable")
+    parser.add_argument("--epochs", type=int, help="number of epochs for a trial; the result is then not comparable")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args(argv)
     trainer = {} if options.epochs is None else {"max_epochs": options.epochs}
@@ -52,9 +52,9 @@ def main(argv: list[str] | None = None) -> None:
     results = measure(networks, options.seeds, trainer | {"enable_progress_bar": False})
     if options.out.exists():
         stored = json.loads(options.out.read_text(encoding="utf-8"))
-        kept = [row for row in stored["rows"] if (row["backbone"], row["algebra"]) not in networks]
-        results |= {"rows": kept + results["rows"]} | ({"machine": stored["machine"]} if kept else {})
-    options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        others = [row for row in stored["rows"] if (row["backbone"], row["algebra"]) not in networks]
+        results |= {"rows": others + results["rows"]} | ({"machine": stored["machine"]} if others else {})
+    machine.write(options.out, results)
     if options.out == RESULTS:
         readme.update()
 

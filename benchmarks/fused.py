@@ -1,9 +1,9 @@
-"""Measure layers and networks over algebras beside the real ones: ``python -m benchmarks.fused [--minutes 8]``.
+"""Compare the speed of layers and networks over algebras and over the reals: ``python -m benchmarks.fused [--minutes 8]``.
 
-Each figure is the ratio to the same layer or network over the reals, in turns in one process: median and quartiles. The script
-is a plain one: it sets no environment variables, so torch's threads spin between operations. Cases that were measured at the
-present commit are skipped unless ``--again``; ``--only WORD`` takes the cases with a word in their names, and ``--minutes``
-starts no case after that time. Writes results/fused.json; ``python -m benchmarks.speed_page`` writes docs/speed.md from it.
+Each result is the ratio of a time to that of the same layer or network over the reals (median and quartiles), measured
+alternately in one process. The script sets no environment variables, so torch's threads spin between operations. Cases that
+were measured at the current commit are skipped unless ``--again`` is given; ``--only WORD`` selects cases by name. Writes
+results/fused.json; ``python -m benchmarks.speed_page`` writes docs/speed.md from it.
 """
 
 import os
@@ -36,7 +36,7 @@ from zoo.tasks.decoding import Decoding, Prompts, generate
 from zoo.training.bench import Call, side_by_side
 
 RESULTS = Path(__file__).parent / "results" / "fused.json"
-LINEAR: dict[str, list[tuple[int, int, int, float]]] = {  # rows, inputs, outputs, and the ratio that was aimed at
+LINEAR: dict[str, list[tuple[int, int, int, float]]] = {  # rows, inputs, outputs, goal
     "quaternion": [
         (4096, 256, 256, 0.68),
         (4096, 512, 512, 0.58),
@@ -51,7 +51,7 @@ LINEAR: dict[str, list[tuple[int, int, int, float]]] = {  # rows, inputs, output
     "phm(n=4, rank=8)": [(4096, 1024, 1024, 0.60)],
 }
 BFLOAT16 = {512: 0.90, 1024: 0.70, 2048: 0.60}
-CONVOLUTIONS = [(32, 32, 32, 1.0), (32, 64, 32, 0.85), (32, 128, 16, 0.70), (16, 256, 14, 0.60)]  # images, channels, places
+CONVOLUTIONS = [(32, 32, 32, 1.0), (32, 64, 32, 0.85), (32, 128, 16, 0.70), (16, 256, 14, 0.60)]  # images, channels, size, goal
 NETWORKS = [
     ("vit(dim=192, depth=2, heads=3, patch=8)", 0.80),
     ("vit(dim=384, depth=2, heads=6, patch=8)", 0.65),
@@ -60,7 +60,7 @@ NETWORKS = [
     ("gpt(dim=384, depth=2, heads=6)", 0.64),
     ("gpt(dim=1024, depth=2, heads=16)", 0.56),
 ]
-EVALUATED = {  # rows: the ratios that were aimed at inside the scope and outside, 1024 wide
+EVALUATED = {  # rows: goals inside and outside the scope, for 1024 features
     1: (0.60, 0.80),
     8: (0.50, 0.90),
     64: (0.42, 0.65),
@@ -70,7 +70,16 @@ PAIR = ("real", "quaternion")
 
 
 class Case(NamedTuple):
-    """A measurement: a section of the page, a name there, the calls (the real one first), rounds, and the ratio aimed at."""
+    """A measurement.
+
+    Attributes:
+        section: Section of the page.
+        name: Name in the section.
+        calls: Creates the calls, the real one first.
+        rounds: Number of rounds.
+        goal: Ratio to reach.
+        busy: Number of processes that keep cores busy during the measurement.
+    """
 
     section: str
     name: str
@@ -78,16 +87,15 @@ class Case(NamedTuple):
     rounds: int
     goal: float | None = None
     busy: int = 0
-    """Processes that keep a core busy meanwhile."""
 
 
 def linear(algebra: str, inp: int, out: int) -> nn.Module:
-    """Return a linear layer; torch's own over the reals."""
+    """Create a linear layer; over the reals, torch's."""
     return nn.Linear(inp, out) if algebra == "real" else Linear(zoo.algebra(algebra), inp, out)
 
 
 def trained(layer: nn.Module, *shape: int) -> Call:
-    """Return a call that goes forward and backward through a layer."""
+    """Return a call that runs the forward and backward pass of a layer."""
     x, g = torch.randn(shape, requires_grad=True), None
 
     def call() -> None:
@@ -103,7 +111,7 @@ def trained(layer: nn.Module, *shape: int) -> Call:
 
 
 def autocast(call: Call) -> Call:
-    """Return a call in bfloat16."""
+    """Run a call in bfloat16."""
 
     def cast() -> None:
         with torch.autocast("cpu", torch.bfloat16):
@@ -112,12 +120,12 @@ def autocast(call: Call) -> Call:
     return cast
 
 
-def evaluated(layer: nn.Module, x: Tensor, keeps: bool) -> Call:
-    """Return a call that evaluates a layer, in a scope of `zoo.keep_matrices` that stays open if it ``keeps``."""
-    scope = zoo.keep_matrices(layer) if keeps else nullcontext()
+def evaluated(layer: nn.Module, x: Tensor, is_cached: bool) -> Call:
+    """Return a call that evaluates a layer, with ``is_cached`` in an open scope of `zoo.keep_matrices`."""
+    scope = zoo.keep_matrices(layer) if is_cached else nullcontext()
     scope.__enter__()
 
-    def call(scope: object = scope) -> None:  # a scope that nobody holds is closed
+    def call(scope: object = scope) -> None:  # the reference keeps the scope open
         with torch.inference_mode():
             layer(x)
 
@@ -125,10 +133,10 @@ def evaluated(layer: nn.Module, x: Tensor, keeps: bool) -> Call:
 
 
 def recurrent_products(algebra: Algebra, batch: int, steps: int, size: int) -> Call:
-    """Return a call that computes the products of a training step of an LSTM, and nothing else.
+    """Return a call that computes only the matrix products in a training step of an LSTM.
 
-    Of all steps at once: the products of the inputs, their gradients, and that of the recurrent weight, with the kernel of a
-    linear layer. Step by step, with the real matrix: those of the states, and their gradients.
+    The products of the inputs, their gradients and the gradient of the recurrent weight are computed for all steps at once by
+    the kernel of a linear layer. The products of the states and their gradients use the real matrix, step by step.
     """
     inputs = trained(Linear(algebra, size, 4 * size, bias=False), batch * steps, size)
     states, gates = torch.randn(batch * steps, size), torch.randn(batch * steps, 4 * size)
@@ -151,7 +159,7 @@ def recurrent_products(algebra: Algebra, batch: int, steps: int, size: int) -> C
 
 
 def build(algebra: str, spec: str) -> tuple[Any, Tensor, Tensor]:
-    """Return a network with inputs and targets: 16 images of 64 x 64, or 4 texts of 256 tokens."""
+    """Create a network, inputs and targets: 16 images of 64 x 64, or 4 texts of 256 tokens."""
     torch.manual_seed(0)
     if spec.startswith("vit"):
         net = zoo.backbone(spec, algebra, in_channels=3, image_size=64, num_classes=10)
@@ -161,11 +169,11 @@ def build(algebra: str, spec: str) -> tuple[Any, Tensor, Tensor]:
 
 
 def linear_layers(spec: str) -> Call:
-    """Return a call that goes forward and backward through the linear layers of a real network alone, with its inputs."""
+    """Return a call that runs only the linear layers of a real network, forward and backward."""
     net, x, _ = build("real", spec)
     calls: list[Call] = []
     hooks = [
-        layer.register_forward_hook(lambda layer, given, _: calls.append(trained(layer, *given[0].shape)))
+        layer.register_forward_hook(lambda layer, args, _: calls.append(trained(layer, *args[0].shape)))
         for layer in net.modules()
         if isinstance(layer, nn.Linear | Linear) and layer.in_features >= 64 and layer.out_features >= 64
     ]
@@ -175,11 +183,11 @@ def linear_layers(spec: str) -> Call:
     return lambda: [call() for call in calls]
 
 
-def network(algebra: str, spec: str, compiles: bool = False, is_fused: bool | None = None) -> Call:
-    """Return a training step with AdamW."""
+def network(algebra: str, spec: str, is_compiled: bool = False, is_fused: bool | None = None) -> Call:
+    """Return a call that takes a training step with AdamW."""
     net, x, target = build(algebra, spec)
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=is_fused)
-    net = torch.compile(net) if compiles else net
+    net = torch.compile(net) if is_compiled else net
 
     def call() -> None:
         F.cross_entropy(net(x).flatten(0, -2), target.flatten()).backward()
@@ -196,7 +204,7 @@ def two_compiled(algebra: str) -> Call:
 
 
 def decoding(algebra: str, spec: str, prompt: int, steps: int) -> Call:
-    """Return a call that reads a prompt and takes steps of one token with a cache; without a prompt, one step after 64."""
+    """Return a call that decodes a prompt and ``steps`` tokens with a cache; without a prompt, it continues after 64 tokens."""
     torch.manual_seed(0)
     net: Any = zoo.backbone(spec, algebra, vocab_size=256, max_length=256).eval()
     scope = zoo.keep_matrices(net)
@@ -218,7 +226,7 @@ def decoding(algebra: str, spec: str, prompt: int, steps: int) -> Call:
 
 
 def generating(algebra: str) -> Call:
-    """Return a call that generates 64 tokens with the zoo's `generate`, which opens the scope."""
+    """Return a call that generates 64 tokens with the zoo's `generate`, which opens the scope itself."""
     torch.manual_seed(0)
     net: Any = zoo.backbone("gpt/micro", algebra, vocab_size=256, max_length=128).eval()
     prompts = Prompts(torch.randint(4, 256, (1, 16)))
@@ -226,7 +234,7 @@ def generating(algebra: str) -> Call:
 
 
 def hugging_face(algebra: str) -> Call:
-    """Return a call of Hugging Face's own ``generate`` with a GPT-2 of random weights: a prompt of 64 and 16 tokens."""
+    """Return a call of Hugging Face's ``generate`` for a GPT-2 with random weights, a prompt of 64 tokens and 16 new tokens."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     torch.manual_seed(0)
@@ -238,12 +246,12 @@ def hugging_face(algebra: str) -> Call:
 
 
 def pair(make: Callable[..., Call], *args: Any) -> Callable[[], dict[str, Call]]:
-    """Return a function that makes the calls over the reals and over the quaternions."""
+    """Return a function that creates the calls over the reals and the quaternions."""
     return lambda: {algebra: make(algebra, *args) for algebra in PAIR}
 
 
 def layer_cases() -> Iterator[Case]:
-    """Yield the cases of single layers in training."""
+    """Yield the cases of training single layers."""
 
     def both(algebra: str, rows: int, i: int, o: int, change: Callable[[Call], Call] = lambda call: call) -> dict[str, Call]:
         return {a: change(trained(linear(a, i, o), rows, i)) for a in ("real", algebra)}
@@ -255,20 +263,20 @@ def layer_cases() -> Iterator[Case]:
     for size, goal in BFLOAT16.items():
         name = f"Linear, quaternion, bfloat16, 4,096 x {size} to {size}"
         yield Case("layers", name, partial(both, "quaternion", 4096, size, size, autocast), 25, goal)
-    for count, size, places, goal in CONVOLUTIONS:
 
-        def convolution(algebra: str, count: int, size: int, places: int) -> Call:
-            options: dict[str, Any] = {"kernel_size": 3, "padding": 1}
-            own = algebra == "real"
-            layer = nn.Conv2d(size, size, **options) if own else Conv2d(zoo.algebra(algebra), size, size, **options)
-            return trained(layer, count, size, places, places)
+    def convolution(algebra: str, count: int, channels: int, size: int) -> Call:
+        args: dict[str, Any] = {"kernel_size": 3, "padding": 1}
+        is_real = algebra == "real"
+        layer = nn.Conv2d(channels, channels, **args) if is_real else Conv2d(zoo.algebra(algebra), channels, channels, **args)
+        return trained(layer, count, channels, size, size)
 
-        name = f"Conv2d 3 x 3, quaternion, {count} images, {size} channels, {places} x {places}"
-        yield Case("layers", name, pair(convolution, count, size, places), 25, goal)
+    for count, channels, size, goal in CONVOLUTIONS:
+        name = f"Conv2d 3 x 3, quaternion, {count} images, {channels} channels, {size} x {size}"
+        yield Case("layers", name, pair(convolution, count, channels, size), 25, goal)
 
     def recurrent(algebra: str) -> Call:
-        own = algebra == "real"
-        return trained(nn.LSTM(304, 304, batch_first=True) if own else LSTM(zoo.algebra(algebra), 304, 304), 64, 40, 304)
+        is_real = algebra == "real"
+        return trained(nn.LSTM(304, 304, batch_first=True) if is_real else LSTM(zoo.algebra(algebra), 304, 304), 64, 40, 304)
 
     yield Case("layers", "LSTM, quaternion, 64 x 40 x 304", pair(recurrent), 15, 0.90)
     for size in (304, 1024):
@@ -284,20 +292,20 @@ def layer_cases() -> Iterator[Case]:
 
 
 def evaluation_cases() -> Iterator[Case]:
-    """Yield the cases of layers that are evaluated, inside the scope of `zoo.keep_matrices` and outside."""
-    for size, (rows, goals), keeps in itertools.product((256, 1024, 4096), EVALUATED.items(), (True, False)):
+    """Yield the cases of evaluating layers, inside and outside the scope of `zoo.keep_matrices`."""
+    for size, (rows, goals), is_cached in itertools.product((256, 1024, 4096), EVALUATED.items(), (True, False)):
 
-        def make(size: int = size, rows: int = rows, keeps: bool = keeps) -> dict[str, Call]:
+        def make(size: int = size, rows: int = rows, is_cached: bool = is_cached) -> dict[str, Call]:
             x = torch.randn(rows, size)
-            return {a: evaluated(linear(a, size, size), x, keeps and a != "real") for a in PAIR}
+            return {a: evaluated(linear(a, size, size), x, is_cached and a != "real") for a in PAIR}
 
-        goal = goals[not keeps] if size == 1024 else None
-        where = "inside the scope" if keeps else "outside"
+        goal = goals[not is_cached] if size == 1024 else None
+        where = "inside the scope" if is_cached else "outside"
         yield Case("evaluation", f"{size} features, batch {rows}, {where}", make, 51 if size == 4096 else 201, goal)
 
 
 def network_cases() -> Iterator[Case]:
-    """Yield training steps, compiled networks, decoding, and work beside busy processes."""
+    """Yield the cases of training steps, compiled networks, decoding, and a busy machine."""
     for spec, goal in NETWORKS:
         yield Case("networks", spec, pair(network, spec), 15, goal)
         parts = {"step": partial(network, "real", spec), "linear layers": partial(linear_layers, spec)}
@@ -324,7 +332,7 @@ def network_cases() -> Iterator[Case]:
 
 @contextmanager
 def busy_processes(count: int) -> Iterator[None]:
-    """Run processes that compute without end."""
+    """Run processes that keep cores busy."""
     processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
@@ -335,39 +343,38 @@ def busy_processes(count: int) -> Iterator[None]:
 
 
 def measure(case: Case, rounds: int | None) -> dict[str, Any]:
-    """Time a case, and note the machine and the load."""
+    """Measure a case; return the ratio, the machine and the load."""
     with busy_processes(case.busy):
-        first, row = side_by_side(case.calls(), rounds or case.rounds).values()
+        real, row = side_by_side(case.calls(), rounds or case.rounds).values()
     where = machine.info()
     about = {"section": case.section, "goal": case.goal, "commit": machine.commit(), "load": round(os.getloadavg()[0], 1)}
-    return row | {"real_ms": first["ms"]} | about | {key: where[key] for key in ("date", "processor", "threads", "torch")}
+    return row | {"real_ms": real["ms"]} | about | {key: where[key] for key in ("date", "processor", "threads", "torch")}
 
 
 def main() -> None:
-    """Measure the cases that are due."""
+    """Measure the selected cases."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", metavar="WORD", help="measure the cases with this word in their section or name")
-    parser.add_argument("--again", action="store_true", help="measure also what was measured at this commit")
+    parser.add_argument("--only", default="", metavar="WORD", help="measure only cases with this word in their section or name")
+    parser.add_argument("--again", action="store_true", help="also measure cases that were measured at this commit")
     parser.add_argument("--minutes", type=float, default=1e9, help="start no case after this time")
-    parser.add_argument("--rounds", type=int, help="rounds of every case, to try the script")
+    parser.add_argument("--rounds", type=int, help="rounds of each case, for a trial")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    given = parser.parse_args()
+    options = parser.parse_args()
     if not compiled.is_available():
         raise SystemExit(compiled.status())
-    stored: dict[str, Any] = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else {}
+    stored: dict[str, Any] = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {}
     cases = {f"{c.section}: {c.name}": c for c in (*layer_cases(), *evaluation_cases(), *network_cases())}
     rows, now, start = {name: row for name, row in stored.items() if name in cases}, machine.commit(), time.monotonic()
-    due = [name for name in cases if given.only in name and (given.again or rows.get(name, {}).get("commit") != now)]
+    due = [name for name in cases if options.only in name and (options.again or rows.get(name, {}).get("commit") != now)]
     for number, name in enumerate(due):
-        if time.monotonic() - start > 60 * given.minutes:
-            print(f"{len(due) - number} of {len(due)} cases are still due: run this again")
+        if time.monotonic() - start > 60 * options.minutes:
+            print(f"{len(due) - number} of {len(due)} cases are left: run this command again")
             return
         before = time.monotonic()
-        row = rows[name] = measure(cases[name], given.rounds)
+        row = rows[name] = measure(cases[name], options.rounds)
         seconds = time.monotonic() - before
         print(f"{name}: {row['ratio']} ({row['low']} to {row['high']}), {seconds:.0f} s", flush=True)
-        ordered = {key: rows[key] for key in cases if key in rows}
-        given.out.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
+        machine.write(options.out, {key: rows[key] for key in cases if key in rows})
     print("all cases are measured")
 
 

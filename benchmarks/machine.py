@@ -1,4 +1,4 @@
-"""Record the machine and the commit of a measurement, and write results."""
+"""Describe the machine and the commit of a measurement, and write results and tables."""
 
 import json
 import os
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+END = "<!-- end of table -->"
 
 
 def info() -> dict[str, Any]:
@@ -53,6 +54,12 @@ def short(name: str | None) -> str:
     """
     digest, *changed = (name or "none").split("-")
     return "-".join([digest[:10], *changed])
+
+
+def replace_table(text: str, begin: str, table: str) -> str:
+    """Replace the table between the comment ``begin`` and `END` on a page."""
+    before, _, rest = text.partition(begin)
+    return f"{before}{begin}\n{table}\n{END}{rest.partition(END)[2]}"
 
 
 def write(path: Path, results: dict[str, Any]) -> None:

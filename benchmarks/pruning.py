@@ -1,10 +1,9 @@
-"""Measure what a lottery ticket costs in a training step: ``python -m benchmarks.pruning``.
+"""Measure the overhead of the lottery ticket callback in a training step: ``python -m benchmarks.pruning``.
 
-Steps of the default vision transformer (dim 64) with 40 % of its weights pruned, on one thread; every other step goes without
-the hooks of the callback. Processor time, which other work on the machine does not change much. Writes results/pruning.json.
+Trains the default vision transformer (dim 64) with 40 % of its weights pruned on one thread, and disables the hooks of the
+callback in every other step. Measures processor time, which depends little on the load. Writes results/pruning.json.
 """
 
-import json
 import logging
 import time
 from pathlib import Path
@@ -25,7 +24,7 @@ STEPS, BATCHES, ALGEBRAS = 400, (32, 64), ("real", "quaternion")
 
 
 class Alternating(LotteryTicket):
-    """A ticket whose hooks do nothing in every other step."""
+    """A lottery ticket whose hooks are disabled in every other step."""
 
     step = 0
 
@@ -40,21 +39,21 @@ class Alternating(LotteryTicket):
 
 
 class Clock(Callback):
-    """Time every step."""
+    """Measure the time of each step."""
 
     def __init__(self, ticket: Alternating) -> None:
         self.ticket, self.start = ticket, 0.0
         self.times: tuple[list[float], list[float]] = ([], [])
 
     def on_train_batch_end(self, *args: Any) -> None:
-        """Note the time of the step that ends here, its hooks and its data included."""
+        """Record the time of this step, including hooks and data loading."""
         now = time.process_time()
         self.times[self.ticket.step % 2].append(1000 * (now - self.start))
         self.start, self.ticket.step = now, self.ticket.step + 1
 
 
 def measure(algebra: str, batch: int) -> dict[str, Any]:
-    """Return the medians of a step without and with the masks."""
+    """Return the median times of a step without and with masks."""
     images = torch.randn(8 * batch, 1, 8, 8)
     loader = DataLoader(TensorDataset(images, torch.arange(len(images)) % 10), batch_size=batch)
     ticket = Alternating(0.4)
@@ -72,12 +71,12 @@ def measure(algebra: str, batch: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure and write the result."""
+    """Measure and write the results."""
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     torch.set_num_threads(1)
     rows = [measure(algebra, batch) for algebra in ALGEBRAS for batch in BATCHES]
     shape = f"vit (dim 64, depth 4) on images of 8 x 8, 40 % pruned, {STEPS} steps, every other one with the masks"
-    RESULTS.write_text(json.dumps({"machine": machine.info(), "shape": shape, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    machine.write(RESULTS, {"machine": machine.info(), "shape": shape, "rows": rows})
     print(RESULTS.read_text(encoding="utf-8"))
 
 

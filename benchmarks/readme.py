@@ -1,17 +1,17 @@
-"""Write the measured table into README.md and docs/index.md: ``python -m benchmarks.readme``."""
+"""Write the table of results on digits into README.md and docs/index.md: ``python -m benchmarks.readme``."""
 
 import json
-from pathlib import Path
 from statistics import mean
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
+from benchmarks.machine import ROOT, replace_table
+
 PAGES = (ROOT / "README.md", ROOT / "docs" / "index.md")
-BEGIN, END = "<!-- table: benchmarks/results/digits.json -->", "<!-- end of table -->"
+BEGIN = "<!-- table: benchmarks/results/digits.json -->"
 
 
 def table(results: dict[str, Any]) -> str:
-    """Turn the rows of a result into a Markdown table, one line per algebra."""
+    """Format results as a Markdown table with one line per network."""
     rows: dict[str, list[dict[str, Any]]] = {}
     for row in results["rows"]:
         name = f"`{row['algebra']}`" if row["backbone"] == "vit" else f"`{row['algebra']}`, `{row['backbone']}`"
@@ -28,7 +28,7 @@ def table(results: dict[str, Any]) -> str:
 
 
 def caption(results: dict[str, Any]) -> str:
-    """Say how the table came about."""
+    """Describe the measurement below the table."""
     where, rows = results["machine"], results["rows"]
     seconds = sorted(row["seconds"] for row in rows)[len(rows) // 2]
     device = where["processor"] if where["device"] == "cpu" else where["device"]
@@ -42,12 +42,11 @@ def caption(results: dict[str, Any]) -> str:
 
 
 def update() -> None:
-    """Put the present table between its two marks."""
+    """Update the table on all pages."""
     results = json.loads((ROOT / "benchmarks" / "results" / "digits.json").read_text(encoding="utf-8"))
     for path in PAGES:
-        before, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)
-        _, _, after = rest.partition(END)
-        path.write_text(f"{before}{BEGIN}\n{table(results)}\n{END}{after}", encoding="utf-8")
+        text = replace_table(path.read_text(encoding="utf-8"), BEGIN, table(results))
+        path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Measure the memory that text sets of different sizes take: ``python -m benchmarks.text_memory``.
+"""Measure the memory of text data sets of different sizes: ``python -m benchmarks.text_memory``.
 
-A file of generated rows (a label and 4 to 12 words of 5,000) is trained on in a fresh process each, with an empty cache: all of
-it is read, split, counted for the vocabulary and tokenised, and the order of an epoch is drawn; then a few steps are trained,
-validated and tested. Writes results/text_memory.json: peaks of the resident memory, and of the part that is the process's own
-(the rest are pages of mapped files, which the system takes back when it needs them).
+For each size, a separate process with an empty cache reads, splits and tokenizes a generated file (a label and 4 to 12 words of
+5,000 in each row), builds the vocabulary, shuffles an epoch, and trains, validates and tests for a few steps. Writes the peaks
+of the resident memory and of its anonymous part to results/text_memory.json. The rest are pages of memory-mapped files, which
+the system can reclaim.
 """
 
 import json
@@ -45,7 +45,7 @@ print(json.dumps({
 
 
 def write(path: Path, rows: int) -> None:
-    """Write a table of generated rows: labels `pos` and `neg`, and texts."""
+    """Generate a file of rows with the labels `pos` and `neg` and random texts."""
     draws = random.Random(0)
     words = [f"word{i}" for i in range(5000)]
     with path.open("w", encoding="utf-8") as file:
@@ -55,7 +55,7 @@ def write(path: Path, rows: int) -> None:
 
 
 def measure(rows: int) -> dict[str, Any]:
-    """Train on so many rows in a process of its own, with an empty cache."""
+    """Train on a number of rows in a separate process with an empty cache."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.tsv"
         write(path, rows)
@@ -64,15 +64,15 @@ def measure(rows: int) -> dict[str, Any]:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(done.stderr[-2000:])
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return {"rows": rows, "file_mb": round(path.stat().st_size / 2**20, 1), **found}
+        peaks: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return {"rows": rows, "file_mb": round(path.stat().st_size / 2**20, 1), **peaks}
 
 
 def main() -> None:
-    """Measure every size and write the result."""
+    """Measure all sizes and write the results."""
     rows = [measure(count) for count in ROWS]
     shape = "fasttext(dim=32) over the quaternions, word tokens, batch 32; 20 training steps"
-    RESULTS.write_text(json.dumps({"machine": machine.info(), "shape": shape, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    machine.write(RESULTS, {"machine": machine.info(), "shape": shape, "rows": rows})
     print(RESULTS.read_text(encoding="utf-8"))
 
 

@@ -1,10 +1,9 @@
-"""Measure what waiting threads cost: ``python -m benchmarks.threads``.
+"""Measure the cost of waiting OpenMP threads: ``python -m benchmarks.threads``.
 
-Training steps of the default vision transformer on digits, in fresh processes: OpenMP's threads spin while they wait, or sleep,
-or there is only one; each alone on the machine and beside one busy process per core. Writes results/threads.json.
+Times training steps of the default vision transformer on digits in separate processes with spinning, sleeping or single
+threads, on an idle machine and with one busy process per core. Writes results/threads.json.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -33,7 +32,7 @@ while time.perf_counter() < end:
 
 
 def measure(policy: dict[str, str]) -> dict[str, float]:
-    """Train for 20 seconds in a process of its own and return milliseconds per step."""
+    """Train for 20 seconds in a separate process and return milliseconds per step."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("OMP_")} | policy
     done = subprocess.run([sys.executable, "-c", STEP], env=environment, capture_output=True, text=True, check=True)
     steps = [float(line) for line in done.stdout.split()][3:]
@@ -41,7 +40,7 @@ def measure(policy: dict[str, str]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure all six, side by side, and write the result."""
+    """Measure all combinations and write the results."""
     rows: list[dict[str, Any]] = []
     for busy in (0, os.cpu_count() or 1):
         others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(busy)]
@@ -51,7 +50,7 @@ def main() -> None:
             for other in others:
                 other.kill()
     shape = "vit on digits over the quaternions, batch 32, training step"
-    RESULTS.write_text(json.dumps({"machine": machine.info(), "shape": shape, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    machine.write(RESULTS, {"machine": machine.info(), "shape": shape, "rows": rows})
     print(RESULTS.read_text(encoding="utf-8"))
 
 

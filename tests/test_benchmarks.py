@@ -1,4 +1,4 @@
-"""The scripts behind the tables run, and the tables say what was measured."""
+"""Benchmark scripts: they run, and the pages match the stored results."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 import zoo
-from benchmarks import digits, fused, readme, recovery, speed_page
+from benchmarks import digits, fused, machine, readme, recovery, speed_page
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,7 @@ def results(tmp_path_factory):
     return json.loads(out.read_text(encoding="utf-8"))
 
 
-def test_every_algebra_is_trained_with_every_seed(results):
+def test_digits_trains_each_algebra_with_each_seed(results):
     assert [(row["seed"], row["algebra"]) for row in results["rows"]] == [
         (0, "real"),
         (0, "quaternion"),
@@ -28,7 +28,7 @@ def test_every_algebra_is_trained_with_every_seed(results):
     assert {"date", "processor", "cores", "device", "torch"} <= results["machine"].keys()
 
 
-def test_the_table_has_a_line_for_every_algebra(results):
+def test_the_readme_table_has_a_line_for_each_algebra(results):
     lines = readme.table(results).splitlines()
     real, quaternion = lines[2:4]
     scores = [row["metrics"]["accuracy"] for row in results["rows"] if row["algebra"] == "quaternion"]
@@ -38,53 +38,53 @@ def test_the_table_has_a_line_for_every_algebra(results):
     assert "2 seeds, 1 epochs" in lines[-1]
 
 
-def test_the_table_is_put_between_its_marks(tmp_path, monkeypatch):
+def test_the_readme_table_is_replaced(tmp_path, monkeypatch):
     page = tmp_path / "README.md"
     monkeypatch.setattr(readme, "PAGES", [page])
-    page.write_text(f"before\n{readme.BEGIN}\nold\n{readme.END}\nafter\n", encoding="utf-8")
+    page.write_text(f"before\n{readme.BEGIN}\nold\n{machine.END}\nafter\n", encoding="utf-8")
     readme.update()
     text = page.read_text(encoding="utf-8")
     assert text.startswith(f"before\n{readme.BEGIN}\n| `--algebra` |")
-    assert text.endswith(f"\n{readme.END}\nafter\n")
+    assert text.endswith(f"\n{machine.END}\nafter\n")
     assert "old" not in text
 
 
-def test_the_page_has_the_measured_recovery():
+def test_the_recovery_tables_match_the_results():
     page = recovery.PAGE.read_text(encoding="utf-8")
-    shown = page.partition(recovery.BEGIN)[2].partition(recovery.END)[0]
+    tables = page.partition(recovery.BEGIN)[2].partition(machine.END)[0]
     files = list(recovery.RESULTS.parent.glob("recovery*.json"))
-    assert shown.count("### ") == len(files) >= 1
+    assert tables.count("### ") == len(files) >= 1
     for file in files:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        assert f"\n{recovery.table(found)}\n" in shown
-        assert {row["seed"] for row in found["rows"]} == {one["seed"] for one in found["teachers"]}
+        results = json.loads(file.read_text(encoding="utf-8"))
+        assert f"\n{recovery.table(results)}\n" in tables
+        assert {row["seed"] for row in results["rows"]} == {teacher["seed"] for teacher in results["teachers"]}
 
 
-def test_recovery_of_a_language_model_counts_bits_down_and_has_no_teacher(tmp_path, monkeypatch):
+def test_recovery_of_a_language_model_minimises_bits_without_distillation(tmp_path, monkeypatch):
     bits = {"0-teacher": [3.0, 2.0], "0-0": [3.0, 2.5], "0-1": [2.9, 2.04]}
     monkeypatch.setattr(recovery, "fit", lambda run, **_: {"metrics": {"bits_per_character": bits[run.name][1]}, "seconds": 1})
-    monkeypatch.setattr(recovery, "curve", lambda run, figure: bits[run.name])
+    monkeypatch.setattr(recovery, "curve", lambda run, metric: bits[run.name])
     monkeypatch.setattr(recovery, "project", lambda teacher, algebra, start: {"mean": 0.9})
     monkeypatch.setattr(recovery, "RESULTS", tmp_path / "recovery.json")
     page = tmp_path / "page.md"
-    page.write_text(f"above\n{recovery.BEGIN}\nold\n{recovery.END}\nbelow\n")
+    page.write_text(f"above\n{recovery.BEGIN}\nold\n{machine.END}\nbelow\n")
     monkeypatch.setattr(recovery, "PAGE", page)
     recovery.main(["--experiment", "shakespeare", "--algebra", "phm-4", "--seeds", "1"])
-    found = json.loads((tmp_path / "recovery_shakespeare_phm-4.json").read_text())
-    assert [(row["arm"], row["reached"]) for row in found["rows"]] == [("new weights", None), ("projected", 2)]
-    assert (found["teachers"][0]["validation"], found["algebra"], found["epochs"]) == (2.0, "phm-4", 2)
-    assert found["data"] == "shakespeare(max_length=64)"
-    shown = page.read_text()
-    assert "| projected | 2 | **2.040** (2.040) |" in shown
-    assert "| new weights | more than 2 | **2.500** (2.500) |" in shown
-    assert "validations, one every 200 steps, to within 0.05 bits of the teacher" in shown
-    assert "old" not in shown
-    assert "in at most a third of the validations with 0, and better in the test with 1." in shown
-    assert shown.startswith("above\n")
-    assert shown.endswith("\nbelow\n")
+    stored = json.loads((tmp_path / "recovery_shakespeare_phm-4.json").read_text())
+    assert [(row["arm"], row["reached"]) for row in stored["rows"]] == [("new weights", None), ("projected", 2)]
+    assert (stored["teachers"][0]["validation"], stored["algebra"], stored["epochs"]) == (2.0, "phm-4", 2)
+    assert stored["data"] == "shakespeare(max_length=64)"
+    text = page.read_text()
+    assert "| projected | 2 | **2.040** (2.040) |" in text
+    assert "| new weights | more than 2 | **2.500** (2.500) |" in text
+    assert "validations (every 200 steps) until within 0.05 bits of the teacher" in text
+    assert "old" not in text
+    assert "at most a third with 0, and had a better test result with 1." in text
+    assert text.startswith("above\n")
+    assert text.endswith("\nbelow\n")
 
 
-def test_recovery_goes_on_where_it_was_cut_off(tmp_path, monkeypatch):
+def test_recovery_reuses_finished_runs_and_restarts_others(tmp_path, monkeypatch):
     def fit(run_dir, **options):
         Path(run_dir).mkdir(parents=True)
         Path(run_dir, "config.yaml").write_text(yaml.safe_dump(options))
@@ -95,15 +95,15 @@ def test_recovery_goes_on_where_it_was_cut_off(tmp_path, monkeypatch):
     (tmp_path / "run" / "metrics.csv").touch()
     assert recovery.fit(tmp_path / "run", seed=1) == {"seed": 1}
     assert not (tmp_path / "run" / "metrics.csv").exists()
-    assert recovery.fit(tmp_path / "run", seed=2) == {"seed": 1}  # it has ended, and is not repeated
-    assert recovery.fit(tmp_path / "run", backbone="vit") == {"backbone": "vit"}  # but with another network it is
+    assert recovery.fit(tmp_path / "run", seed=2) == {"seed": 1}  # finished
+    assert recovery.fit(tmp_path / "run", backbone="vit") == {"backbone": "vit"}  # another network
 
 
-def test_the_page_of_speed_is_that_of_the_measurements():
+def test_the_speed_page_matches_the_results():
     assert speed_page.PAGE.read_text(encoding="utf-8") == speed_page.text()
 
 
-def test_speed_is_measured_once_for_every_commit(tmp_path, monkeypatch, capsys):
+def test_speed_is_measured_once_per_commit(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(fused.compiled, "is_available", lambda: True)
     monkeypatch.setattr(
         "sys.argv", ["fused", "--only", "256 features, batch 8", "--rounds", "2", "--out", str(tmp_path / "out")]

@@ -1,4 +1,4 @@
-"""Frontiers: which runs are due, how networks are compared, and that the configurations are valid sweeps."""
+"""Frontiers: selection of runs, comparison of networks, and configurations."""
 
 import json
 import math
@@ -24,61 +24,61 @@ def point(net, weights, *values, algebra="real"):
 
 
 def row(net, lr, seed, validation, test=0.0, weights=100, embedding=0, mode="min"):
-    found = {"net": net, "algebra": net, "lr": lr, "seed": seed, "validation": validation, "test": test}
-    return found | {"weights": weights, "embedding": embedding, "mode": mode, "seconds": 1.0}
+    values = {"net": net, "algebra": net, "lr": lr, "seed": seed, "validation": validation, "test": test}
+    return values | {"weights": weights, "embedding": embedding, "mode": mode, "seconds": 1.0}
 
 
-def test_a_comparison_by_hand():
-    """Means 2, 3 and 5 of three seeds; the algebra's 400 weights lie half-way between 100 and 1,600 in logarithms."""
+def test_equal_weights_by_hand():
+    """Means 2, 3 and 5 over three seeds; 400 weights are halfway between 100 and 1,600 on a logarithmic scale."""
     small, large = point("small", 100, 4.0, 5.0, 6.0), point("large", 1600, 2.0, 3.0, 4.0)
     one = point("algebra", 400, 1.5, 2.0, 2.5, algebra="quaternion")
     assert opponents(400, [large, small]) == {small: 0.5, large: 0.5}
-    found = mean_difference([(one, opponents(400, [large, small]))], lower=True)
-    assert found.estimate == pytest.approx(2.0)  # (5 + 3) / 2 - 2
-    variances = [0.25 / 3, 0.25 * 1 / 3, 0.25 * 1 / 3]  # of the mean: s^2 / 3, and the square of each share
+    difference = mean_difference([(one, opponents(400, [large, small]))], lower=True)
+    assert difference.estimate == pytest.approx(2.0)  # (5 + 3) / 2 - 2
+    variances = [0.25 / 3, 0.25 * 1 / 3, 0.25 * 1 / 3]  # s^2 / 3 times the squared share
     freedom = sum(variances) ** 2 / sum(v**2 / 2 for v in variances)
     assert freedom == pytest.approx(6.0)
-    assert (found.high - found.estimate) == pytest.approx(2.4469119 * 0.5)  # t(.975, 6) * sqrt(3 / 12)
-    assert found.low == pytest.approx(2.0 - float(t.ppf(0.975, 6)) * 0.5)
-    assert found.verdict == "ahead"
+    assert (difference.high - difference.estimate) == pytest.approx(2.4469119 * 0.5)  # t(.975, 6) * sqrt(3 / 12)
+    assert difference.low == pytest.approx(2.0 - float(t.ppf(0.975, 6)) * 0.5)
+    assert difference.verdict == "ahead"
     assert mean_difference([(one, opponents(400, [large, small]))], lower=False).verdict == "behind"
 
 
-def test_a_network_shared_by_two_comparisons_counts_once():
-    """Both networks have the same opponent, whose error does not average out."""
+def test_a_shared_opponent_counts_once():
+    """The error of an opponent of both networks does not average out."""
     real = point("real", 100, 1.0, 3.0)
     nets = [point(name, 100, 2.0, 4.0, algebra="complex") for name in ("one", "two")]
-    found = mean_difference([(net, {real: 1.0}) for net in nets], lower=False)
-    assert found.estimate == pytest.approx(1.0)
+    difference = mean_difference([(net, {real: 1.0}) for net in nets], lower=False)
+    assert difference.estimate == pytest.approx(1.0)
     parts = [0.25, 0.25, 1.0]  # variances of means are 1
     freedom = sum(parts) ** 2 / sum(part**2 for part in parts)
-    assert found.high - 1.0 == pytest.approx(float(t.ppf(0.975, freedom)) * math.sqrt(1.5))
-    assert found.verdict == "not decided"
+    assert difference.high - 1.0 == pytest.approx(float(t.ppf(0.975, freedom)) * math.sqrt(1.5))
+    assert difference.verdict == "not decided"
 
 
-def test_what_cannot_be_told_is_not_told():
+def test_no_comparison_out_of_range_or_with_one_seed():
     real = [point("small", 100, 1.0, 2.0), point("large", 200, 1.0, 2.0)]
     assert opponents(300, real) is None
-    assert opponents(205, real) == {real[1]: 1.0}  # 2.5 % beyond
+    assert opponents(205, real) == {real[1]: 1.0}  # 2.5 % out of range
     assert mean_difference([(point("a", 150, 1.0), {real[0]: 1.0})], lower=True) is None
     assert contrast({point("a", 1, 1.0): 1.0}) is None
 
 
-def test_rates_are_chosen_by_validation_alone():
+def test_rates_are_selected_by_validation_only():
     rows = [row("a", 0.1, 0, 2.0, test=9.0), row("a", 0.2, 0, 3.0, test=1.0), row("a", 0.1, 1, 9.0, test=7.0)]
     assert best_rate(rows[:2]) == 0.1
-    assert best_rate([one | {"mode": "max"} for one in rows[:2]]) == 0.2
-    (found,) = points(rows, seed=0)
-    assert (found.lr, found.values, found.rates) == (0.1, (9.0, 7.0), (0.1, 0.2))
+    assert best_rate([row | {"mode": "max"} for row in rows[:2]]) == 0.2
+    (best,) = points(rows, seed=0)
+    assert (best.lr, best.values, best.rates) == (0.1, (9.0, 7.0), (0.1, 0.2))
 
 
-def test_large_word_tables_are_not_counted():
+def test_large_word_embeddings_are_not_counted():
     rows = [row("a", 0.1, 0, 1.0, weights=100, embedding=30), row("b", 0.1, 0, 1.0, weights=80, embedding=10)]
     assert [(one.weights, one.total) for one in points(rows, 0)] == [(70, 100), (70, 80)]
     assert [one.weights for one in points([rows[1]], 0)] == [80]
 
 
-def test_the_runs_that_are_due():
+def test_next_runs():
     nets, rates, seeds = ["a", "b"], [0.1, 0.2, 0.4], [0, 1]
     grid = [(net, rate, 0) for net in nets for rate in rates]
     assert next_runs(nets, rates, seeds, [], set()) == grid
@@ -94,8 +94,8 @@ def test_the_runs_that_are_due():
     assert next_runs(["a"], [], seeds, [row("a", None, 0, 1)], set()) == [("a", None, 1)]
 
 
-def test_rows_of_a_frontier_json_count_as_finished(tmp_path):
-    """With every row stored, nothing is trained; with another base, they are refused."""
+def test_rows_in_frontier_json_count_as_finished(tmp_path):
+    """Stored rows are not trained again, and are rejected if the configuration has changed."""
     nets = {"a": {"algebra": "real"}, "b": {"algebra": "quaternion"}}
     values = {"base": {"data": "digits"}, "axes": {"net": nets, "seed": [0, 1]}}
     rows = [row(net, None, seed, 1.0) for net in nets for seed in (0, 1)]
@@ -107,7 +107,7 @@ def test_rows_of_a_frontier_json_count_as_finished(tmp_path):
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_a_configuration_is_a_sweep_with_real_networks(path):
+def test_configurations_are_sweeps_with_real_networks(path):
     values = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert runs_of(values, path.name)
     real = [net for net in values["axes"]["net"].values() if net["algebra"] == "real"]
@@ -125,7 +125,7 @@ def test_a_configuration_is_a_sweep_with_real_networks(path):
         {"net": {"a": {"algebra": "real"}}, "seed": [0], "trainer.max_epochs": [1]},
     ],
 )
-def test_a_file_that_is_no_frontier(axes):
+def test_invalid_axes_are_rejected(axes):
     with raises("missing", "a.yaml"):
         check({"axes": axes}, "a.yaml")
 
@@ -162,6 +162,6 @@ def test_the_command_trains_compares_and_draws(tmp_path, monkeypatch, capsys):
     assert {(row["net"], row["seed"]) for row in rows} == {
         (net, seed) for net in ("narrow", "wide", "quaternion") for seed in (0, 1)
     }
-    assert main(["frontier", "tiny.yaml", "--run_dir", "out", "--json"]) == 0  # all runs are finished
+    assert main(["frontier", "tiny.yaml", "--run_dir", "out", "--json"]) == 0  # all runs finished
     assert json.loads(capsys.readouterr().out)["rows"] == rows
     assert main(["frontier", "tiny.yaml", "--only", "a"]) == 2

@@ -1,4 +1,4 @@
-"""The papers: their rows are run and stored, judged beyond chance, and the pages say what the results say."""
+"""Reproduction of the papers: runs, statistics, and pages that match the stored results."""
 
 import json
 import math
@@ -35,8 +35,8 @@ axes:
 """
 
 
-def in_this_process(values, file, options, *, finished):
-    """`zoo_experiments.sweep.sweep` without the start of a process for each run."""
+def sweep_in_process(values, file, options, *, finished):
+    """Run `zoo_experiments.sweep.sweep` without a process for each run."""
     grid, folder = points(values, file), Path(options.run_dir)
     (folder / "configs").mkdir(parents=True, exist_ok=True)
     study = SweepGrid(folder, grid)
@@ -49,7 +49,7 @@ def in_this_process(values, file, options, *, finished):
 
 @pytest.fixture
 def row(tmp_path, corpus, monkeypatch):
-    """The sweep of a paper with a row that trains in a second, its results and the page in a folder of their own."""
+    """Return a sweep of a paper with fast rows; results are written to a temporary folder."""
     (tmp_path / "data" / "text_small").mkdir(parents=True)
     corpus(tmp_path / "data" / "text_small" / "train.tsv", "text")
     monkeypatch.chdir(tmp_path)
@@ -58,34 +58,34 @@ def row(tmp_path, corpus, monkeypatch):
     config.write_text(SWEEP)
     monkeypatch.setattr(papers_rows, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(papers, "write", lambda: None)
-    monkeypatch.setattr(papers, "sweep", in_this_process)
+    monkeypatch.setattr(papers, "sweep", sweep_in_process)
     return config
 
 
-def test_a_row_of_a_paper_is_measured_once_for_each_seed(row, tmp_path):
+def test_each_seed_of_a_row_is_run_once(row, tmp_path):
     argv = [str(row), "--only", "small", "--root", str(tmp_path / "data"), "--seeds"]
     papers.main([*argv, "1"])
     out = tmp_path / "results" / "paper" / "small.json"
     first = json.loads(out.read_text())
-    out.unlink()  # as if it had been cut off before it was written
+    out.unlink()  # as after an interruption before writing
     papers.main([*argv, "1"])
     assert json.loads(out.read_text())["rows"][0]["metrics"] == first["rows"][0]["metrics"]
     first = json.loads(out.read_text())
     papers.main([*argv, "2"])
     both = json.loads(out.read_text())
-    assert [found["seed"] for found in both["rows"]] == [0, 1]
+    assert [run["seed"] for run in both["rows"]] == [0, 1]
     assert both["rows"][0] == first["rows"][0]
     assert both["config"] == papers_rows.read(row)[0].config
     assert [path.name for path in out.parent.iterdir()] == ["small.json"]
     assert both["rows"][0]["tested"] == 6
-    kept = {"parameters", "metrics", "chosen", "versions", "data_sha256", "commit", "machine", "also"}
-    assert kept <= both["rows"][0].keys()
+    keys = {"parameters", "metrics", "chosen", "versions", "data_sha256", "commit", "machine", "also"}
+    assert keys <= both["rows"][0].keys()
     (choice,) = both["rows"][0]["chosen"]
     assert choice.keys() == {"epoch", "step", "val_accuracy"}
     assert list(both["rows"][0]["also"]) == ["text(path=nowhere, val=0.2)"]
 
 
-def test_rows_that_fail_are_named(row, monkeypatch, capsys):
+def test_failed_runs_are_reported(row, monkeypatch, capsys):
     monkeypatch.setattr(papers, "sweep", lambda *args, **options: {"rows": []})
     with pytest.raises(SystemExit, match=r"benchmarks\.papers: failed: small-seed0, other-seed0$"):
         papers.main([str(row), "--seeds", "1"])
@@ -94,7 +94,7 @@ def test_rows_that_fail_are_named(row, monkeypatch, capsys):
     assert "file not found: nowhere.yaml" in capsys.readouterr().err
 
 
-def test_comments_are_of_all_rows_of_some_or_of_the_one_below(row):
+def test_comments_apply_to_all_rows_matching_rows_or_the_next_row(row):
     small, other = papers_rows.read(row)
     assert (small.notes, other.notes) == (("Fewer words.", "Another optimizer."), ("Fewer words.",))
     assert (small.published, other.published) == ("accuracy 0.9 (Table 1)", "")
@@ -109,7 +109,7 @@ def test_comments_are_of_all_rows_of_some_or_of_the_one_below(row):
         papers_rows.read(row)
 
 
-def test_a_row_that_has_changed_is_measured_anew(row, tmp_path):
+def test_a_changed_row_is_run_again(row, tmp_path):
     argv = [str(row), "--only", "small", "--root", str(tmp_path / "data"), "--seeds", "1", "--runs"]
     papers.main([*argv, "first"])
     row.write_text(row.read_text().replace("hidden=8", "hidden=16"))
@@ -118,7 +118,7 @@ def test_a_row_that_has_changed_is_measured_anew(row, tmp_path):
     assert (len(stored["rows"]), stored["config"]["backbone"]) == (1, "fasttext(dim=8, hidden=16)")
 
 
-def test_curves_and_beams_are_stored_and_shown(row, tmp_path):
+def test_curves_and_beam_search_are_stored_and_reported(row, tmp_path):
     for part in ("train", "test"):
         (tmp_path / f"{part}.en").write_text("one\ntwo\nthree\n" * 20)
         (tmp_path / f"{part}.fr").write_text("un\ndeux\ntrois\n" * 20)
@@ -128,9 +128,9 @@ def test_curves_and_beams_are_stored_and_shown(row, tmp_path):
     row.write_text("\n".join(["# published: BLEU 28.4 (Table 3)", "# beam: 2", "# curve: exact_match", values]))
     papers.main([str(row), "--seeds", "1"])
     measured_row = papers_rows.read(row)[0]
-    (found,) = measured_row.runs
-    assert [step for step, _ in found["curve"]] == [1, 2]
-    assert found["beam"]["beam"] == 2
+    (run,) = measured_row.runs
+    assert [step for step, _ in run["curve"]] == [1, 2]
+    assert run["beam"]["beam"] == 2
     assert "beam 2: BLEU" in papers_detail.result(measured_row)
     assert papers_detail.draw_curves([measured_row], "curve", "exact match", tmp_path).read_bytes().startswith(b"\x89PNG")
 
@@ -145,41 +145,40 @@ def measured(name, algebra, *accuracies, data="trec", scope="all", backbone="lst
     ("one", "other", "tested", "expected"),
     [
         ((0.50, 0.51), (0.80, 0.81), 1000, True),
-        ((0.50, 0.51), (0.80, 0.81), 10, False),  # the test is too small
-        ((0.30, 0.71), (0.60, 0.99), 1000, False),  # the seeds are too far apart
-        ((0.50,), (0.80, 0.81), 1000, None),  # one seed does not tell
-        ((0.50, 0.51), (0.53, 0.54), 100000, False),  # two seeds tell little: p = 0.051
+        ((0.50, 0.51), (0.80, 0.81), 10, False),  # the test set is too small
+        ((0.30, 0.71), (0.60, 0.99), 1000, False),  # the spread over seeds is too large
+        ((0.50,), (0.80, 0.81), 1000, None),  # one seed
+        ((0.50, 0.51), (0.53, 0.54), 100000, False),  # p = 0.051
         ((0.50, 0.51, 0.505), (0.53, 0.54, 0.535), 100000, True),
-        ((0.50, 0.50), (0.53, 0.53), 100000, True),  # no spread at all
+        ((0.50, 0.50), (0.53, 0.53), 100000, True),  # no spread
         ((0.50, 0.50), (0.50, 0.50), None, False),
-        ((9.0, 9.1), (12.0, 12.1), None, True),  # no bound is known
+        ((9.0, 9.1), (12.0, 12.1), None, True),  # no standard error of the test set
     ],
 )
-def test_a_difference_counts_beyond_seeds_and_test(one, other, tested, expected):
+def test_significance_over_seeds_and_test_set(one, other, tested, expected):
     assert differs(Score(one, tested), Score(other, tested)) is expected
 
 
-def test_differences_over_seeds_are_those_of_welch():
+def test_significance_over_seeds_matches_welch():
     rng = random.Random(0)
     for _ in range(200):
         one, other = ([rng.gauss(0, scale) for _ in range(rng.randint(2, 4))] for scale in (1, 3))
-        said = differs(Score(tuple(one)), Score(tuple(other)))
-        assert said is bool(ttest_ind(one, other, equal_var=False).pvalue < 0.05)
+        assert differs(Score(tuple(one)), Score(tuple(other))) is bool(ttest_ind(one, other, equal_var=False).pvalue < 0.05)
 
 
 def folded(*values):
-    """A row over folds of the same data, and one seed."""
+    """Return a row with one seed and a result per fold of the same data."""
     run = {"seed": 0, "tested": 10**6, "metrics": {"accuracy": mean(values)}}
     run["folds"] = [{"accuracy": value} for value in values]
     run["data_sha256"] = [f"fold {number}" for number in range(len(values))]
     return papers_rows.Row("paper", "row", {}, runs=(run,))
 
 
-def test_one_seed_over_folds_is_judged_fold_by_fold():
+def test_significance_over_folds_matches_nadeau_and_bengio():
     rng = random.Random(0)
     decided = []
     for _ in range(200):
-        ease = [rng.gauss(0.8, 0.02) for _ in range(10)]  # of a fold, the same for both: only the differences count
+        ease = [rng.gauss(0.8, 0.02) for _ in range(10)]  # shared by both rows
         one, other = ([value + rng.gauss(lead, 0.004) for value in ease] for lead in (0, 0.005))
         # Nadeau and Bengio (2003) divide Student's t by sqrt(1 + k n_test / n_train), here of 1 / (k - 1)
         student = ttest_rel(one, other).statistic / math.sqrt(1 + 10 / 9)
@@ -192,16 +191,16 @@ def test_one_seed_over_folds_is_judged_fold_by_fold():
     assert differs(three, four) is None
 
 
-def test_folds_of_one_seed_are_compared():
+def test_rows_with_one_seed_are_compared_over_folds():
     def row(name, published, *values):
-        said = measured(name, "real", published=f"accuracy {published} (Table 2)")
-        return replace(said, runs=folded(*values).runs)
+        row = measured(name, "real", published=f"accuracy {published} (Table 2)")
+        return replace(row, runs=folded(*values).runs)
 
     (one,) = comparisons([row("mr_none", 0.7, 0.5, 0.6, 0.7), row("mr_order", 0.8, 0.7, 0.7, 0.7)])
     assert one.pairs() == [(True, False, False)]
 
 
-def test_a_printed_lead_may_be_more_than_is_found():
+def test_leads_smaller_than_published_are_detected():
     rows = [
         measured("sva_real", "real", 0.90, 0.91, published="accuracy 0.7 (Table 5)", tested=1000),
         measured("sva_phm2", "phm-2", 0.90, 0.92, published="accuracy 0.9 (Table 5)", tested=1000),
@@ -213,7 +212,7 @@ def test_a_printed_lead_may_be_more_than_is_found():
 
 @pytest.fixture
 def compared():
-    """Three rows in print, of which one was not run."""
+    """Return three published rows, one of which was not run, and other rows."""
     return [
         measured("sva_real", "real", 0.90, 0.91, published="accuracy 0.948 (Table 5; Tay et al. 2019, Table 5)", tested=1000),
         measured("sva_phm2", "phm-2", 0.80, 0.81, published="accuracy 0.951 (Table 5)", tested=1000),
@@ -223,7 +222,7 @@ def compared():
     ]
 
 
-def test_a_printed_table_has_one_line_with_its_verdict(compared):
+def test_the_summary_has_a_line_for_each_published_table(compared):
     *_, line, _ = papers_page.printed_tables(compared)
     assert line == (
         "| [Wang et al. 2020](papers/complex_order.md), Table 5, lstm | trec | contradicted, leads smaller "
@@ -231,7 +230,7 @@ def test_a_printed_table_has_one_line_with_its_verdict(compared):
     )
 
 
-def test_settings_and_significant_leads_are_judged_by_themselves(compared):
+def test_settings_are_separate_and_significant_leads_select_pairs(compared):
     rows = [*compared[:3], measured("sva_phm8", "phm-8", 0.7, 0.71, published="accuracy 0.94 (Table 5)", tested=1000)]
     marked = [replace(row, extra={"significant": "Table 5: over all"} if row.name == "sva_phm8" else {}) for row in rows]
     assert [len(comparisons(some)[0].pairs()) for some in (compared, marked, rows)] == [1, 2, 3]
@@ -249,11 +248,14 @@ def test_settings_and_significant_leads_are_judged_by_themselves(compared):
         ([(True, True), (True, True), (False, False)], "holds in part"),
         ([(True, True), (True, True), (True, None)], "holds in part"),
         ([*[(True, True)] * 2, *[(False, True)] * 2], "mixed"),
-        ([*[(True, True)] * 4, *[(False, True)] * 1, *[(True, False)] * 5], "holds in part"),  # one of ten is chance
+        (
+            [*[(True, True)] * 4, *[(False, True)] * 1, *[(True, False)] * 5],
+            "holds in part",
+        ),  # one of ten is expected by chance
         ([*[(True, True)] * 1, *[(False, True)] * 4, *[(True, False)] * 5], "contradicted"),
-        ([(True, True), (False, True)], "not decided"),  # one of two of a kind
+        ([(True, True), (False, True)], "not decided"),  # one of two in each direction
         ([(True, False), (False, True), (False, True)], "contradicted"),
-        ([(True, True), (False, False)], "not decided"),  # one of two comes by chance in one table of ten
+        ([(True, True), (False, False)], "not decided"),  # one of two has a probability of 10 % by chance
         ([(True, None), (True, None), (False, False)], "too few seeds"),
         ([(None, False), (True, False, True), (False, False, True)], "not decided, leads smaller"),
         ([*[(True, True)] * 3, *[(True, False)] * 17], "not decided"),
@@ -279,8 +281,8 @@ def test_algebras_are_compared_with_the_real_network_of_the_same_width():
     assert effect.difference.high - effect.difference.estimate == pytest.approx(100 * half / 0.51)
 
 
-def test_every_difference_is_said():
-    """A hypercomplex Transformer of Tay et al. is measured with product scores or says that it is not."""
+def test_rows_document_their_differences():
+    """Rows of Tay et al. with dot-product scores do not count as the published ones."""
     rows = papers_rows.read_all()
     for row in rows:
         if (
@@ -293,7 +295,7 @@ def test_every_difference_is_said():
     assert all(row.notes for row in rows if row.config["data"] not in ("hamilton", "rotation"))
 
 
-def test_the_pages_are_those_of_the_results(tmp_path):
+def test_the_pages_match_the_results(tmp_path):
     papers_page.write(tmp_path / "papers.md", tmp_path)
     papers_detail.write(tmp_path)
     frontier_page.write(tmp_path / "frontier.md", tmp_path)

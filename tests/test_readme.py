@@ -1,4 +1,4 @@
-"""What README.md and docs/ say is true: commands are understood, Python runs, the table is the measured one, links lead on."""
+"""README.md and docs/: commands parse, Python code runs, the table matches the results, links resolve."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import readme
+from benchmarks import machine, readme
 from zoo import registry
 from zoo.cli import main
 from zoo.cli.commands import command_names
@@ -33,7 +33,7 @@ NOT_RUN = [(kind, block) for steps in STEPS.values() for mark, kind, block in st
 
 
 def commands(block):
-    """List the lines of a block that call zoo."""
+    """Return the zoo commands in a code block."""
     lines = (line.partition("  #")[0].strip() for line in block.replace("\\\n", " ").splitlines())
     return [line for line in lines if line.startswith("zoo ")]
 
@@ -43,20 +43,20 @@ COMMAND_LINES = list(
 )
 
 
-def test_the_two_commands_are_there():
+def test_readme_has_the_commands_to_install_and_test():
     assert "pip install . && zoo fit --backbone vit --algebra quaternion" in TEXT
     assert 'pip install ".[test]" && pytest' in TEXT
 
 
 @pytest.mark.parametrize(("epochs", "accuracy"), [(6, 0.8), pytest.param(None, 0.96, marks=pytest.mark.slow)])
-def test_the_first_command_learns_digits(tmp_path, epochs, accuracy):
+def test_the_first_command_trains_on_digits(tmp_path, epochs, accuracy):
     command = [sys.executable, "-m", "zoo", "fit", "--backbone", "vit", "--algebra", "quaternion"]
     command += ["--trainer.max_epochs", str(epochs)] if epochs else []
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert f"epoch 1/{epochs or 50}  " in done.stdout
-    assert "GPU available" not in done.stdout, "Lightning keeps quiet"
+    assert "GPU available" not in done.stdout, "output of Lightning"
     summary = json.loads(next(tmp_path.glob("runs/*/summary.json")).read_text(encoding="utf-8"))
     assert summary["metrics"]["accuracy"] >= accuracy
     assert summary["parameters"]["total"] <= 0.30 * summary["parameters"]["real_twin"]
@@ -64,7 +64,7 @@ def test_the_first_command_learns_digits(tmp_path, epochs, accuracy):
 
 
 @pytest.mark.parametrize("line", COMMAND_LINES)
-def test_every_command_is_understood(line, monkeypatch, capsys):
+def test_commands_parse(line, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     _, command, *arguments = shlex.split(line)
     assert command in command_names()
@@ -74,7 +74,7 @@ def test_every_command_is_understood(line, monkeypatch, capsys):
         assert main([command, *arguments]) == 0, capsys.readouterr().err
 
 
-def test_the_python_runs(tmp_path, monkeypatch):
+def test_python_code_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = [block for kind, block in BLOCKS if kind == "python"]
     assert blocks
@@ -84,7 +84,7 @@ def test_the_python_runs(tmp_path, monkeypatch):
 
 @pytest.fixture
 def unregistered():
-    """Take away what a test registers."""
+    """Unregister the entries that a test registers."""
     groups = registry.GROUPS
     before = {group: set(registry.entries(group)) for group in groups}
     yield
@@ -94,7 +94,7 @@ def unregistered():
 
 
 @pytest.mark.parametrize("page", [name for name, steps in STEPS.items() if name != "devices"])
-def test_a_tutorial_runs(page, tmp_path, monkeypatch, capsys, unregistered):
+def test_tutorials_run(page, tmp_path, monkeypatch, capsys, unregistered):
     monkeypatch.chdir(tmp_path)
     steps = [(kind, block) for mark, kind, block in STEPS[page] if not mark]
     assert steps
@@ -106,15 +106,15 @@ def test_a_tutorial_runs(page, tmp_path, monkeypatch, capsys, unregistered):
             assert main(shlex.split(line)[1:]) == 0, (line, capsys.readouterr().err)
 
 
-def test_the_table_is_the_measured_one():
+def test_the_table_matches_the_results():
     results = json.loads((ROOT / "benchmarks" / "results" / "digits.json").read_text(encoding="utf-8"))
     for page in readme.PAGES:
-        assert f"{readme.BEGIN}\n{readme.table(results)}\n{readme.END}" in page.read_text(encoding="utf-8")
+        assert f"{readme.BEGIN}\n{readme.table(results)}\n{machine.END}" in page.read_text(encoding="utf-8")
     assert {row["seed"] for row in results["rows"]} == {0, 1, 2}
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_lead_somewhere(page):
+def test_links_resolve(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     targets = [target for target in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in target]
     assert targets or page != "README.md"
@@ -122,8 +122,8 @@ def test_links_lead_somewhere(page):
 
 
 @pytest.mark.parametrize("group", ["backbones", "datasets"])
-def test_the_tables_are_complete(group):
+def test_all_entries_are_documented(group):
     names = {entry.name for entry in registry.entries(group) if entry.ours}
     included = (ROOT / "docs" / "included.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`([a-z_0-9]+)", included))
-    assert sorted(name for name in names - named if not name.endswith("mnist")) == []
+    documented = set(re.findall(r"`([a-z_0-9]+)", included))
+    assert sorted(name for name in names - documented if not name.endswith("mnist")) == []

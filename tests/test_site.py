@@ -1,4 +1,4 @@
-"""The hooks of the documentation site (docs/site.py): links that leave docs/, and what would be fetched from elsewhere."""
+"""mkdocs hooks (docs/site.py): links to files outside of docs/, and external resources."""
 
 import importlib.util
 from pathlib import Path
@@ -10,14 +10,14 @@ from zoo.cli.commands import command_names
 pytest.importorskip("mkdocs", reason="needs hypercomplex-zoo[docs]")
 pytest.importorskip("griffe", reason="needs hypercomplex-zoo[docs]")
 
-PLACE = Path(__file__).parents[1] / "docs" / "site.py"
-SPEC = importlib.util.spec_from_file_location("site_hooks", PLACE)
+PATH = Path(__file__).parents[1] / "docs" / "site.py"
+SPEC = importlib.util.spec_from_file_location("site_hooks", PATH)
 site = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(site)
 
 
 @pytest.mark.parametrize(
-    ("source", "text", "wanted"),
+    ("source", "text", "expected"),
     [
         ("docs/text.md", "[a](../plugins/README.md#tasks)", "[a](plugins.md#tasks)"),
         ("docs/tutorials/lightning.md", "[a](../../CONTRIBUTING.md)", "[a](../contributing.md)"),
@@ -32,8 +32,8 @@ SPEC.loader.exec_module(site)
         ("docs/sharing.md", "[a](../configs/gone.yaml) [b](#there)", "[a](../configs/gone.yaml) [b](#there)"),
     ],
 )
-def test_links_lead_to_the_same_file_on_the_site(source, text, wanted):
-    assert site.rewrite(source, text) == wanted
+def test_links_are_rewritten_to_paths_on_the_site(source, text, expected):
+    assert site.rewrite(source, text) == expected
 
 
 @pytest.mark.parametrize(
@@ -47,18 +47,18 @@ def test_links_lead_to_the_same_file_on_the_site(source, text, wanted):
         "a { background: url(https://example.org/a.png) }",
     ],
 )
-def test_what_comes_from_elsewhere_is_found(text, tmp_path, caplog):
+def test_external_resources_are_reported(text, tmp_path, caplog):
     (tmp_path / "page.html").write_text(text, encoding="utf-8")
     site.on_post_build({"site_dir": str(tmp_path)})
-    assert ["page.html fetches from elsewhere" in record.message for record in caplog.records] == [True]
+    assert ["page.html loads an external resource" in record.message for record in caplog.records] == [True]
 
 
-def test_links_to_follow_fetch_nothing():
+def test_links_are_not_external_resources():
     fine = '<a href="https://example.org">a</a><link rel="canonical" href="https://example.org/"><script src="a.js"></script>'
-    assert site.foreign(fine + '<img src="data:image/png;base64,//8=">') == []
+    assert site.external(fine + '<img src="data:image/png;base64,//8=">') == []
 
 
-def test_the_page_of_commands_has_the_help_of_each():
+def test_the_reference_page_has_the_help_of_each_command():
     page = site.command_line()
     for name in command_names():
         assert f"## zoo {name}\n\n```text\nusage: zoo {name}" in page
