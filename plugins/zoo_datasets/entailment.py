@@ -1,7 +1,9 @@
 """Generated logical entailment between propositional formulas, decided by truth tables."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import chain, count, islice
 from typing import Any
 
 import numpy as np
@@ -72,60 +74,53 @@ def _below(random: np.random.RandomState, limit: int) -> int:
     return int(random.random_sample() * limit)  # ten times faster than `randint`
 
 
-class _Squares:
-    """Draw squares of formulas that do not repeat."""
-
-    def __init__(self, variables: int) -> None:
-        self.variables = variables
-        self.random = np.random.RandomState(0)
-        self.seen: set[str] = set()
-        self.drawn = 0
-
-    def draw(self) -> list[Row]:
-        """Return premise, hypothesis and label of nine pairs."""
-        if self.drawn % POOL_LIFETIME == 0:  # formulas that fit nowhere accumulate
-            self.premises, self.hypotheses = self._formulas(1000, 5), self._formulas(200, 4)
-        self.drawn += 1
-        while True:
-            hypotheses = [self._pick(self.hypotheses) for _ in RELATIONS]
-            wanted = [[hypotheses[(i + step) % 3] for step in range(3)] for i in range(3)]
-            if all(_possible(*row) for row in wanted):
-                premises = [self._premise(*row) for row in wanted]
-                if None not in premises:
-                    break
-        used = {formula.text for formula in [*premises, *hypotheses] if formula}
-        self.seen |= used
-        self.premises = [formula for formula in self.premises if formula.text not in used]
-        self.hypotheses = [formula for formula in self.hypotheses if formula.text not in used]
-        return [
+def _squares(variables: int) -> Iterator[list[Row]]:
+    """Yield squares, which are the premises, hypotheses and labels of nine pairs; no formula is in two squares."""
+    random, used = np.random.RandomState(0), set[str]()
+    for number in count():
+        if number % POOL_LIFETIME == 0:  # formulas that fit nowhere accumulate
+            premises, hypotheses = _formulas(random, variables, 1000, 5, used), _formulas(random, variables, 200, 4, used)
+        related: list[Formula] = []
+        while len(related) < len(RELATIONS):
+            chosen = [_pick(random, hypotheses) for _ in RELATIONS]
+            rows = [chosen[i:] + chosen[:i] for i in range(len(chosen))]
+            if all(_possible(*row) for row in rows):
+                related = list(filter(None, [_premise(random, premises, *row) for row in rows]))
+        used |= {formula.text for formula in related + chosen}
+        premises, hypotheses = ([formula for formula in pool if formula.text not in used] for pool in (premises, hypotheses))
+        yield [
             (premise.text, hypothesis.text, relation)
-            for premise, row in zip(premises, wanted, strict=True)
-            if premise is not None
+            for premise, row in zip(related, rows, strict=True)
             for hypothesis, relation in zip(row, RELATIONS, strict=True)
         ]
 
-    def _premise(self, entailed: Formula, excluded: Formula, undecided: Formula) -> Formula | None:
-        """Draw a premise with these relations to three hypotheses, or return None."""
-        fitting = [
-            premise
-            for premise in self.premises
-            if not premise.truth & (~entailed.truth | excluded.truth)
-            and premise.truth & undecided.truth
-            and premise.truth & ~undecided.truth
-        ]
-        return self._pick(fitting) if fitting else None
 
-    def _pick(self, formulas: list[Formula]) -> Formula:
-        return formulas[int(self.random.random_sample() * len(formulas))]
+def _premise(
+    random: np.random.RandomState, premises: list[Formula], entailed: Formula, excluded: Formula, undecided: Formula
+) -> Formula | None:
+    """Draw a premise with these relations to three hypotheses, or return None."""
+    fitting = [
+        premise
+        for premise in premises
+        if not premise.truth & (~entailed.truth | excluded.truth)
+        and premise.truth & undecided.truth
+        and premise.truth & ~undecided.truth
+    ]
+    return _pick(random, fitting) if fitting else None
 
-    def _formulas(self, count: int, most: int) -> list[Formula]:
-        """Draw unused formulas that are neither tautologies nor contradictions."""
-        formulas: dict[str, Formula] = {}
-        while len(formulas) < count:
-            new = formula(self.random, self.variables, 2 + int(self.random.random_sample() * (most - 1)))
-            if 0 < new.truth < every(self.variables) and new.text not in self.seen:
-                formulas[new.text] = new
-        return list(formulas.values())
+
+def _pick(random: np.random.RandomState, formulas: list[Formula]) -> Formula:
+    return formulas[_below(random, len(formulas))]
+
+
+def _formulas(random: np.random.RandomState, variables: int, size: int, most: int, used: set[str]) -> list[Formula]:
+    """Draw unused formulas that are neither tautologies nor contradictions."""
+    formulas: dict[str, Formula] = {}
+    while len(formulas) < size:
+        new = formula(random, variables, 2 + _below(random, most - 1))
+        if 0 < new.truth < every(variables) and new.text not in used:
+            formulas[new.text] = new
+    return list(formulas.values())
 
 
 def _possible(entailed: Formula, excluded: Formula, undecided: Formula) -> bool:
@@ -159,10 +154,10 @@ def entailment(variables: int = 4, rows: int = 12000, **options: Any) -> TextDat
     return TextData(partial(_generate, variables, rows // SQUARE), "pair_classification", **options)
 
 
-def _generate(variables: int, count: int) -> dict[str, Table]:
-    squares, held = _Squares(variables), count // 10
-    counts = {"train": count - 2 * held, "val": held, "test": held}
-    return {name: _table([row for _ in range(count) for row in squares.draw()]) for name, count in counts.items()}
+def _generate(variables: int, num_squares: int) -> dict[str, Table]:
+    squares, held = _squares(variables), num_squares // 10
+    counts = {"train": num_squares - 2 * held, "val": held, "test": held}
+    return {name: _table(list(chain.from_iterable(islice(squares, count)))) for name, count in counts.items()}
 
 
 def _table(rows: list[Row]) -> Table:

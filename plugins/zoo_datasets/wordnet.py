@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -105,19 +105,14 @@ def _lines(name: str) -> dict[str, str]:
     return dict(line.split("\t") for line in content.decode("utf-8").splitlines())
 
 
-def _related_roots(glosses: Iterable[Gloss]) -> Array:
+def _related_roots(glosses: Sequence[Gloss]) -> Array:
     """Return for every gloss the index of the first one it is connected to by equal definitions or lemmas, [N]."""
-    parent: list[int] = []
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     first: dict[tuple[int, tuple[str, ...]], int] = {}
-
-    def root(index: int) -> int:
-        while parent[index] != index:
-            index = parent[index]
-        return index
-
-    for index, gloss in enumerate(glosses):
-        parent.append(index)
-        for column, text in enumerate((gloss.definition, gloss.lemmas)):
-            one, other = root(first.setdefault((column, words(text)), index)), root(index)
-            parent[max(one, other)] = min(one, other)
-    return np.array([root(index) for index in range(len(parent))])
+    texts = [(words(gloss.definition), words(gloss.lemmas)) for gloss in glosses]
+    edges = np.array([(first.setdefault(key, i), i) for i, pair in enumerate(texts) for key in enumerate(pair)])
+    _, components = connected_components(coo_array((np.ones(len(edges)), edges.T), shape=(len(glosses),) * 2), directed=False)
+    _, roots = np.unique(components, return_index=True)
+    return np.asarray(roots[components])

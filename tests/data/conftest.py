@@ -1,4 +1,4 @@
-"""Small images for the data tests, and a small hub for those of text."""
+"""Small images, and a local hub."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from PIL import Image
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared" / "data"
 MAIN = "c" * 40
-"""The commit that the branch main of every repository is at."""
+"""The commit of the branch main of every repository."""
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def folder(tmp_path: Path, pixels: Callable[..., np.ndarray]) -> Callable[..., P
 
 
 class _Request(BaseHTTPRequestHandler):
-    """A question to the hub; as much of its protocol as the real libraries use to load a data set."""
+    """A request to the hub, with the part of its protocol that the libraries use to load a data set."""
 
     server: Hub
 
@@ -126,13 +126,13 @@ def _digest(content: bytes) -> str:
 
 
 class Hub(ThreadingHTTPServer):
-    """A hub on this machine, until it is closed, by `close` or by who asks for /stop.
+    """A local hub that runs until `close` or a request for /stop.
 
     Attributes:
-        files: Its repositories, and the files of each.
-        asked: Every path that was asked for.
-        sent: Every file whose content was sent, as REPOSITORY/NAME.
-        broken: A file in the middle of which the connection breaks off.
+        files: The files of each repository.
+        asked: Every requested path.
+        sent: Every downloaded file, as REPOSITORY/NAME.
+        broken: A file whose download is interrupted.
     """
 
     def __init__(self, files: Mapping[str, Mapping[str, bytes]], broken: str = "") -> None:
@@ -149,24 +149,26 @@ class Hub(ThreadingHTTPServer):
         self.server_close()
 
     def run(self, script: str, home: Path) -> Any:
-        """Run Python in a process of its own, with this hub as the only one, and return the JSON that it prints."""
-        kept = {
+        """Run Python in a subprocess that uses this hub, and return the JSON that it prints."""
+        inherited = {
             key: value for key, value in os.environ.items() if not (key.lower().endswith("_proxy") or key.startswith("HF_"))
         }
-        mine = {
+        changes = {
             "HF_ENDPOINT": f"http://127.0.0.1:{self.server_port}",
             "HF_HOME": str(home),
             "HF_HUB_DISABLE_XET": "1",
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "plugins")]),
         }
-        done = subprocess.run([sys.executable, "-c", script], env={**kept, **mine}, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            [sys.executable, "-c", script], env={**inherited, **changes}, capture_output=True, text=True, timeout=300
+        )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
 
 @pytest.fixture(scope="module")
 def hub_of() -> Iterator[Callable[..., Hub]]:
-    """Open a hub that has these files."""
+    """Start a hub with some files."""
     opened: list[Hub] = []
 
     def serve(files: Mapping[str, Mapping[str, bytes]], broken: str = "") -> Hub:

@@ -1,4 +1,4 @@
-"""What every data module of the zoo promises: an order that seed and epoch alone decide, in any process, resumable."""
+"""Contract of all data modules: the order depends on seed and epoch only, in any process, and can be resumed."""
 
 import copy
 import pickle
@@ -120,7 +120,7 @@ def test_datasets_can_be_pickled(kind):
 @every_module
 def test_epoch_yields_every_row_once(kind):
     if kind == "streams":
-        return  # is read in order
+        return  # read in order
     data = made(kind)
     sampler = data.train_dataloader().sampler
     for _ in range(2):
@@ -165,7 +165,7 @@ def test_trainer_gets_the_batches_of_a_plain_loop(tmp_path, kind, overfit):
     listener, data = Listener(), made(kind)
     trainer.fit(listener, data)
     first, second = epochs(data)
-    if overfit and kind == "images-shift":  # the rows stay, their augmentation does not
+    if overfit and kind == "images-shift":  # the same rows, augmented differently
         assert len(listener.batches) == 4
     else:
         assert listener.batches == (first[:2] * 2 if overfit else first + second)

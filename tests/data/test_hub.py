@@ -1,4 +1,4 @@
-"""Published sets from a small hub, reached by the real libraries in a process of its own: they read the address on import."""
+"""Published sets from a local hub; the libraries read its address on import, so they run in a subprocess."""
 
 import io
 import json
@@ -24,7 +24,7 @@ def packed(**columns):
 
 
 def card(table, features, rows, folder):
-    """What a repository says of itself: the columns and rows of every split, and where their files are."""
+    """Return the card of a repository: the columns, rows and files of every split."""
     sizes = "".join(f"  - name: {part}\n    num_bytes: 9\n    num_examples: {count}\n" for part, count in rows.items())
     paths = "".join(f"  - split: {part}\n    path: {folder}/{part}-*\n" for part in rows)
     info = f"- config_name: {table}\n  features:\n{features}  splits:\n{sizes}  download_size: 9\n  dataset_size: 9\n"
@@ -54,7 +54,7 @@ def multi30k(parts=PARTS, **changed):
 
 
 def wmt(table):
-    """A repository with one table per pair of languages, whose only column holds the texts of both."""
+    """Return a repository with a configuration per pair of languages, and the texts of both in one column."""
     sides, files = table.split("-"), {}
     for part in PARTS:
         rows = zip(*(texts(part, side) for side in sides), strict=True)
@@ -104,7 +104,7 @@ FILES = {
     "some/unlike": plays(column="line"),
 }
 TRIES = {
-    # what is tried: the preset, its options, and the changes of its record
+    # the preset, its options, and the changes to its record
     "multi30k": ("multi30k", {}, {}),
     "wmt14": ("wmt14", {"target": "ru"}, {}),
     "wmt16": ("wmt16", {"source": "de", "target": "en"}, {}),
@@ -133,7 +133,7 @@ from zoo_datasets import corpora, published
 from zoo.data import ready
 from zoo.errors import InputError
 
-time.sleep = lambda seconds: None  # the library waits longer and longer before it tries again
+time.sleep = lambda seconds: None  # skip the waits between retries
 presets = {**vars(published), **vars(corpora)}
 known = {name: preset.record for name, preset in presets.items() if hasattr(preset, "record")}
 

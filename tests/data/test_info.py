@@ -1,4 +1,4 @@
-"""DataInfo of every kind come back from what a checkpoint keeps."""
+"""DataInfo: JSON round trips, network sizes and example inputs."""
 
 import json
 

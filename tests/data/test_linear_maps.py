@@ -20,7 +20,7 @@ PRODUCTS = {"ij": (1, "k"), "jk": (1, "i"), "ki": (1, "j"), "ji": (-1, "k"), "kj
 
 
 def product(one, other):
-    """Multiply two units by the rule that Hamilton cut into the bridge."""
+    """Multiply two units by Hamilton's rules."""
     if "1" in (one, other):
         return 1, one if other == "1" else other
     return (-1, "1") if one == other else PRODUCTS[one + other]
@@ -40,7 +40,7 @@ def test_the_truth_of_rotation_is_a_rotation():
     matrix = rotation().truth
     torch.testing.assert_close(matrix @ matrix.T, torch.eye(3))
     assert torch.linalg.det(matrix).item() == pytest.approx(1)
-    assert torch.acos((matrix.trace() - 1) / 2).item() == pytest.approx(2.41, abs=5e-3)  # as the docstring says
+    assert torch.acos((matrix.trace() - 1) / 2).item() == pytest.approx(2.41, abs=5e-3)  # as documented
 
 
 def test_rotated_points():

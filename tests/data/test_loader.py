@@ -1,4 +1,4 @@
-"""Orders of rows: every row once, divided among processes, resumable."""
+"""Samplers: every row once, divided among processes, resumable."""
 
 from functools import partial
 
@@ -53,7 +53,6 @@ def test_skip_and_epochs_without_set_epoch():
 
 
 def test_fewer_rows_than_processes_raise(monkeypatch):
-    """Lightning skips the evaluation of a process without rows, and the others wait for it for ever."""
     monkeypatch.setattr(loader, "process_rank", lambda: (1, 3))
     assert list(eval_sampler(range(4))) == [1]
     with raises("invalid", "2 rows", "3 processes", "--trainer.devices"):
@@ -61,5 +60,5 @@ def test_fewer_rows_than_processes_raise(monkeypatch):
 
 
 def test_lightning_keeps_the_sampler():
-    """It replaces whatever is no `DistributedSampler`, and pads with rows that it has twice."""
+    """Lightning replaces samplers that are not a `DistributedSampler`, and repeats rows."""
     assert issubclass(EpochSampler, DistributedSampler)

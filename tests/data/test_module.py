@@ -1,4 +1,4 @@
-"""The base of the data modules: when data are touched, what is said of the splits, and several processes."""
+"""The base class of data modules: setup, split notes and several processes."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Options of data sets: shown in the signature, checked before data are read, and handed on."""
+"""Options of data sets: shown in the signature, checked before data are read, and passed on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real files in ../shared/data, where they are: the rows and labels that their READMEs state, and nothing but text."""
+"""Real files in ../shared/data, if present: the documented numbers of rows and labels, and clean texts."""
 
 from collections import Counter
 
@@ -35,20 +35,20 @@ TABLES = [
 def test_rows_and_labels(shared, record, folder, sizes, labels):
     if not (shared / folder).is_dir():
         pytest.skip(f"no ../shared/data/{folder}")
-    found = read_copy(record, shared / folder)
-    assert {split: len(table) for split, table in found.items()} == sizes
-    assert labels is None or Counter(found["train"].labels) == labels
-    codes = {*found["train"].labels, *(record.names or {}), *(record.names or {}).values()}
-    for table in found.values():
+    tables = read_copy(record, shared / folder)
+    assert {split: len(table) for split, table in tables.items()} == sizes
+    assert labels is None or Counter(tables["train"].labels) == labels
+    codes = {*tables["train"].labels, *(record.names or {}), *(record.names or {}).values()}
+    for table in tables.values():
         for column in table.texts:
             assert not any("\t" in text for text in column)
-            # A label that slipped into the text would stand at one of its ends in every row.
+            # A label in the text would be its first or last word in every row.
             assert sum(text.split()[0] in codes or text.split()[-1] in codes for text in column) < len(column) / 50
 
 
 def test_fine_questions_have_the_published_classes(shared):
-    found = read_copy(trec.record.variant(True), shared / "trec")
-    assert set(found["train"].labels) == set(FINE)
+    tables = read_copy(trec.record.variant(True), shared / "trec")
+    assert set(tables["train"].labels) == set(FINE)
     assert len(FINE) == 50
 
 

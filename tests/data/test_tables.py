@@ -21,7 +21,7 @@ COLOURS = ("red", "white")
 
 @pytest.fixture(scope="module")
 def wine(tmp_path_factory):
-    """Write scikit-learn's wine measurements with a column of text and the class by name."""
+    """Write scikit-learn's wine measurements with a text column and class names."""
     bunch = load_wine()
     path = tmp_path_factory.mktemp("wine") / "wine.csv"
     with path.open("w", newline="") as file:

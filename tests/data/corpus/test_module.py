@@ -48,20 +48,6 @@ def test_evaluation_counts_every_token_except_the_first_once(stream, tokenizer, 
         assert found.tolist() == text[1:].tolist()
 
 
-def test_epochs_read_every_block_once_in_different_orders():
-    made = data()
-    loader, train = made.train_dataloader(), made.splits["train"][:].astype(np.int64)
-    epochs = []
-    for _ in range(3):
-        rows = torch.cat([torch.cat([tokens, targets[:, -1:]], dim=1) for tokens, targets, _ in loader])
-        assert len(rows) == (len(train) - 16) // 16
-        assert (rows != 0).all()
-        windows = {tuple(window) for window in np.lib.stride_tricks.sliding_window_view(train, 17).tolist()}
-        assert {tuple(row) for row in rows.tolist()} <= windows
-        epochs.append(rows.tolist())
-    assert epochs[0] != epochs[1] != epochs[2]
-
-
 def test_stream_batches_continue_the_previous_batch():
     made = data(stream=True, batch_size=3)
     assert made.info.inputs == "token_stream"

@@ -71,13 +71,6 @@ def orders(data, epochs=2):
     return [gather(loader)[0] for _ in range(epochs)]
 
 
-def test_epoch_yields_every_image_once(make):
-    data = make()
-    epochs = [{image.numpy().tobytes() for image in epoch} for epoch in orders(data)]
-    assert len(epochs[0]) == 36
-    assert epochs[0] == epochs[1]
-
-
 @pytest.mark.parametrize("shape", [(6, 6), (6, 6, 3), (5, 9), (9, 5, 3)])
 @pytest.mark.parametrize("size", [None, 4])
 def test_preprocess_equals_the_test_batches(make, pixels, shape, size):
@@ -107,15 +100,6 @@ def test_colour_to_grey(make, pixels):
     grey = Image.fromarray(pixels(7, 4, 4, 3, seed=1)[0]).convert("L")
     assert images.shape == (7, 1, 4, 4)
     assert torch.equal(images[0], preprocess(grey, data.info))
-
-
-def test_missing_test_split_raises(make):
-    data = make(test=0)
-    assert not data.has_test
-    for loader in (data.test_dataloader, data.predict_dataloader):
-        with raises("missing", "test split"):
-            loader()
-    assert make().has_test
 
 
 @pytest.mark.parametrize(

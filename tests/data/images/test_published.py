@@ -79,9 +79,9 @@ def write_binary(folder, cifar, rows=20):
     images = {}
     for seed, name in enumerate([*cifar.train_files, cifar.test_file]):
         pixels = np.random.RandomState(seed).randint(0, 256, (rows, 3, 32, 32)).astype(np.uint8)
-        found = labels(rows, len(cifar.classes)).astype(np.uint8)[:, None]
+        fine = labels(rows, len(cifar.classes)).astype(np.uint8)[:, None]
         coarse = np.full((rows, cifar.label_bytes - 1), 19, np.uint8)
-        np.concatenate([coarse, found, pixels.reshape(rows, -1)], 1).tofile(folder / name)
+        np.concatenate([coarse, fine, pixels.reshape(rows, -1)], 1).tofile(folder / name)
         images[name] = pixels
     return images
 
@@ -113,7 +113,7 @@ def test_damaged_binary_version(tmp_path):
 @pytest.mark.parametrize("layout", ["plain_text/{}-00000-of-00001.parquet", "plain_text/{}/0000.parquet"])
 def test_parquet(tmp_path, layout, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    root = tmp_path / "train_and_test"  # a name that must not be taken for a split
+    root = tmp_path / "train_and_test"  # not a split
     for seed, name in enumerate(("train", "test")):
         file = root / layout.format(name)
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ def write(folder, *names, count=40, sides=("en", "de"), text="{} {}"):
 
 
 def stems(data):
-    """From which file each split came."""
+    """Return the file of each split."""
     return {name: pairs.texts[0][0].split(".")[0] for name, pairs in data.splits.items()}
 
 

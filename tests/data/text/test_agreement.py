@@ -13,7 +13,7 @@ NUMBER = {word: number for forms in grammar.NOUNS for number, word in zip(("sing
 
 
 def nouns(sentence):
-    """Return head noun and nouns between it and the verb."""
+    """Return the head noun, and the nouns between it and the verb."""
     head, *between = [word for word in sentence.split(" , ")[-1].split() if word in NUMBER]
     return head, between
 
@@ -69,7 +69,7 @@ def test_accuracy_of_the_first_and_last_noun(data):
     ]
     last = sum(kinds[-1] == label for _, label, kinds in found) / len(found)
     first = sum(kinds[0] == label for _, label, kinds in found) / len(found)
-    assert last == pytest.approx(0.616, abs=1e-3)  # as the docstring says
+    assert last == pytest.approx(0.616, abs=1e-3)  # as documented
     assert first == pytest.approx(0.780, abs=1e-3)
 
 

@@ -40,7 +40,7 @@ def test_rows_of_similar_length_share_a_batch():
 
 
 def test_two_processes_equal_one_with_twice_the_batch_size(corpus, tmp_path, monkeypatch):
-    """So a run goes on in another number of processes with the rows it would have had."""
+    """A run may be resumed with another number of processes and the same steps."""
     corpus(tmp_path / "texts.tsv", "text", 200)
 
     def order(batch_size, processes):

@@ -13,7 +13,7 @@ def entailment(*args, **options):
 
 
 def worlds(formula, variables):
-    """Return the assignments that make a formula true; its text is a Python expression too."""
+    """Return the assignments that make a formula true, by evaluating its text as Python."""
     code, names = compile(formula, "formula", "eval"), "abcdef"[:variables]
     every = product((False, True), repeat=variables)
     return {world for world in every if eval(code, {}, dict(zip(names, world, strict=True)))}

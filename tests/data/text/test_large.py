@@ -1,4 +1,4 @@
-"""Files of any size: what is large lies in mapped files of the cache, and says the same as what lies in memory."""
+"""Large files: mapped files of the cache are equal to data in memory."""
 
 import gzip
 import os
@@ -21,7 +21,7 @@ from zoo.data.text.reading import read_table
 
 @pytest.fixture
 def cached(monkeypatch, tmp_path):
-    """Let every table be a large one."""
+    """Cache every table."""
     monkeypatch.setenv("ZOO_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("zoo.data.cache.SMALL", 100)
     return tmp_path / "cache"
@@ -71,7 +71,7 @@ def test_parallel_files_are_mapped(cached, tmp_path):
         (tmp_path / f"a.{side}").write_text("".join(row[column] + "\n" for row in rows()))
     data = ready(parallel(str(tmp_path / "a.en"), str(tmp_path / "a.de"), tokenizer="space", max_length=5))
     assert data.splits["train"].texts[0].store.mapped is not None
-    val = data.val_dataloader().dataset  # with the texts to generate, which a spawned worker gets by their file
+    val = data.val_dataloader().dataset  # pickles the references as the path of their file
     texts = [texts[:4] for texts in (val.references, pickle.loads(pickle.dumps(val)).references)]
     assert texts[0] == texts[1]
     assert len(pickle.dumps(val.references.store)) < 1000
@@ -89,7 +89,7 @@ def test_broken_row_of_a_large_file_raises(cached, tmp_path):
 
 
 def test_compressed_file_is_streamed(cached, tmp_path):
-    """The file unpacks to 48 MiB; reading it takes a fraction of that."""
+    """The file expands to 48 MiB; reading it takes a fraction of that."""
     path, line = tmp_path / "x.tsv.gz", b"1\t" + b"no words to speak of " * 48 + b"\n"
     with gzip.open(path, "wb", 1) as stream:
         for _ in range(48):

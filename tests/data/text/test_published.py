@@ -23,7 +23,7 @@ def labels_of(record):
 
 
 def write(file, record, layout, rows=4, label=None):
-    """Write a table of one of a record's layouts, with a column more than it needs if the columns have names."""
+    """Write a table in one of a record's layouts, with an extra column if the columns have names."""
     names = [*layout.all, "extra"] if layout.width is None else list(range(layout.width))
     known = labels_of(record)
     lines = ["\t".join(map(str, names))] if layout.width is None else []

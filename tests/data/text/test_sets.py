@@ -16,14 +16,14 @@ MR, QNLI, WIKIQA, TREC = mr.record, qnli.record, wikiqa.record, trec.record.vari
 
 
 def labels_of(record):
-    """Labels as the Hub has them: numbers, or words where there are no numbers, and how a missing one is marked."""
+    """Return the labels on the Hub, as numbers if possible, and the marker of a missing label."""
     names = record.names or {"0": "irrelevant", "1": "relevant"}
     numbers = [int(label) for label in names if label.isdigit()]
     return (numbers, -1) if numbers else (list(names), "-")
 
 
 def parts_of(record, rows=24):
-    """The splits of a set; the last row of each has no label."""
+    """Return the splits of a set, each with a last row without a label."""
     labels, missing = labels_of(record)
     columns = {str(name): [f"text {name} {i}" for i in range(rows + 1)] for name in record.hub.all}
     columns[str(record.hub.label)] = [labels[i % len(labels)] for i in range(rows)] + [missing]
@@ -31,7 +31,7 @@ def parts_of(record, rows=24):
     return datasets.DatasetDict({name: part for parts in record.splits.values() for name in parts})
 
 
-def served(monkeypatch, record, parts):
+def patch_hub(monkeypatch, record, parts):
     asked = []
     monkeypatch.setattr(datasets, "load_dataset", lambda *args, **options: asked.append((args, options)) or parts)
     return replace(record, variants=None, rows={name: len(part) for name, part in parts.items()}), asked
@@ -39,12 +39,12 @@ def served(monkeypatch, record, parts):
 
 @pytest.mark.parametrize("record", ALL, ids=lambda record: f"{record.name}-{record.hub.label}")
 def test_sets_are_loaded_as_their_records_say(monkeypatch, record):
-    record, asked = served(monkeypatch, record, parts_of(record))
-    found = fetch(record)
+    record, asked = patch_hub(monkeypatch, record, parts_of(record))
+    tables = fetch(record)
     repository, revision = record.repository.split("@")
     assert asked == [((repository, record.config), {"revision": revision})]
-    assert set(found) == set(record.splits)
-    for split, table in found.items():
+    assert set(tables) == set(record.splits)
+    for split, table in tables.items():
         assert len(table) == 24 * len(record.splits[split])
         assert set(table.labels) <= set(map(str, labels_of(record)[0]))
         assert [column[3] for column in table.texts] == [f"text {name} 3" for name in record.hub.texts]

@@ -67,7 +67,7 @@ def test_vocabulary_is_sorted_by_frequency_then_alphabetically():
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
 def test_training_is_deterministic(kind):
-    # The library's hash maps are seeded anew on every call, so an order that leaked from them would show here.
+    # The library seeds its hash maps on every call, so an order that depends on them would differ.
     assert len({made_of(kind, vocab=300).to_json() for _ in range(5)}) == 1
 
 
@@ -148,7 +148,7 @@ def test_begin_and_end_are_tokens_2_and_3(kind):
     assert made.has_end
     assert not made_of(kind).has_end
     assert len(made.tokens) == len(set(made.tokens)) == made.vocab_size
-    for text in ("[BOS] a [EOS]", "[BOS]", "a [PAD]"):  # whole words of `space`; `zoo.data.parallel.encoding` sees to those
+    for text in ("[BOS] a [EOS]", "[BOS]", "a [PAD]"):  # whole words of `space`, which keeps them
         assert kind == "space" or not {0, 2, 3} & set(made.encode([text])[0].tolist())
 
 
@@ -194,7 +194,7 @@ def test_tokenizers_without_end_have_words_as_tokens_2_and_3():
 
 
 def test_running_text_has_no_leading_space():
-    """So texts that are cut anywhere and encoded apart can be put together again."""
+    """Pieces of a text can be encoded separately and concatenated."""
     made = train_tokenizer("bpe", TEXTS, 300, False, 1, running=True)
     parts = ["The cat", " doesn't", "\n", "sit", "é"]
     assert [made.decode(numbers) for numbers in made.encode(parts)] == parts
