@@ -12,7 +12,7 @@ from zoo.errors import check_rules
 from zoo.pruning import LotteryTicket, rounds_until
 from zoo.registry.spec import Spec, split_at_commas
 from zoo.training.checkpoint_io import checkpoint_files
-from zoo.training.folder import file_name, read_config, run_name, shortest
+from zoo.training.folder import file_name, read_config, run_name, short_spec
 from zoo.training.options import FREE, Fit, config_values
 from zoo.training.resolve import Plan, plan
 from zoo_experiments.grid import Point
@@ -94,7 +94,7 @@ def check(options: Lottery) -> tuple[Lottery, Plan]:
     plans = [plan(replace(options, algebra=name, rounds=rounds, until=None), try_network=True) for name in names]
     filled, algebras = plans[0].options, tuple(planned.options.algebra for planned in plans)
     assert isinstance(filled, Lottery)
-    folders = [file_name(shortest("zoo.algebras", name)) for name in algebras]
+    folders = [file_name(short_spec("zoo.algebras", name)) for name in algebras]
     text = f"--compare: two of {', '.join(algebras)} would use the same folder: give one of them"
     check_rules((len(set(folders)) == len(folders), text), code="conflict")
     return replace(filled, algebra="", compare=algebras), plans[0]
@@ -148,7 +148,7 @@ def run_options(options: Lottery) -> Fit:
 def arms_of(options: Lottery) -> list[Arm]:
     """Return the arms in training order: one seed of all algebras with their controls, then the next seed."""
     return [
-        Arm(algebra, control, seed, file_name(shortest("zoo.algebras", algebra)))
+        Arm(algebra, control, seed, file_name(short_spec("zoo.algebras", algebra)))
         for seed in range(options.seed, options.seed + options.seeds)
         for algebra in options.compare
         for control in (None, *options.controls)
@@ -174,8 +174,8 @@ def experiment_name(options: Lottery) -> str:
     """Name the folder of an experiment after its backbone, algebras and data."""
     if len(options.compare) == 1:
         return f"lottery-{run_name(config_values(replace(options, algebra=options.compare[0])))}"
-    algebras = [shortest("zoo.algebras", name) for name in options.compare]
-    parts = [shortest("zoo.backbones", options.backbone), *algebras, shortest("zoo.datasets", options.data or "")]
+    algebras = [short_spec("zoo.algebras", name) for name in options.compare]
+    parts = [short_spec("zoo.backbones", options.backbone), *algebras, short_spec("zoo.datasets", options.data or "")]
     return f"lottery-{file_name('-'.join(parts))}"
 
 

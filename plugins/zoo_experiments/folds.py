@@ -12,7 +12,7 @@ from zoo import registry
 from zoo.atomic import write_json
 from zoo.errors import InputError, Interrupted, check_rules
 from zoo.registry import Spec
-from zoo.training.fit import NOTHING_KEPT, Extension, fit
+from zoo.training.fit import NOTHING_SAVED, Extension, fit
 from zoo.training.folder import claim, finished_run, read_summary, write_config
 from zoo.training.options import Fit, config_values
 from zoo.training.resolve import load_data, plan, resolve
@@ -108,7 +108,7 @@ def cross_validate(options: Fit) -> dict[str, Any]:
         except Interrupted:
             raise
         except KeyboardInterrupt as stop:
-            raise Interrupted(f"stopped; {grid.resume_text() or NOTHING_KEPT}", signal.SIGINT) from stop
+            raise Interrupted(f"stopped; {grid.resume_text() or NOTHING_SAVED}", signal.SIGINT) from stop
         finally:
             if not any(folder.path.glob("fold-*")):
                 folder.discard()

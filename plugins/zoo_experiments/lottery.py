@@ -12,7 +12,7 @@ from typing import Any
 from zoo.atomic import write_json
 from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError
-from zoo.training.fit import Session, claimed, interruptions, joined
+from zoo.training.fit import Session, claim_on_rank_0, report_interruption, start_session
 from zoo.training.folder import RunFolder, write_config
 from zoo.training.options import build, config_values
 from zoo.training.processes import Processes
@@ -179,11 +179,11 @@ def lottery(options: Lottery | Mapping[str, Any]) -> dict[str, Any]:
     if options.only is not None:
         return train_one(options)
     options, planned = check(options)
-    task = str(planned.options.task or planned.data.task)
+    task, config = str(planned.options.task or planned.data.task), config_values(options)
     with (
-        joined(planned) as session,
-        claimed(config_values(options), options.run_dir, options.resume, session.processes, experiment_name(options)) as folder,
-        interruptions(folder, lambda path, trained: resume_text(path)),
+        start_session(planned) as session,
+        claim_on_rank_0(config, options.run_dir, options.resume, session.processes, experiment_name(options)) as folder,
+        report_interruption(folder, lambda path, trained: resume_text(path)),
     ):
         try:
             grid = Tickets(folder.path, options, task, session.processes)
@@ -204,7 +204,7 @@ def train_one(options: Lottery) -> dict[str, Any]:
     point = next((point for point in points_of(options) if point.name == name), None)
     if point is None or options.resume in (None, "auto"):
         raise InputError(f"--only {name}: use --resume EXPERIMENT and the folder of one of its rounds", code="unknown")
-    with joined(planned) as session:
+    with start_session(planned) as session:
         grid = Tickets(folder.expanduser(), options, "", session.processes)
         if not grid.is_finished(point):
             train_round(grid.folder, options, point, session, lambda: True)

@@ -64,7 +64,7 @@ class Round(Extension):
         self.ticket, self.options, self.arm, self.number = LotteryTicket(**keywords), options, arm, number
         self.experiment, self.ticket_file = folder, folder / arm.ticket.folder / TICKET
         # A seed of the initial weights that no arm uses.
-        self.draw = random.Random(f"reinit {arm.seed}").randrange(2**32) if arm.control == "reinit" else None
+        self.weight_seed = random.Random(f"reinit {arm.seed}").randrange(2**32) if arm.control == "reinit" else None
         self.begin = begin
 
     def prepare(self, run: Run) -> None:

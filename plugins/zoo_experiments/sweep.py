@@ -33,7 +33,7 @@ import yaml
 from zoo.atomic import write_text
 from zoo.checkpoint.card import number
 from zoo.errors import InputError, Interrupted, Stop, check_rules
-from zoo.training.folder import RUNS, claim, file_name, hold, read_summary, shortest
+from zoo.training.folder import RUNS, claim, file_name, lock_folder, read_summary, short_spec
 from zoo.training.options import TRAINER_ARGUMENTS, Fit, build, flat
 from zoo.training.processes import Signals
 from zoo.training.resolve import plan
@@ -150,7 +150,7 @@ def short(axis: str, label: str, choices: Any) -> str:
     """Return the part of a run's name for an axis: quaternion, seed0, lr0.001."""
     if isinstance(choices, Mapping):
         return label
-    return shortest(GROUPS[axis], label) if axis in GROUPS else f"{axis.rpartition('.')[2]}{label}"
+    return short_spec(GROUPS[axis], label) if axis in GROUPS else f"{axis.rpartition('.')[2]}{label}"
 
 
 def check_point(point: Point, file: str) -> None:
@@ -172,7 +172,7 @@ def check_point(point: Point, file: str) -> None:
     except InputError as error:
         raise InputError(f"'{file}', run {point.name}: {error}", code=error.code) from error
     except (TypeError, ValueError) as error:
-        raise InputError(f"'{file}', run {point.name}: {ROWS} cannot hold an option: {error}") from error
+        raise InputError(f"'{file}', run {point.name}: {ROWS} cannot store an option: {error}") from error
 
 
 # --- the folder ---
@@ -255,7 +255,7 @@ def sweep(
     folder = Path(options.run_dir).expanduser() if options.run_dir is not None else RUNS / f"sweep-{file_name(Path(file).stem)}"
     with ExitStack() as stack:
         begun = os.path.isfile(folder / ROWS)
-        stack.enter_context(hold(folder) if begun else claim({}, str(folder)))
+        stack.enter_context(lock_folder(folder) if begun else claim({}, str(folder)))
         grid = SweepGrid(folder, runs)
         missing = [name for name in wanted if name not in grid.rows]
         say(f"{len(wanted)} runs, {len(wanted) - len(missing)} finished; results in {folder}")

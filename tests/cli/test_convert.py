@@ -114,7 +114,7 @@ def test_import_layers_of_another_library(call, layers):
         (("--format", "qytorch", "--algebra", "octonion", "--to", "x.safetensors"), "n = 8"),
         (("--format", "hypernets", "--to", "x.safetensors"), "has no layer of hypernets"),
         (("--format", "qytorch", "--data", "digits", "--to", "x.safetensors"), "leave --data out"),
-        (("--format", "qytorch", "--to", "theirs.safetensors"), "'theirs.safetensors' exists"),
+        (("--format", "qytorch", "--to", "theirs.safetensors"), "'theirs.safetensors' already exists"),
     ],
 )
 def test_invalid_imports(refused, layers, tmp_path, words, said):
@@ -127,12 +127,12 @@ def test_invalid_imports(refused, layers, tmp_path, words, said):
     ("words", "said"),
     [
         (("--from", "nowhere", "--algebra", "quaternion", "--to", "x"), "there is no folder 'nowhere' and no model"),
-        (("--from", "vit-digits-quaternion", "--algebra", "complex", "--to", "x"), "is over quaternion already"),
+        (("--from", "vit-digits-quaternion", "--algebra", "complex", "--to", "x"), "is already over quaternion"),
         (("--from", "vit-digits-real", "--algebra", "quaternio", "--to", "x"), "did you mean"),
-        (("--from", "vit-digits-real", "--algebra", "quaternion", "--to", "."), "'.' exists: choose another"),
+        (("--from", "vit-digits-real", "--algebra", "quaternion", "--to", "."), "'.' already exists"),
         (("--from", "vit-digits-real", "--algebra", "quaternion"), "missing --to: use --to FOLDER"),
-        (("--algebra", "quaternion", "--to", "x"), "which trained network? give --from"),
-        (("--from", "vit-digits-real", "--to", "x"), "which algebra? give --algebra"),
+        (("--algebra", "quaternion", "--to", "x"), "missing --from"),
+        (("--from", "vit-digits-real", "--to", "x"), "missing --algebra"),
         (("--from", "vit-digits-real", "--algebra", "octonion", "--to", "x"), "heads"),
         (("--from", "vit-digits-real", "--algebra", "quaternion", "--scope", "x", "--to", "x"), "unknown scope 'x'"),
         (("--from", "vit-digits-real", "--algebra", "quaternion", "--data", "digits", "--to", "x"), "leave --data out"),

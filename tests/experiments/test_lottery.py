@@ -27,7 +27,7 @@ from zoo.pruning.masks import digest, full_masks, next_masks
 from zoo.training import fit as module
 from zoo.training.callbacks import DivergenceError
 from zoo.training.checkpoint_io import AtomicCheckpointIO, read_checkpoint
-from zoo.training.folder import hold
+from zoo.training.folder import lock_folder
 
 TINY = "vit(dim=16,depth=1,heads=1,dropout=0.1)"
 TRAINER = {"max_epochs": 2, "accelerator": "cpu", "limit_train_batches": 2, "logger": False, "enable_progress_bar": False}
@@ -469,7 +469,7 @@ def test_folders_of_others(begun):
         zoo.lottery(resume="run/quaternion/seed-0/round-01")
     with raises("conflict", "zoo lottery --resume"):
         zoo.fit(resume="run/quaternion/seed-0/round-01")
-    with hold(begun), raises("busy", "run"):
+    with lock_folder(begun), raises("busy", "run"):
         zoo.lottery(resume="run", rounds=3)
 
 

@@ -26,7 +26,7 @@ def test_a_lost_rank_ends_the_run(tmp_path, rank, how, when):
 def test_a_process_that_never_meets_the_first_one_is_ended_with_it(tmp_path):
     ending = lose(tmp_path, 1, "hang", "start", 5)
     assert (ending.code, ending.model) == (1, False), ending.output
-    assert "did not meet within 5 s" in ending.output
+    assert "did not connect within 5 s" in ending.output
     assert running_in(tmp_path) == []
 
 

@@ -110,7 +110,7 @@ def test_what_is_refused(run, options, archive):
             average(run, Average(last=last, trainer=CPU))
         assert sorted(run.rglob("*")) == before
 
-    refused("invalid", "3 kept checkpoints, not 8", "--keep 8", "--last 3", last=8)
+    refused("invalid", "--last 8", "has 3 kept checkpoints", "--keep 8", "--last 3", last=8)
     refused("invalid", "--last 0", last=0)
     shutil.copy(Path(other) / "checkpoints" / "epoch-0002.ckpt", third)
     refused("mismatch", "epoch-0003.ckpt")
@@ -127,7 +127,7 @@ def test_what_is_refused(run, options, archive):
     refused("conflict", "average", "--out")
     for path in checkpoints.glob("epoch-*"):
         path.unlink()
-    with raises("invalid", "0 kept checkpoints, not 1", "--keep 2"):
+    with raises("invalid", "--last 1", "has 0 kept checkpoints", "--keep 2"):
         average(run, Average(last=1, out="elsewhere", trainer=CPU))
 
 

@@ -358,13 +358,13 @@ def test_an_interrupted_run_can_be_resumed(options, tmp_path, tmp_path_factory, 
     sys.modules.pop("zoo_test_stopper", None)
     assert code == 130
     assert "epoch 1/3" in out
-    assert err == "zoo: stopped; what was trained up to epoch 0001 is kept, go on with: zoo fit --resume first\n"
+    assert err == "zoo: stopped; progress up to epoch 0001 is saved; resume with: zoo fit --resume first\n"
     assert not Path("first/summary.json").exists()
     assert not Path("first/model").exists()
     code, _, told = call("test", "first")
     assert code == 2
     assert "has not finished" in told
-    code, out, err = call(*err.strip().partition("go on with: zoo ")[2].split())
+    code, out, err = call(*err.strip().partition("resume with: zoo ")[2].split())
     assert (code, err) == (0, "")
     assert "epoch 1/3" not in out
     assert "epoch 3/3" in out

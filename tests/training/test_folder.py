@@ -18,7 +18,7 @@ import yaml
 from tests.errors import raises
 from tests.faults.process import forked
 from zoo.errors import InputError
-from zoo.training.folder import LOCK, RunFolder, hold, run_name, write_config
+from zoo.training.folder import LOCK, RunFolder, lock_folder, run_name, write_config
 from zoo.training.folder import claim as claim_for
 from zoo.training.options import Fit, build, config_values
 
@@ -171,7 +171,7 @@ def test_what_is_written_builds_the_same_options(tmp_path):
 def hold_and_be_killed(place: Path) -> None:
     """Hold the folder ``run``, start a process as a loader does, which lives on, and end without giving anything back."""
     os.chdir(place)
-    with closing(hold(Path("run"))):
+    with closing(lock_folder(Path("run"))):
         if worker := os.fork():
             Path("worker").write_text(str(worker))
             os.kill(os.getpid(), signal.SIGKILL)
@@ -185,7 +185,7 @@ def test_a_claim_ends_with_its_process_though_loader_workers_live_on(tmp_path):
         time.sleep(0.01)
     worker = int((tmp_path / "worker").read_text())
     try:
-        hold(tmp_path / "run").close()
+        lock_folder(tmp_path / "run").close()
     finally:
         os.kill(worker, signal.SIGKILL)
         process.join()

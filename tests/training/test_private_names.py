@@ -23,7 +23,7 @@ def test_they_exist():
     assert hasattr(loop, "_data_fetcher")
     assert hasattr(loop.epoch_loop, "_results")
     assert state.logged_steps(trainer) == 0
-    state.set_logged_steps(trainer, 3)
+    state.set_counters(trainer, 1, 3)
     assert state.logged_steps(trainer) == 3
     assert hasattr(trainer._signal_connector, "_sigterm_notifier_fn")
     assert hasattr(DDPStrategy(), "_timeout")

@@ -19,7 +19,7 @@ import zoo
 from tests.errors import raises
 from tests.faults.process import Running, free_port, srun
 from zoo.training import processes
-from zoo.training.processes import check_strategy, is_first_process, launched_devices, meet, wait_for_server
+from zoo.training.processes import check_strategy, init_process_group, is_first_process, launched_devices, wait_for_server
 
 LIMITS = ("--trainer.max_epochs=1", "--trainer.accelerator=cpu")
 WORDS = ("one", "two", "three", "four", "five")
@@ -102,7 +102,7 @@ def test_two_processes_share_a_folder_and_measure_every_row_once(place, name, mo
     ended = finish(launch(place, fit(place, backbone, data)))
     assert [code for code, _, _ in ended] == [0] * len(ended), ended[0][2]
     printed = "".join(out for _, out, _ in ended)
-    assert printed.count("epoch 1/1  ") == printed.count("everything is in ") == 1
+    assert printed.count("epoch 1/1  ") == printed.count("saved in ") == 1
     monkeypatch.chdir(place)
     (run,) = (run for run in Path("runs").iterdir() if backbone.partition("(")[0] in run.name)
     summary = json.loads((run / "summary.json").read_text())
@@ -177,8 +177,8 @@ def test_a_process_that_cannot_reach_the_first_one_ends_in_time():
     """Torch needs up to 2.6 times its timeout: of two backoffs, one inside the other, each has it for itself."""
     environment = SimpleNamespace(main_address="127.0.0.1", main_port=int(free_port()))
     begun = time.monotonic()
-    with pytest.raises(OSError, match=f"process 0 does not answer at 127.0.0.1, port {environment.main_port}: .*refused"):
-        meet(SimpleNamespace(global_rank=1, cluster_environment=environment), timeout=0.5)
+    with pytest.raises(OSError, match=f"rank 0 does not answer at 127.0.0.1, port {environment.main_port}: .*refused"):
+        init_process_group(SimpleNamespace(global_rank=1, cluster_environment=environment), timeout=0.5)
     assert 0.3 < time.monotonic() - begun < 2
 
 
@@ -207,7 +207,7 @@ class Busy:
 atexit.register(sum, Busy())  # registered first, called last: nothing of Python runs between it and the end of the interpreter
 
 from torch import distributed, ones
-from zoo.training.processes import Processes, meet
+from zoo.training.processes import Processes, init_process_group
 
 FAILS = sys.argv[1] == "fails"
 with socket.socket() as free:
@@ -224,7 +224,7 @@ for rank in (0, 1):
 
     environment = SimpleNamespace(main_address="127.0.0.1", main_port=port)
     strategy = SimpleNamespace(global_rank=rank, world_size=2, cluster_environment=environment, setup_environment=begin)
-    meet(strategy, timeout=60)
+    init_process_group(strategy, timeout=60)
     if rank == 0:
         time.sleep(1000 if FAILS else 0.3)
     distributed.all_reduce(ones(1), async_op=True)  # ends in process 1 when Python is about to

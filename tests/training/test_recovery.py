@@ -11,7 +11,7 @@ import zoo
 from tests.errors import raises
 from zoo.training import fit
 from zoo.training.checkpoint_io import read_checkpoint
-from zoo.training.folder import hold
+from zoo.training.folder import lock_folder
 from zoo.training.resume import newest, recover
 
 
@@ -42,13 +42,13 @@ def test_a_full_disk_says_what_is_kept(options, monkeypatch):
     monkeypatch.setattr(fit, "save", full)
     with pytest.raises(OSError, match="No space") as error:
         zoo.fit(**options(run_dir="run"))
-    kept = "what was trained up to epoch 0001 is kept, go on with: zoo fit --resume run"
-    assert error.value.strerror == f"No space left on device (run); {kept}, or write the model alone: zoo recover run"
+    saved = "progress up to epoch 0001 is saved; resume with: zoo fit --resume run"
+    assert error.value.strerror == f"No space left on device (run); {saved}, or save the model with: zoo recover run"
     assert recover("run")["folder"] == "run/model"
     assert zoo.load("run").evaluate()
     with pytest.raises(OSError, match="No space") as error:
         zoo.fit(**options(run_dir="two"))
-    assert error.value.strerror == "No space left on device (two); the model is there but not tested: zoo test two"
+    assert error.value.strerror == "No space left on device (two); the model is saved but not tested; test it with: zoo test two"
     assert (error.value.errno, error.value.filename) == (28, None)
 
 
@@ -101,7 +101,7 @@ def test_what_cannot_be_recovered(options):
     with raises("invalid", "'nothing'"):
         recover("nothing")
     run = crashed(options, trainer={"max_epochs": 2, "callbacks": [Crash(1)]})
-    with hold(run), raises("busy", run):
+    with lock_folder(run), raises("busy", run):
         recover(run)
     best_of(run).unlink()
     with raises("missing", run):
@@ -114,5 +114,5 @@ def test_the_file_that_tensorboard_could_not_write_is_named(tmp_path):
     events.touch()
     with pytest.raises(OSError, match="File too large") as error:
         exec(compile("raise OSError(27, 'File too large')", "site-packages/tensorboard/writer.py", "exec"))
-    assert fit.unwritten(error.value, tmp_path) == str(events)
-    assert fit.unwritten(OSError(28, "No space", str(tmp_path / ".model-x" / "file")), tmp_path) == str(tmp_path)
+    assert fit.unwritten_file(error.value, tmp_path) == str(events)
+    assert fit.unwritten_file(OSError(28, "No space", str(tmp_path / ".model-x" / "file")), tmp_path) == str(tmp_path)

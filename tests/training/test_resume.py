@@ -176,7 +176,7 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_it_used(stopped
     err = capsys.readouterr().err.splitlines()
     assert len([line for line in err if line.startswith("zoo: ")]) == 1
     assert "epoch-0002.ckpt" in err[0]
-    assert err[0].endswith("the one before it, epoch-0001.ckpt, is whole and used")
+    assert err[0].endswith("using the previous checkpoint, epoch-0001.ckpt")
     assert made["metrics"] == stopped["metrics"]
     files = [Path(run, "model", "model.safetensors").read_bytes() for run in ("run", "whole")]
     assert files[0] == files[1]
@@ -273,7 +273,7 @@ def test_auto_starts_again_in_a_folder_without_a_checkpoint_and_ends_at_once_whe
     assert len((Path("run") / "metrics.csv").read_text().splitlines()) == 4
     capsys.readouterr()
     assert zoo.fit(**chosen, verbose=False) == made
-    assert capsys.readouterr().out == "the run 'run' is finished: nothing is left to train\n"
+    assert capsys.readouterr().out == "the run 'run' is already finished\n"
     with raises("conflict", "max_epochs 1"):
         zoo.fit(resume="run", trainer={"max_epochs": 2})
         zoo.fit(resume="run", trainer={"max_epochs": 1})
@@ -372,8 +372,8 @@ def test_validations_within_an_epoch_are_kept_too(options):
 @pytest.mark.parametrize(
     ("chosen", "trainer", "said"),
     [
-        ({"keep": 8}, {}, "--keep 8: this run has 1 validations to keep a checkpoint of; --checkpoint-every 500steps"),
-        ({"keep": 8}, {"max_steps": 3, "max_epochs": None}, "--keep 8: this run has 2 validations"),
+        ({"keep": 8}, {}, "--keep 8: this run has only 1 validations; use --checkpoint-every 500steps"),
+        ({"keep": 8}, {"max_steps": 3, "max_epochs": None}, "--keep 8: this run has only 2 validations"),
         ({"keep": 8, "checkpoint_every": "1steps"}, {"limit_train_batches": 8}, ""),
         ({"keep": 4}, {"limit_train_batches": 8, "val_check_interval": 2}, ""),
         ({"keep": 3}, {"max_epochs": 3}, ""),

@@ -66,11 +66,11 @@ def test_a_signal_in_training(tmp_path, whole, number, code):
     os.kill(process.process.pid, number)
     ended, _, err = finish(process)
     assert ended == code
-    assert err.startswith("zoo: stopped; what was trained up to epoch ")
-    assert err.endswith("is kept, go on with: zoo fit --resume run\n")
+    assert err.startswith("zoo: stopped; progress up to epoch ")
+    assert err.endswith("is saved; resume with: zoo fit --resume run\n")
     assert len(err.splitlines()) == 1
     assert not (tmp_path / "run" / "model").exists()
-    words = shlex.split(err.partition("go on with: zoo ")[2])
+    words = shlex.split(err.partition("resume with: zoo ")[2])
     ended, out, err = finish(start(tmp_path, *words))
     assert (ended, err) == (0, "")
     assert out.startswith("resuming run after epoch 00")
@@ -86,7 +86,7 @@ def test_a_signal_while_the_model_is_tested(tmp_path, number, code):
         assert process.process.exitcode is None
         time.sleep(0.005)
     os.kill(process.process.pid, number)
-    assert finish(process)[::2] == (code, "zoo: stopped; the model is there but not tested: zoo test run\n")
+    assert finish(process)[::2] == (code, "zoo: stopped; the model is saved but not tested; test it with: zoo test run\n")
     assert not (tmp_path / "run" / "summary.json").exists()
     ended, out, err = finish(start(tmp_path, "test", "run"))
     assert (ended, err) == (0, "")
@@ -123,7 +123,7 @@ def test_two_processes_stop_together_and_go_on(tmp_path):
     os.killpg(process.pid, signal.SIGTERM)  # as a scheduler does: all processes at once
     code, _, err = finish(process)
     assert (code, len(err.splitlines())) == (143, 1)
-    assert err.endswith("go on with: zoo fit --resume run\n")
+    assert err.endswith("resume with: zoo fit --resume run\n")
     deadline = time.monotonic() + 15
     while group(process.pid) and time.monotonic() < deadline:
         time.sleep(0.2)

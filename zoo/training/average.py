@@ -1,4 +1,4 @@
-"""The mean of a run's last weights, as a model of its own."""
+"""Average the weights of a run's last checkpoints and save the result as a model folder."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,45 +21,46 @@ from zoo.training.trainer import check_trainer
 
 
 def average(run: str | Path, options: Average) -> dict[str, Any]:
-    """Write a model with the mean weights of the run's last checkpoints (Vaswani et al. 2017, section 6.1), and measure it."""
+    """Save and measure a model with the mean weights of a run's last checkpoints (Vaswani et al. 2017, section 6.1)."""
     check_one_device("zoo average", options.trainer)
     config, model = read_config(run), find(run)
-    folder = Path(run).expanduser() if model != Path(run).expanduser() else model.parent
+    folder = model.parent
     out = new_path(folder / "average" if options.out is None else options.out, "--out")
-    paths = last(folder, options.last)
+    paths = last_checkpoints(folder, options.last)
     net = load_network(run, config)
     net.load_state_dict(mean(paths, net.state_dict()))
     manifest, summary = read_json(model / "manifest.json"), read_json(folder / "summary.json")
     files = model_files(model)
     splits = ("validation", "metrics") if manifest["metrics"] else ("validation",)
-    before = measured(run, splits, options)  # anew: the run may have measured on other amounts of data
-    with scratch_folder(out) as part:  # measured as everybody will: from its folder
-        save(part / "model", net, config, summary, files)
-        measurements = measured(part, splits, options)
+    before = measure_splits(run, splits, options)  # again, because the run may have limited its batches
+    with scratch_folder(out) as temporary:
+        save(temporary / "model", net, config, summary, files)
+        measurements = measure_splits(temporary, splits, options)
     averaged = [path.name for path in paths]
     save(out, net, config, summary | measurements | {"averaged": averaged}, files)
     return {"folder": str(out), "averaged": averaged, **measurements, "before": before}
 
 
 def check_one_device(command: str, trainer: Mapping[str, Any]) -> None:
-    """Check that the Trainer's arguments ask for one device."""
+    """Check that the Trainer's arguments do not ask for several devices."""
     devices = trainer.get("devices", 1)
-    check_rules((str(devices) == "1", f"{command} works on one device, not on --trainer.devices {devices}: leave it out"))
+    check_rules((str(devices) == "1", f"{command} uses one device: remove --trainer.devices {devices}"))
 
 
 def new_path(path: str | Path, flag: str) -> Path:
     """Return the path of a new file or folder after checking that it does not exist."""
     path = Path(path).expanduser()
-    check_rules((not path.exists(), f"'{path}' exists: choose another folder with {flag}, or remove it"), code="conflict")
+    check_rules((not path.exists(), f"'{path}' already exists: use another {flag}, or delete it"), code="conflict")
     return path
 
 
-def measured(
+def measure_splits(
     run: str | Path, splits: Sequence[str], options: Measuring, data: str | None = None
 ) -> dict[str, dict[str, float | None]]:
-    """Return the metrics of a model on the validation and test (``metrics``) splits of its data, or of others.
+    """Evaluate a model on the given splits of its data, or of other data.
 
-    A split that is not asked for is empty.
+    Returns:
+        The metrics on the ``validation`` split and on the test split (``metrics``); empty for a split that is not given.
     """
     result: dict[str, dict[str, float | None]] = {"validation": {}, "metrics": {}}
     for split in splits:
@@ -71,35 +72,34 @@ def measured(
     return result
 
 
-def last(folder: Path, count: int) -> list[Path]:
-    """Return the last so many checkpoints that a run has kept, the oldest first."""
+def last_checkpoints(folder: Path, count: int) -> list[Path]:
+    """Return the last `count` checkpoints of a run that `Fit.keep` counts, oldest first."""
     paths = kept_checkpoints(checkpoint_files(folder / "checkpoints"))[-read_run_config(folder).get("keep", 1) :]
-    if count < 1:
-        raise InputError(f"--last {count}: use a whole number from 1")
+    check_rules((count >= 1, f"--last {count}: must be 1 or more"))
     if len(paths) < count:
-        some = f", or take --last {len(paths)}" if len(paths) > 1 else ""
+        fewer = f", or use --last {len(paths)}" if len(paths) > 1 else ""
         raise InputError(
-            f"{folder} has {len(paths)} kept checkpoints, not {count}: train with --keep {max(count, 2)} and as many epochs or "
-            f"validations, or --checkpoint-every 500steps{some}"
+            f"--last {count}: '{folder}' has {len(paths)} kept checkpoints; train with --keep {max(count, 2)} and as many "
+            f"epochs or validations, or with --checkpoint-every 500steps{fewer}"
         )
     return paths[-count:]
 
 
 def mean(paths: Sequence[Path], net: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the mean of the networks in checkpoints, summed in double precision; whole numbers are the last ones."""
+    """Average the networks in checkpoints, in double precision; take integers from the last checkpoint.
+
+    Args:
+        paths: The checkpoints, oldest first.
+        net: The state dict of the network, for shapes and dtypes.
+    """
     total: dict[str, Tensor] = {}
     for path in paths:
-        for name, value in weights(path, net).items():
+        state = network_state(read_own(path, path.parents[1]))
+        if {name: value.shape for name, value in state.items()} != {name: value.shape for name, value in net.items()}:
+            raise InputError(f"'{path}' belongs to another network than the run's model: delete it", code="mismatch")
+        for name, value in state.items():
             exact = value.double() if value.is_floating_point() else value
             total[name] = total[name] + exact if name in total and value.is_floating_point() else exact
     return {
         name: (value / len(paths) if value.is_floating_point() else value).to(net[name].dtype) for name, value in total.items()
     }
-
-
-def weights(path: Path, net: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the state of the network in a checkpoint."""
-    state = network_state(read_own(path, path.parents[1]))
-    if {name: value.shape for name, value in state.items()} != {name: value.shape for name, value in net.items()}:
-        raise InputError(f"'{path}' is of another network than the run's model; remove it", code="mismatch")
-    return state

@@ -1,4 +1,4 @@
-"""``zoo bench`` and ``zoo info --kernels``: a network beside its twin over the reals, step by step, and its layers' kernels."""
+"""``zoo bench`` and ``zoo info --kernels``: time a network against its real twin, and list the kernels of its layers."""
 
 import random
 import time
@@ -30,10 +30,11 @@ Call = Callable[[], Any]
 
 
 def side_by_side(calls: Mapping[str, Call], rounds: int, warmup: int = 3) -> dict[str, dict[str, float]]:
-    """Time calls in turn, in a random order in every round, against the first.
+    """Time calls in turn, in a random order in every round, and compare them with the first.
 
     Returns:
-        For each call the median milliseconds, and the median and the quartiles of the rounds' ratios to the first call.
+        For each call the median milliseconds (``ms``), and the median (``ratio``) and quartiles (``low``, ``high``) over rounds
+        of its ratio to the first call.
     """
     times: dict[str, list[float]] = {name: [] for name in calls}
     order, shuffled = list(calls), random.Random(0)
@@ -44,29 +45,25 @@ def side_by_side(calls: Mapping[str, Call], rounds: int, warmup: int = 3) -> dic
             calls[name]()
             if number >= warmup:
                 times[name].append(time.perf_counter() - start)
-    first = times[next(iter(calls))]
+    reference = times[next(iter(calls))]
     result = {}
     for name, durations in times.items():
-        ratios = [duration / other for duration, other in zip(durations, first, strict=True)]
+        ratios = [duration / baseline for duration, baseline in zip(durations, reference, strict=True)]
         low, middle, high = quantiles(ratios, n=4) if len(ratios) > 1 else 3 * ratios
-        result[name] = {
-            "ms": round(1000 * median(durations), 4),
-            "ratio": round(middle, 3),
-            "low": round(low, 3),
-            "high": round(high, 3),
-        }
+        result[name] = {"ms": round(1000 * median(durations), 4), "ratio": round(middle, 3)}
+        result[name] |= {"low": round(low, 3), "high": round(high, 3)}
     return result
 
 
 def bench(options: Bench) -> dict[str, Any]:
-    """Compare a network and its twin over the reals in training and in evaluation, on a batch of its data.
+    """Time training steps and evaluations of a network and its real twin on a batch of its data.
 
     Returns:
-        ``rows`` of the two networks: times and ratios (see `side_by_side`) of a ``training`` step with the optimizer and of an
-        ``evaluation`` of the batch, ``flops`` of the step (counted by `torch.utils.flop_counter`), ``parameters``.
+        The setting, and ``rows`` of the two networks: times and ratios (see `side_by_side`) of a ``training`` step with the
+        optimizer and of an ``evaluation`` of the batch, ``flops`` of the step, and ``parameters``.
     """
     if options.rounds < 2:
-        raise InputError(f"rounds={options.rounds}: use two or more")
+        raise InputError(f"rounds={options.rounds}: must be 2 or more")
     given = {key: value for key, value in asdict(options).items() if key != "rounds"}
     tasks = {algebra: first_batch(Fit(**given | {"algebra": algebra})) for algebra in dict.fromkeys(("real", options.algebra))}
     training = side_by_side({name: training_step(*pair) for name, pair in tasks.items()}, options.rounds)
@@ -77,13 +74,13 @@ def bench(options: Bench) -> dict[str, Any]:
             training_step(task, batch)()
         setting = {"algebra": name, "parameters": count(task.net)["total"], "flops": counter.get_total_flops()}
         rows.append(setting | {"training": training[name], "evaluation": evaluation[name]})
-    size = len(next(part for part in tree_leaves(batch) if isinstance(part, torch.Tensor)))  # data may have fewer rows
+    size = len(next(part for part in tree_leaves(batch) if isinstance(part, torch.Tensor)))  # the data may be smaller
     setting = {"backbone": options.backbone, "batch_size": size, "threads": torch.get_num_threads(), "kernel": status()}
     return setting | {"rows": rows}
 
 
 def first_batch(options: Fit) -> tuple[Task, Any]:
-    """Build the task of a run and take the first batch of its training data."""
+    """Build the task of a run and load the first batch of its training data."""
     torch.manual_seed(options.seed)
     planned = resolve.plan(options)
     data = ready(planned.data)
@@ -93,7 +90,7 @@ def first_batch(options: Fit) -> tuple[Task, Any]:
 
 
 def training_step(task: Task, batch: Any) -> Call:
-    """Return a call that takes one step: forward, backward, optimizer."""
+    """Return a function that takes one training step: forward, backward, optimizer."""
     optimizer = torch.optim.AdamW([p for p in task.parameters() if p.requires_grad], lr=1e-4)
 
     def step() -> None:
@@ -106,7 +103,7 @@ def training_step(task: Task, batch: Any) -> Call:
 
 
 def evaluation_step(task: Task, batch: Any) -> Call:
-    """Return a call that evaluates a batch."""
+    """Return a function that evaluates a batch."""
 
     def step() -> None:
         task.eval()
@@ -117,30 +114,32 @@ def evaluation_step(task: Task, batch: Any) -> Call:
 
 
 def kernel_table(options: Fit) -> list[dict[str, Any]]:
-    """List what the plan chooses for the linear layers of a network over an algebra, for a batch of its data.
+    """List the kernels that are chosen for the hypercomplex linear layers of a network, on a batch of its data.
 
-    Layers of one size and as many rows are one entry: ``layers`` (how many), ``features``, ``rows``, and for ``training``, for
-    ``evaluation`` of as many rows and for one row (``decoding``) the kernel and its predicted time beside the real layer's.
+    Returns:
+        One row per size of layer and input: ``features``, ``rows`` of the input, number of ``layers``, and for ``training``,
+        ``evaluation`` and ``decoding`` (evaluation of one row) the kernel and the ratio of its predicted time to that of the
+        real layer.
     """
     task, batch = first_batch(options)
     groups: dict[tuple[Any, ...], list[Any]] = {}
 
-    def note(layer: nn.Module, args: tuple[Any, ...]) -> None:
+    def record(layer: nn.Module, args: tuple[Any, ...]) -> None:
         if isinstance(layer, Linear) and layer.algebra.n > 1:
             key = layer.in_features, layer.out_features, args[0].numel() // layer.in_features
             groups.setdefault(key, []).append((layer, args[0].detach()))
 
-    hooks = [layer.register_forward_pre_hook(note) for layer in task.modules() if isinstance(layer, Linear)]
+    hooks = [layer.register_forward_pre_hook(record) for layer in task.modules() if isinstance(layer, Linear)]
     with torch.no_grad():
         task.step(batch)
     for hook in hooks:
         hook.remove()
     rows = []
-    for (inp, out, count_of_rows), layers in groups.items():
+    for (inp, out, batch_rows), layers in groups.items():
         layer, x = layers[0]
-        modes = {"training": (count_of_rows, True), "evaluation": (count_of_rows, False), "decoding": (1, False)}
+        modes = {"training": (batch_rows, True), "evaluation": (batch_rows, False), "decoding": (1, False)}
         choices = {name: _choice(layer, x, *mode) for name, mode in modes.items()}
-        rows.append({"layers": len(layers), "features": f"{inp} -> {out}", "rows": count_of_rows, **choices})
+        rows.append({"layers": len(layers), "features": f"{inp} -> {out}", "rows": batch_rows, **choices})
     return rows
 
 
@@ -151,18 +150,18 @@ def _choice(layer: Linear, x: torch.Tensor, rows: int, training: bool) -> dict[s
 
 
 def print_kernels(rows: list[dict[str, Any]]) -> None:
-    """Print what `kernel_table` returned."""
+    """Print the result of `kernel_table`."""
     view = plain_table("features", "layers", "rows", "training", "evaluation", "one row")
     for row in rows:
         modes = [f"{row[mode]['kernel']} {row[mode]['ratio']:.2f}" for mode in ("training", "evaluation", "decoding")]
         view.add_row(row["features"], str(row["layers"]), f"{row['rows']:,}", *modes)
     console = plain_console()
     console.print(view)
-    console.print("the kernel, and its predicted time on the reference machine as a ratio to the real layer")
+    console.print("kernels, and their predicted time on the reference machine relative to the real layer")
 
 
 def print_bench(result: dict[str, Any]) -> None:
-    """Print what `bench` returned."""
+    """Print the result of `bench`."""
     view = plain_table("algebra", "parameters", "training", "ratio", "evaluation", "ratio")
     for row in result["rows"]:
         cells = [f"{row['parameters']:,}"]
@@ -171,7 +170,7 @@ def print_bench(result: dict[str, Any]) -> None:
         view.add_row(row["algebra"], *cells)
     console = plain_console()
     console.print(f"\n{result['backbone']}, batches of {result['batch_size']}, {result['threads']} threads")
-    console.print(f"products on the CPU: {result['kernel']}\n", soft_wrap=True)
+    console.print(f"CPU kernel: {result['kernel']}\n", soft_wrap=True)
     console.print(view)
-    console.print("ratios of steps in turns, median and half the distance of the quartiles; operations of a training step:")
+    console.print("ratios: median over interleaved steps +- half the interquartile range; operations of a training step:")
     console.print(", ".join(f"{row['algebra']} {row['flops'] / 1e9:.3g} GFLOP" for row in result["rows"]))

@@ -1,4 +1,4 @@
-"""Callbacks and the table of metrics of a run: progress, divergence, moving averages, buffers of several processes."""
+"""Callbacks and the metrics.csv logger of a run: progress, divergence, moving averages, buffers of several processes."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from zoo.atomic import write_text
 from zoo.errors import InputError
 from zoo.training.state import broadcast_buffers
 
-_WAITING = 100
+_BUFFERED_ROWS = 100
 
 
 class ProgressBar(RichProgressBar):
-    """Lightning's bar, counting epochs from one, without the loggers' version, which means nothing in a run folder."""
+    """Show Lightning's progress bar, with epochs counted from 1 and without the loggers' version."""
 
     def _get_train_description(self, current_epoch: int) -> str:
         return f"{progress(self.trainer).capitalize()} "
 
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
-        """Return the numbers to show beside the bar."""
+        """Return the metrics to show beside the bar."""
         return {name: value for name, value in super().get_metrics(trainer, pl_module).items() if is_shown(name)}
 
 
 class ProgressLines(Callback):
-    """Print one line per epoch, or per validation of a run that counts in steps, for output that is no terminal.
+    """Print one line per epoch, or per validation if the run counts steps, when stdout is not a terminal.
 
     Args:
-        title: What each line begins with.
-        every: Seconds between two lines at least.
+        title: Prefix of each line.
+        every: Minimum number of seconds between two lines.
     """
 
     def __init__(self, title: str = "", every: float = 0.0) -> None:
@@ -66,44 +66,44 @@ class ProgressLines(Callback):
 
 
 def is_shown(name: str) -> bool:
-    """Return whether progress shows a metric: not those of a single step, nor Lightning's version of a logger."""
+    """Return whether to show a metric; step losses, learning rates and the logger version are hidden."""
     return name not in ("v_num", "train_loss_step") and not name.startswith("lr-")
 
 
 class SplitNote(Callback):
-    """Print the sizes of the splits when training begins, and which of them were cut from which."""
+    """Print the sizes and the origin of the splits when training starts."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Print the line."""
+        """Print the note."""
         note = getattr(trainer.datamodule, "split_note", "")  # type: ignore[attr-defined]
         if note and trainer.is_global_zero:
             print(f"{self.name}: {note}", flush=True)  # noqa: T201 (its purpose)
 
 
 def counts_steps(trainer: Trainer) -> bool:
-    """Return whether the length of a run was given in steps alone."""
+    """Return whether the length of a run is given in steps only."""
     return trainer.max_epochs in (None, -1) and trainer.max_steps > 0
 
 
 def progress(trainer: Trainer) -> str:
-    """Return how far a run has come: ``epoch 3/10``, or ``step 500/2000``."""
+    """Format the progress of a run, such as ``epoch 3/10`` or ``step 500/2000``."""
     if counts_steps(trainer):
         return f"step {trainer.global_step}/{trainer.max_steps}"
     return f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
 
 
 class DivergenceError(InputError):
-    """The loss of a run is not finite any more."""
+    """Raised when the loss becomes NaN or infinite."""
 
 
 class StopOnDivergence(Callback):
-    """End a run whose loss is not finite any more, in all processes at the same step.
+    """Raise `DivergenceError` on all ranks at the same step when the loss becomes NaN or infinite.
 
-    The loss of every step counts; it is looked at every ``log_every_n_steps`` steps and at the end of an epoch, because each
-    look waits for the device.
+    The losses of all steps are checked together every ``log_every_n_steps`` steps and at the end of an epoch, because each
+    check synchronizes with the device.
     """
 
     def __init__(self) -> None:
@@ -112,51 +112,50 @@ class StopOnDivergence(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Note whether the loss of the step is finite."""
+        """Record whether the loss of the step is finite."""
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
         if isinstance(loss, Tensor):
             diverged = ~loss.detach().isfinite().all()
             self._diverged = diverged if self._diverged is None else self._diverged | diverged
         interval = getattr(trainer, "log_every_n_steps", 0) or 50
         if (batch_idx + 1) % interval == 0:
-            self.look(trainer)
+            self.check(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Look at the end of the epoch."""
-        self.look(trainer)
+        """Check the rest of the epoch."""
+        self.check(trainer)
 
-    def look(self, trainer: Trainer) -> None:
-        """Look in all processes, at the same step."""
+    def check(self, trainer: Trainer) -> None:
+        """Raise if a loss since the last check was not finite on any rank."""
         if self._diverged is None:
             return
-        anywhere = self._diverged.float()
+        diverged, self._diverged = self._diverged.float(), None
         if trainer.world_size > 1:
-            anywhere = trainer.strategy.reduce(anywhere, reduce_op="max")
-        self._diverged = None
-        if float(anywhere):
-            where = progress(trainer).partition("/")[0]
-            raise DivergenceError(f"training diverged in {where}: the loss is not finite; use a smaller --optimizer.lr")
+            diverged = trainer.strategy.reduce(diverged, reduce_op="max")
+        if float(diverged):
+            position = progress(trainer).partition("/")[0]
+            raise DivergenceError(f"training diverged in {position}: the loss is not finite; use a smaller --optimizer.lr")
 
 
 class MovingAverage(WeightAveraging):
-    """Keep the exponential moving average of weights and of buffers, m <- d m + (1 - d) w after each step of the optimizer.
+    """Maintain an exponential moving average (EMA) of weights and buffers, m <- d m + (1 - d) w after each optimizer step.
 
-    Validation measures it, and ``state_dict`` in every checkpoint holds it. A buffer that does not change keeps its value to
-    the bit, and one of whole numbers is that of the network.
+    Validation uses the average, and it is the ``state_dict`` of every checkpoint. Constant buffers stay bit-for-bit equal, and
+    integer buffers are copied from the network.
 
     Args:
-        decay: d, above 0 and below 1.
+        decay: d, in (0, 1).
     """
 
     def __init__(self, decay: float) -> None:
         if not 0 < decay < 1:
-            raise InputError(f"ema={decay} is the decay of a mean: use a number between 0 and 1, such as 0.999")
-        move = get_ema_multi_avg_fn(decay)
+            raise InputError(f"ema={decay}: must be in (0, 1), such as 0.999")
+        average_floats = get_ema_multi_avg_fn(decay)
 
         def average(means: list[Tensor], weights: list[Tensor], count: Tensor) -> None:
-            """Move the means, all of one dtype, towards the weights."""
+            """Update the means, which all have one dtype."""
             if means[0].is_floating_point() or means[0].is_complex():
-                move(means, weights, count)
+                average_floats(means, weights, count)
             else:
                 for mean, weight in zip(means, weights, strict=True):
                     mean.copy_(weight)
@@ -169,22 +168,22 @@ class MovingAverage(WeightAveraging):
         self._swapped = not self._swapped
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Add the weights that the mean is of; within a validation the network holds the mean."""
+        """Save the weights and their average, which are swapped during validation."""
         super().on_save_checkpoint(trainer, pl_module, checkpoint)
         if self._swapped:
-            swapped = {"state_dict": checkpoint["current_model_state"], "current_model_state": checkpoint["state_dict"]}
-            checkpoint |= swapped
+            average = checkpoint["current_model_state"]
+            checkpoint |= {"state_dict": average, "current_model_state": checkpoint["state_dict"]}
 
 
-class EqualBuffers(Callback):
-    """Give all processes the buffers of the first when validation begins, and exchange none while it lasts.
+class BroadcastBuffers(Callback):
+    """Broadcast buffers from rank 0 before validation, and do not synchronize them during it.
 
-    Torch exchanges buffers (running means of batch norms) in every forward; in validation the processes have different
-    numbers of batches, and one would wait for ever.
+    DistributedDataParallel synchronizes buffers (running means of batch norms) in every forward pass, which would deadlock in
+    validation, where ranks have different numbers of batches.
     """
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Exchange buffers once."""
+        """Broadcast buffers once."""
         network = trainer.strategy.model
         if isinstance(network, DistributedDataParallel):
             if network.will_sync_module_buffers():
@@ -193,21 +192,21 @@ class EqualBuffers(Callback):
             network.require_forward_param_sync = False
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Let the next training step exchange them again."""
+        """Synchronize buffers again in training."""
         network = trainer.strategy.model
         if isinstance(network, DistributedDataParallel):
             network.require_forward_param_sync = True
 
 
 class MetricsTable(Logger):
-    """Write metrics.csv into the run's folder, in the columns of Lightning's `CSVLogger`; hyperparameters are in config.yaml.
+    """Write metrics.csv in the format of Lightning's `CSVLogger`; hyperparameters are in config.yaml.
 
     Args:
-        folder: The run's folder.
-        rows: The first so many rows of the file stay; those after them are logged again by the run that goes on.
+        folder: The run folder.
+        rows: Number of existing rows to keep on resume; the resumed run logs the following ones again.
 
     Attributes:
-        rows: How many there are.
+        rows: The number of logged rows.
     """
 
     name = version = ""
@@ -215,51 +214,51 @@ class MetricsTable(Logger):
     def __init__(self, folder: Path, rows: int = 0) -> None:
         super().__init__()
         self.path, self.rows = folder / "metrics.csv", rows
-        self._waiting: list[dict[str, Any]] = []
+        self._buffer: list[dict[str, Any]] = []
         self._columns: list[str] = []
-        self._fresh = True
+        self._is_opened = False
 
     @property
     def log_dir(self) -> str:
-        """The run's folder."""
+        """The run folder."""
         return str(self.path.parent)
 
     def log_hyperparams(self, params: Any = None, *args: Any, **kwargs: Any) -> None:
-        """Write nothing."""
+        """Do nothing."""
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
         """Add a row."""
         row = {name: value.item() if hasattr(value, "item") else value for name, value in metrics.items()}
-        self._waiting.append({**row, "step": self.rows if step is None else step})
+        self._buffer.append({**row, "step": self.rows if step is None else step})
         self.rows += 1
-        if len(self._waiting) >= _WAITING:
+        if len(self._buffer) >= _BUFFERED_ROWS:
             self.save()
 
     @rank_zero_only
     def save(self) -> None:
-        """Bring the rows to the disk; the whole file is written anew if there are new columns."""
-        columns = sorted(set(self._columns).union(*self._waiting))
-        if self._fresh or columns != self._columns:
-            old = self._read(self.rows - len(self._waiting))
-            self._columns, self._fresh = sorted({*columns, *(old[0] if old else ())}), False
-            if old or self._waiting:
-                write_text(self.path, self._text([*old, *self._waiting], header=True))
-        elif self._waiting:
+        """Flush the buffered rows to the disk; rewrite the file if there are new columns."""
+        columns = sorted(set(self._columns).union(*self._buffer))
+        if not self._is_opened or columns != self._columns:
+            old = self._read(self.rows - len(self._buffer))
+            self._columns, self._is_opened = sorted({*columns, *(old[0] if old else ())}), True
+            if old or self._buffer:
+                write_text(self.path, self._text([*old, *self._buffer], header=True))
+        elif self._buffer:
             with self.path.open("a", newline="", encoding="utf-8") as file:
-                file.write(self._text(self._waiting, header=False))
+                file.write(self._text(self._buffer, header=False))
                 file.flush()
                 os.fsync(file.fileno())
-        self._waiting = []
+        self._buffer = []
 
     def finalize(self, status: str) -> None:
-        """Write what waits."""
+        """Flush the buffered rows."""
         self.save()
 
     def _read(self, count: int) -> list[dict[str, Any]]:
         if not count or not self.path.is_file():
             return []
-        text = self.path.read_text(encoding="utf-8", errors="replace")  # a damaged table must not end the run
+        text = self.path.read_text(encoding="utf-8", errors="replace")  # a damaged file must not end the run
         try:
             rows = list(csv.DictReader(io.StringIO(text, newline="")))[:count]
         except csv.Error:

@@ -1,4 +1,4 @@
-"""Training checkpoints as files: their names, written whole or not at all, and checksummed to the last bit."""
+"""Files of training checkpoints: names, atomic writing, checksums."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from zoo.atomic import new_file, write_text
 from zoo.errors import InputError, one_line
 
 RUN, MODEL, STATE = "zoo_run", "zoo_model", "zoo_state"
-"""Keys of a checkpoint: the fixed options of its run, how to rebuild the model, and what Lightning leaves out."""
+"""Keys of a checkpoint: the fixed options of its run, how to rebuild the model, and the state that Lightning does not save."""
 _NAME = re.compile(r"(?:resume-)?epoch-(\d+)(?:-step-(\d+))?\.ckpt")
 RUN_ID = "checkpoints/run_id"
-"""Holds the run id that every checkpoint of the run contains."""
+"""The file with the run id, which every checkpoint of the run contains."""
 _MARK = b"zoo-sha256:"
 _TRAILER = len(_MARK) + 64 + 1
 _CHUNK = 2**20
 
 
-class _Hashed:
-    """A file that torch writes to, its SHA-256, and the error that torch would replace by one of its own."""
+class _HashingFile:
+    """Write to a file and hash its content; keep the `OSError` that torch would replace by its own."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file, self.sha256 = file, hashlib.sha256()
@@ -47,19 +47,19 @@ class _Hashed:
 
 
 class AtomicCheckpointIO(CheckpointIO):
-    """Write training checkpoints so that neither a crash nor a full disk nor a flipped bit goes unnoticed.
+    """Save checkpoints atomically, with a checksum.
 
-    A file ends with the SHA-256 of everything before, which ``torch.load`` ignores: file and checksum are one.
+    The SHA-256 of a file is appended to it; ``torch.load`` ignores it.
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None) -> None:
-        """Write a checkpoint."""
+        """Save a checkpoint."""
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with new_file(path) as file:
-            hashed = _Hashed(file)
+            hashed = _HashingFile(file)
             try:
-                torch.save(checkpoint, hashed)  # type: ignore[arg-type]  # torch asks for no more than `write`
+                torch.save(checkpoint, hashed)  # type: ignore[arg-type]  # torch needs only `write` and `flush`
             except RuntimeError as error:
                 raise hashed.error or error from None
             file.write(_MARK + hashed.sha256.hexdigest().encode() + b"\n")
@@ -67,7 +67,7 @@ class AtomicCheckpointIO(CheckpointIO):
     def load_checkpoint(
         self, path: str | os.PathLike[str], map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """Read a checkpoint, see `read_checkpoint`."""
+        """Load a checkpoint with `read_checkpoint`."""
         return read_checkpoint(path)
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
@@ -76,19 +76,19 @@ class AtomicCheckpointIO(CheckpointIO):
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a checkpoint onto the CPU, if it is as it was written; objects are never unpickled."""
+    """Load a checkpoint to the CPU after verifying its checksum, without unpickling."""
     try:
         with Path(path).open("rb") as file:
-            stated = _stated(file)
-            if stated is None:
-                text = f"'{path}' is no training checkpoint of the zoo, or was cut short: no checksum at its end"
+            expected = _read_checksum(file)
+            if expected is None:
+                text = f"'{path}' is not a training checkpoint of the zoo or is truncated: it does not end with a checksum"
                 raise InputError(text, code="corrupt")
-            left, sha256 = file.seek(0, os.SEEK_END) - _TRAILER, hashlib.sha256()
+            remaining, sha256 = file.seek(0, os.SEEK_END) - _TRAILER, hashlib.sha256()
             file.seek(0)
-            while left and (data := file.read(min(left, _CHUNK))):
+            while remaining and (data := file.read(min(remaining, _CHUNK))):
                 sha256.update(data)
-                left -= len(data)
-            if sha256.hexdigest() != stated:
+                remaining -= len(data)
+            if sha256.hexdigest() != expected:
                 raise InputError(f"the checkpoint '{path}' is damaged: its checksum differs", code="corrupt")
             file.seek(0)
             checkpoint = torch.load(file, map_location="cpu", weights_only=True)
@@ -96,20 +96,20 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise InputError(f"cannot read the checkpoint '{path}': {error.strerror}", code="failed") from error
     except InputError:
         raise
-    except Exception as error:  # torch raises whatever the bytes happen to lead to
-        raise InputError(f"'{path}' is no training checkpoint of the zoo: {one_line(error, 80)}", code="corrupt") from error
+    except Exception as error:  # torch.load raises many types on invalid data
+        raise InputError(f"'{path}' is not a training checkpoint of the zoo: {one_line(error, 80)}", code="corrupt") from error
     if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("state_dict"), dict):
-        raise InputError(f"'{path}' is no training checkpoint of the zoo: it has no state_dict", code="corrupt")
+        raise InputError(f"'{path}' is not a training checkpoint of the zoo: it has no state_dict", code="corrupt")
     return checkpoint
 
 
-def stated_checksum(path: Path) -> str | None:
-    """Return the SHA-256 that the end of a checkpoint says it has; None if it says nothing."""
+def appended_checksum(path: Path) -> str | None:
+    """Return the SHA-256 at the end of a checkpoint without verifying it, None if there is no checksum."""
     with path.open("rb") as file:
-        return _stated(file)
+        return _read_checksum(file)
 
 
-def _stated(file: BinaryIO) -> str | None:
+def _read_checksum(file: BinaryIO) -> str | None:
     if file.seek(0, os.SEEK_END) < _TRAILER:
         return None
     file.seek(-_TRAILER, os.SEEK_END)
@@ -123,7 +123,7 @@ def write_run_id(folder: Path, run_id: str) -> None:
 
 
 def read_run_id(folder: Path) -> str | None:
-    """Return the run id of a folder, None if its file is missing or damaged."""
+    """Read the run id of a run folder, None if its file is missing or damaged."""
     path = folder / RUN_ID
     if not path.is_file():
         return None
@@ -137,7 +137,7 @@ def _with_checksum(run_id: str) -> str:
 
 
 def checkpoint_files(folder: Path) -> list[Path]:
-    """Return the checkpoints of a run in the order of training."""
+    """Return the checkpoints of a folder, oldest first."""
     return sorted((path for path in folder.glob("*.ckpt") if _NAME.fullmatch(path.name)), key=_order)
 
 
@@ -148,12 +148,18 @@ def _order(path: Path) -> tuple[float, float, str]:
 
 
 def kept_checkpoints(paths: Sequence[Path]) -> list[Path]:
-    """Return those of the checkpoints that `Fit.keep` counts."""
+    """Return the checkpoints that `Fit.keep` counts."""
     return [path for path in paths if not path.name.startswith("resume-")]
 
 
 def checkpoint_name(position: tuple[int, int], total: int, regular: bool) -> str:
-    """Return the name of the checkpoint of a position (epochs and batches that are done)."""
+    """Name a checkpoint.
+
+    Args:
+        position: The completed epochs, and the completed batches of the next one.
+        total: The completed batches of the run.
+        regular: Whether `Fit.keep` counts the checkpoint.
+    """
     epoch, batches = position
-    where = f"epoch-{epoch:04d}.ckpt" if batches == 0 else f"epoch-{epoch + 1:04d}-step-{total:08d}.ckpt"
-    return where if regular else f"resume-{where}"
+    name = f"epoch-{epoch:04d}.ckpt" if batches == 0 else f"epoch-{epoch + 1:04d}-step-{total:08d}.ckpt"
+    return name if regular else f"resume-{name}"

@@ -1,4 +1,4 @@
-"""A trained network over the reals, projected onto an algebra, and written as a model folder."""
+"""Project a trained real network onto an algebra and save it as a model folder."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,13 +33,13 @@ TIMM = "timm/"
 
 @dataclass(frozen=True)
 class RealModel:
-    """A network over the reals, and what a model folder must know of it.
+    """A trained network over the reals.
 
     Attributes:
         net: The network.
-        config: The configuration of its folder, see `zoo.checkpoint.save`.
-        info: Facts of its data, None for a network alone.
-        files: Texts beside the weights, by file name.
+        config: The configuration of its model folder, see `zoo.checkpoint.save`.
+        info: The info of its data, None for a network without data.
+        files: Contents of further files of the model folder, by name.
     """
 
     net: nn.Module
@@ -49,30 +49,30 @@ class RealModel:
 
 
 def convert(options: Convert) -> dict[str, Any]:
-    """Project a trained network over the reals onto an algebra, and write a model folder that ``zoo fit --from`` goes on from.
+    """Project a trained real network onto an algebra and save a model folder, for ``zoo fit --from`` to fine-tune.
 
-    The network has the weights nearest to the trained ones (`zoo.conversion.transfer`); it is not trained further.
+    Every matrix becomes the nearest one over the algebra (`zoo.conversion.transfer`).
 
     Returns:
-        The folder, the specs, parameters, the relative error of every matrix and their mean, and what stayed real.
+        The folder, the specs, parameters, the relative error of every matrix and their mean, and the layers that stayed real.
 
     Raises:
-        InputError: If there is no such source, it is over an algebra already, or the folder exists; then nothing is written.
+        InputError: If the source is missing or already over an algebra, or the folder exists; nothing is written then.
     """
     check_rules(
-        (bool(options.source), "which trained network? give --from: a run, a model folder, a name, or timm/NAME"),
+        (bool(options.source), "missing --from: use a run, a model folder, a name from zoo list checkpoints, or timm/NAME"),
         (bool(options.to), "missing --to: use --to FOLDER"),
     )
     folder = new_path(options.to, "--to")
     imported: Any = None
     if options.format is not None:
-        check_rules((options.data is None, "imported weights have no data: leave --data out"), code="conflict")
+        check_rules((options.data is None, "--data is not supported for imported weights: leave --data out"), code="conflict")
         imported = create("importers", options.format, options.source, algebra=options.algebra or None)
         if isinstance(imported, ImportedLayers):
             return write_layers(imported, options)
-    check_rules((bool(options.algebra), "which algebra? give --algebra; zoo list algebras shows what is installed"))
+    check_rules((bool(options.algebra), "missing --algebra: zoo list algebras shows what is installed"))
     product, is_timm = make_algebra(options.algebra), options.source.startswith(TIMM)
-    model = load_imported(imported, options) if imported else read_timm(options) if is_timm else read_own(options)
+    model = load_imported(imported, options) if imported else load_timm(options) if is_timm else load_zoo(options)
     config = model.config | {"algebra": canonical(options.algebra), "scope": options.scope or model.config["scope"]}
     with torch.random.fork_rng(devices=[]):
         net = backbone(untrained(config["backbone"]), product, **network_options(config, model.info))
@@ -95,14 +95,14 @@ def convert(options: Convert) -> dict[str, Any]:
 
 
 def write_layers(imported: ImportedLayers, options: Convert) -> dict[str, Any]:
-    """Write a state dict in which our layers replace those of another library.
+    """Save a state dict in which layers of the zoo replace those of another library.
 
     Returns:
-        The file; the name, real matrix and number of components of every layer; the names of the other tensors.
+        The file, the converted layers, and the names of the other tensors (``kept``).
     """
     file = Path(options.to).expanduser()
     check_rules(
-        (options.scope is None, "layers have no scope: leave --scope out"),
+        (options.scope is None, "--scope is not supported for layers without a network: leave --scope out"),
         (file.suffix == ".safetensors", f"--to '{options.to}' must be a file: use --to FILE.safetensors"),
     )
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -110,26 +110,23 @@ def write_layers(imported: ImportedLayers, options: Convert) -> dict[str, Any]:
     return {"file": options.to, "source": options.source, "layers": imported.layers, "kept": imported.kept}
 
 
-def read_own(options: Convert) -> RealModel:
-    """Read a model of ours: a run, a model folder, a name of the catalogue, or another source of `zoo.hub.sources.locate`."""
+def load_zoo(options: Convert) -> RealModel:
+    """Load a model of the zoo from a source of `zoo.hub.sources.locate`."""
     source = options.source
-    check_rules((options.data is None, f"{source} knows its data: leave --data out"))
+    check_rules((options.data is None, f"{source} has its own data: leave --data out"))
     path = locate(source)
     if (path / "config.json").is_file() and "model_type" in read_json(path / "config.json"):
-        raise InputError(f"'{source}' is a model of transformers: give --format gpt2 if it is a GPT-2; others in Python")
+        raise InputError(f"'{source}' is a model of transformers: use --format gpt2 for a GPT-2, or convert it in Python")
     model = load(path)
     if algebras_of(model.net):
-        over = model.config["algebra"] or "an algebra"
-        raise InputError(f"{source} is over {over} already: give the same network over the reals")
+        raise InputError(f"{source} is already over {model.config['algebra'] or 'an algebra'}: use a real network")
     if model.config["backbone"] is None:
-        raise InputError(
-            f"{source} holds a network without a spec: use zoo.convert(module, algebra, weights='project') in Python"
-        )
+        raise InputError(f"{source} has no spec: use zoo.convert(module, algebra, weights='project') in Python")
     return RealModel(model.net, model.config, model.info, model_files(find(path)))
 
 
-def read_timm(options: Convert) -> RealModel:
-    """Build a model of timm with its pretrained weights; for data of the user's it has a new head."""
+def load_timm(options: Convert) -> RealModel:
+    """Load a pretrained model of timm; with ``data`` it gets a new head."""
     given = Spec.parse(options.source)
     spec = untrained(str(given))
     data = None if options.data is None else load_data(resolve(Fit(spec, REALS, options.data)))
@@ -141,12 +138,12 @@ def read_timm(options: Convert) -> RealModel:
 
 
 def load_imported(imported: ImportedNetwork, options: Convert) -> RealModel:
-    """Build the network of an importer; with a tokenizer it is a language model."""
+    """Build the network of imported weights; with a tokenizer it is a language model."""
     net = backbone(imported.backbone, make_algebra(REALS), **imported.sizes)
     try:
         net.load_state_dict(imported.state)
     except RuntimeError as error:
-        text = f"the weights in '{options.source}' do not fit one network: {one_line(error)}"
+        text = f"the weights in '{options.source}' do not match the network: {one_line(error)}"
         raise InputError(text, code="mismatch") from error
     config: dict[str, Any] = {"backbone": imported.backbone, "algebra": REALS, "scope": "all", "init": "variance"}
     config |= {"embedding": None, "task": None, "data": None}
@@ -159,17 +156,17 @@ def load_imported(imported: ImportedNetwork, options: Convert) -> RealModel:
 
 
 def imagenet_info(spec: Spec) -> ImageInfo:
-    """Return what timm knows of the images that a model was trained on: sizes, moments, and the names of ImageNet's classes."""
+    """Return the image sizes, mean, standard deviation and class names of a pretrained timm model."""
     import timm
     from timm.data import ImageNetInfo, infer_imagenet_subset
 
     variant = spec.name.removeprefix(TIMM)
-    known: Any = timm.get_pretrained_cfg(variant) if timm.is_model(variant) else None
-    if known is None or not (known.has_weights and known.num_classes):
-        lacks = "has no model" if known is None else "has no pretrained classifier"
-        raise InputError(f"timm {timm.__version__} {lacks} '{variant}': zoo convert takes others, or --data for a new head")
-    channels, size = known.input_size[0], known.input_size[-1]
-    count, subset = known.num_classes, infer_imagenet_subset(known.to_dict())
-    names = ImageNetInfo(subset).label_descriptions() if subset else [f"class {i}" for i in range(count)]
-    moments: dict[str, Any] = {"mean": tuple(known.mean), "std": tuple(known.std)}
+    config: Any = timm.get_pretrained_cfg(variant) if timm.is_model(variant) else None
+    if config is None or not (config.has_weights and config.num_classes):
+        missing = "model" if config is None else "pretrained classifier"
+        raise InputError(f"timm {timm.__version__} has no {missing} '{variant}': use another, or --data for a new head")
+    channels, size = config.input_size[0], config.input_size[-1]
+    subset = infer_imagenet_subset(config.to_dict())
+    names = ImageNetInfo(subset).label_descriptions() if subset else [f"class {i}" for i in range(config.num_classes)]
+    moments: dict[str, Any] = {"mean": tuple(config.mean), "std": tuple(config.std)}
     return ImageInfo(in_channels=channels, image_size=size, classes=tuple(names), **moments, sizes={}, sha256="")

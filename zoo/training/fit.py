@@ -1,4 +1,4 @@
-"""Train a network, measure it, and leave a run folder that can be repeated, resumed and shared."""
+"""Train and test a network in a run folder that can be repeated, resumed and shared."""
 
 import math
 import shlex
@@ -23,7 +23,7 @@ from zoo.tasks.base import Task
 from zoo.training.checkpoint_io import checkpoint_files
 from zoo.training.checkpoints import Checkpoints
 from zoo.training.folder import RunFolder, claim, finished_run, write_config
-from zoo.training.network import build_network, load_teacher, vectors_for
+from zoo.training.network import build_network, load_teacher, read_token_vectors
 from zoo.training.objects import Objects
 from zoo.training.options import Fit
 from zoo.training.processes import Processes, Signals, join
@@ -33,7 +33,7 @@ from zoo.training.state import set_counters
 from zoo.training.summary import record
 from zoo.training.trainer import check_trainer, lightning_errors, make_trainer
 
-NOTHING_KEPT = "no checkpoint was written yet, nothing is kept"
+NOTHING_SAVED = "no checkpoint was written yet, so nothing is saved"
 
 
 @dataclass
@@ -42,13 +42,13 @@ class Run:
 
     Attributes:
         plan: The resolved options.
-        folder: The run's folder.
-        task: The task with the network.
+        folder: The run folder.
+        task: The task with its network.
         trainer: The Trainer.
         checkpoints: The callback that writes training checkpoints.
         record: See `zoo.training.summary.record`.
-        summary: The part of it that becomes summary.json.
-        sparse: Whether only the weights that are not zero are written (`zoo.checkpoint.save`).
+        summary: The part of `record` that becomes summary.json.
+        sparse: Whether to save only nonzero weights, see `zoo.checkpoint.save`.
     """
 
     plan: Plan
@@ -62,7 +62,7 @@ class Run:
 
 
 class Session(NamedTuple):
-    """What the runs of a command share: the checked arguments of the Trainer, the processes, and Ctrl-C and SIGTERM."""
+    """What all runs of a command share: checked Trainer arguments, processes and signal handlers."""
 
     settings: dict[str, Any]
     processes: Processes
@@ -70,63 +70,62 @@ class Session(NamedTuple):
 
 
 class Extension:
-    """What an experiment adds to a run that is one of its points.
+    """Hooks of an experiment into one of its runs.
 
     Attributes:
-        draw: The seed of the initial weights, if that is not the seed of the run.
-        sparse: Whether only the weights that are not zero are written.
+        weight_seed: Seed of the initial weights; by default that of the run.
+        sparse: Whether to save only nonzero weights.
     """
 
-    draw: int | None = None
+    weight_seed: int | None = None
     sparse = False
 
     def prepare(self, run: Run) -> None:
-        """Prepare a run before it is trained."""
+        """Prepare a run before training."""
 
     def finish(self, run: Run, resumed: Resumed | None) -> dict[str, Any]:
-        """Return further keys of the summary after training, before the model is written."""
+        """Return additional keys of the summary, after training and before the model is saved."""
         return {}
 
     def resume_text(self, folder: Path, trained: bool) -> str | None:
-        """Say what is saved of a run and how to resume it; None if there is nothing."""
+        """Describe what is saved of an interrupted run and the command that resumes it; None if nothing is saved."""
         name, paths = shlex.quote(str(folder)), checkpoint_files(folder / "checkpoints")
         if trained and (folder / "model").exists():
-            return f"the model is there but not tested: zoo test {name}"
+            return f"the model is saved but not tested; test it with: zoo test {name}"
         if not paths:
             return None
         position = paths[-1].stem.removeprefix("resume-").replace("-", " ")
-        return f"what was trained up to {position} is kept, go on with: zoo fit --resume {name}"
+        return f"progress up to {position} is saved; resume with: zoo fit --resume {name}"
 
 
 def fit(options: Fit, objects: Objects = NO_OBJECTS, extension: Extension | None = None) -> dict[str, Any]:
-    """Train as the options say and return the summary that is also written to ``summary.json``.
+    """Train and test a network, and return the content of summary.json.
 
-    The run's folder holds config.yaml, metrics.csv, tensorboard/, checkpoints/, model/ (see `zoo.checkpoint`) and summary.json.
-    Test metrics are those of the epoch with the best validation (`zoo.tasks.Task.monitor`). The model is written before it is
-    tested, and once more with the metrics.
+    The run folder contains config.yaml, metrics.csv, tensorboard/, checkpoints/, model/ (see `zoo.checkpoint`) and
+    summary.json. The model has the weights of the best validation (`zoo.tasks.Task.monitor`). It is saved before the test, and
+    again with the test metrics.
 
     Args:
-        options: The run.
+        options: The options of the run.
         objects: Objects in place of specs, see `zoo.training.objects`.
-        extension: What an experiment adds to the run.
+        extension: Hooks of an experiment.
 
     Raises:
-        InputError: If a name, an option, the data or the folder is wrong, before training; or if the loss becomes NaN or
-            infinite, or a data file turns out to be broken.
-        Interrupted: At Ctrl-C or SIGTERM, after a checkpoint was written; the text says how to resume.
+        InputError: If a name, an option, the data or the folder is wrong, or the loss becomes NaN or infinite.
+        Interrupted: At Ctrl-C or SIGTERM, after a checkpoint is saved; the message says how to resume.
     """
     if options.folds is not None:
         return registry.load(registry.resolve("zoo.experiments", "folds")[0])(options)  # type: ignore[no-any-return]
     planned = plan(options, objects)
     if (summary := finished_run(planned.config, options.run_dir, options.resume)) is not None:
         return summary
-    with joined(planned) as session:
+    with start_session(planned) as session:
         return train_run(planned, session, extension or Extension())
 
 
 @contextmanager
-def joined(planned: Plan) -> Iterator[Session]:
-    """Join the processes of a run (`zoo.training.processes.join`), handle signals, and set the precision of products."""
+def start_session(planned: Plan) -> Iterator[Session]:
+    """Start the processes of a command (`zoo.training.processes.join`), handle signals, and set the matmul precision."""
     settings, before = check_trainer(planned.options.trainer), torch.get_float32_matmul_precision()
     in_order = "token_stream" in planned.inputs or getattr(planned.objects.net, "has_memory", False)
     processes = join(settings, in_order, planned.options.ddp_timeout)
@@ -140,12 +139,12 @@ def joined(planned: Plan) -> Iterator[Session]:
 
 
 def train_run(planned: Plan, session: Session, extension: Extension) -> dict[str, Any]:
-    """Train, measure and save a run; return its summary."""
-    options, say, (settings, processes, _) = planned.options, extension.resume_text, session
+    """Train, save and test a run; return its summary."""
+    options, (settings, processes, _) = planned.options, session
     with (
-        claimed(planned.config, options.run_dir, options.resume, processes) as folder,
+        claim_on_rank_0(planned.config, options.run_dir, options.resume, processes) as folder,
         quiet_event_writer(),
-        interruptions(folder, say),
+        report_interruption(folder, extension.resume_text),
     ):
         try:
             resumed = resume(planned.config, planned.fixed, folder.path, processes.count) if folder.resumed else None
@@ -161,8 +160,8 @@ def train_run(planned: Plan, session: Session, extension: Extension) -> dict[str
             raise
         train(run, folder, resumed)
         run.summary.update(processes.first(lambda: extension.finish(run, resumed)))
-        with interruptions(folder, say, trained=True):
-            measure(run)
+        with report_interruption(folder, extension.resume_text, trained=True):
+            test(run)
         if settings.get("fast_dev_run"):
             folder.discard()
             run.summary["run_dir"] = None
@@ -170,47 +169,46 @@ def train_run(planned: Plan, session: Session, extension: Extension) -> dict[str
 
 
 def set_up(planned: Plan, session: Session, resumed: Resumed | None, folder: Path, extension: Extension) -> Run:
-    """Build the Trainer, set up the data, build the network and the task, and write config.yaml."""
+    """Build the Trainer, data, network and task of a run, and write config.yaml."""
     options, data, (settings, processes, signals) = planned.options, planned.data, session
-    often = options.keep, options.checkpoint_every
-    checkpoints = Checkpoints(folder, planned.fixed, planned.task.monitor, signals, *often)
+    intervals = options.keep, options.checkpoint_every
+    checkpoints = Checkpoints(folder, planned.fixed, planned.task.monitor, signals, *intervals)
     trainer = make_trainer(settings, folder, checkpoints, resumed, options.ema, options.data or "the data")
-    signals.take_over(trainer)
-    pl.seed_everything(options.seed if extension.draw is None else extension.draw, verbose=False)
+    signals.replace_lightning(trainer)
+    pl.seed_everything(options.seed if extension.weight_seed is None else extension.weight_seed, verbose=False)
     processes.prepare(data)
     vectors = None
     if getattr(data, "info", None) is not None:
         check_data(planned.inputs, options, data)
-        vectors = vectors_for(data, options.vectors)
+        vectors = read_token_vectors(data, options.vectors)
         check_unchanged(folder, resumed, getattr(data.info, "sha256", None))
     task = planned.objects.task
     net = build_network(planned, vectors)
     if not isinstance(task, Task):
         info, tokenizer = getattr(data, "info", None), getattr(data, "tokenizer", None)
         task = planned.task.from_info(net, info, tokenizer, **planned.task_options)
-        task.save_hyperparameters(dict(task.hparams), logger=False)  # the options of the run, logged below, say the same
+        task.save_hyperparameters(dict(task.hparams), logger=False)  # the options of the run are logged below
     if options.teacher is not None:
         teacher = load_teacher(options.teacher, options.distillation.temperature, options.distillation.weight, data)
         trainer.callbacks.append(teacher)  # type: ignore[attr-defined]
     check_network(resumed, task)
     check_order(getattr(net, "has_memory", False), trainer.world_size)
-    known = record(planned, net, vectors)
-    run = Run(planned, folder, task, trainer, checkpoints, known, known["summary"], extension.sparse)
-    run.summary.update(run_dir=str(folder), resumed_from=None if resumed is None else str(resumed.path))
-    checkpoints.model = run.record
+    model = record(planned, net, vectors)
+    model["summary"] |= {"run_dir": str(folder), "resumed_from": None if resumed is None else str(resumed.path)}
+    checkpoints.model = model
     if trainer.is_global_zero:
-        for name in ("summary.json", CHECKSUMS):  # of a run that was finished and is trained further
+        for name in ("summary.json", CHECKSUMS):  # if a finished run is trained further
             (folder / name).unlink(missing_ok=True)
         write_config(folder, planned.config)
         for logger in trainer.loggers if resumed is None else ():
             logger.log_hyperparams(planned.config)
     if options.compile:
-        net.compile()  # in place: the names in its state_dict stay
-    return run
+        net.compile()  # in place, which keeps the names in its state_dict
+    return Run(planned, folder, task, trainer, checkpoints, model, model["summary"], extension.sparse)
 
 
 def train(run: Run, folder: RunFolder, resumed: Resumed | None) -> None:
-    """Run the training loop, unless an earlier process has finished it, and load the best weights."""
+    """Run the training loop, unless the resumed checkpoint has finished it, and load the best weights."""
     checkpoints, checkpoint, summary = run.checkpoints, None, run.summary
     if resumed is not None and resumed.finished:
         checkpoints.best, checkpoint = resumed.state["best"], resumed.checkpoint
@@ -224,7 +222,7 @@ def train(run: Run, folder: RunFolder, resumed: Resumed | None) -> None:
                 folder.discard()
             raise
         summary |= {"seconds": round(checkpoints.seconds, 2), "epochs": run.trainer.current_epoch}
-    if resumed is not None and not checkpoints.finished:  # there was no step left
+    if resumed is not None and not checkpoints.finished:  # no step was left to train
         set_counters(run.trainer, resumed.state["epochs"], resumed.state["logged_steps"])
     summary |= {"metrics": {}, "device": device_name(run.trainer), "checkpoint": None}
     if best := run.trainer.strategy.broadcast(checkpoints.best):
@@ -236,50 +234,50 @@ def train(run: Run, folder: RunFolder, resumed: Resumed | None) -> None:
         run.task.load_state_dict(checkpoint["state_dict"])
 
 
-def measure(run: Run) -> None:
-    """Write the model, test it if there is a test split, and write it once more with the metrics, and the summary."""
-    write_model(run)
+def test(run: Run) -> None:
+    """Save the model, test it if there is a test split, save it again with the metrics, and write summary.json."""
+    save_model(run)
     if getattr(run.plan.data, "has_test", True):
-        for metrics in run.trainer.test(run.task, run.plan.data, verbose=False):  # none with limit_test_batches=0
+        for metrics in run.trainer.test(run.task, run.plan.data, verbose=False):  # empty with limit_test_batches=0
             run.summary["metrics"] = {name.removeprefix("test_"): finite(value) for name, value in metrics.items()}
-        write_model(run)
+        save_model(run)
     if run.trainer.is_global_zero:
         write_json(run.folder / "summary.json", run.summary)
         write_checksums(run.folder)
 
 
-def write_model(run: Run) -> None:
-    """Write the model folder, in process 0."""
+def save_model(run: Run) -> None:
+    """Save the model folder on rank 0."""
     if run.trainer.is_global_zero:
         save(run.folder / "model", run.task.net, run.record["config"], run.summary, run.record["files"], run.sparse)
 
 
 @contextmanager
-def interruptions(folder: RunFolder, say: Callable[[Path, bool], str | None], trained: bool = False) -> Iterator[None]:
-    """Say how to resume (see `Extension.resume_text`) when a signal or a full disk has ended a run."""
+def report_interruption(
+    folder: RunFolder, resume_text: Callable[[Path, bool], str | None], trained: bool = False
+) -> Iterator[None]:
+    """Add what is saved and how to resume (see `Extension.resume_text`) to the error of a signal or a full disk."""
     try:
         yield
     except (Stop, SystemExit) as stop:
-        text = say(folder.path, trained)
+        text = resume_text(folder.path, trained)
         if text is None:
             folder.discard()
-        raise Interrupted(f"stopped; {text or NOTHING_KEPT}", getattr(stop, "signum", signal.SIGINT)) from stop
-    except BrokenPipeError:  # of standard output
-        raise
+        raise Interrupted(f"stopped; {text or NOTHING_SAVED}", getattr(stop, "signum", signal.SIGINT)) from stop
     except OSError as error:
-        if isinstance(error.__cause__, OSError):  # it says all already
+        if isinstance(error, BrokenPipeError) or isinstance(error.__cause__, OSError):  # stdout is closed, or already reported
             raise
-        text, path = say(folder.path, trained), unwritten(error, folder.path)
+        text, path = resume_text(folder.path, trained), unwritten_file(error, folder.path)
         if text is None:
             error.filename = path
             raise
         if trained and not (folder.path / "model").exists():
-            text += f", or write the model alone: zoo recover {shlex.quote(str(folder.path))}"
+            text += f", or save the model with: zoo recover {shlex.quote(str(folder.path))}"
         raise OSError(error.errno, f"{error.strerror or error} ({path}); {text}") from error
 
 
-def unwritten(error: OSError, folder: Path) -> str:
-    """Name the file of a run that could not be written, or its folder: neither TensorBoard nor every library says."""
+def unwritten_file(error: OSError, folder: Path) -> str:
+    """Return the file of a run that could not be written, or its folder if the error does not name a file."""
     if any("tensorboard" in frame.filename for frame in traceback.extract_tb(error.__traceback__)):
         events = (folder / "tensorboard").glob("events.*")
         return str(max(events, key=lambda path: path.stat().st_mtime, default=folder / "tensorboard"))
@@ -289,10 +287,10 @@ def unwritten(error: OSError, folder: Path) -> str:
 
 
 @contextmanager
-def claimed(
+def claim_on_rank_0(
     config: Mapping[str, Any], run_dir: str | None, resume: str | None, processes: Processes, name: str | None = None
 ) -> Iterator[RunFolder]:
-    """Claim the folder of a run in process 0, see `zoo.training.folder.claim`, and tell the others where it is."""
+    """Claim the folder of a run on rank 0 (`zoo.training.folder.claim`) and return it on all ranks."""
     claims: list[RunFolder] = []
 
     def claim_folder() -> tuple[str, bool]:
@@ -306,7 +304,7 @@ def claimed(
 
 @contextmanager
 def quiet_event_writer() -> Iterator[None]:
-    """Print no traceback of TensorBoard's writer thread on an `OSError`: the checkpoint on the same disk fails as well."""
+    """Suppress tracebacks of an `OSError` in TensorBoard's writer thread; writing the next checkpoint raises it as well."""
     before = threading.excepthook
 
     def hook(args: threading.ExceptHookArgs) -> None:
@@ -321,12 +319,12 @@ def quiet_event_writer() -> Iterator[None]:
 
 
 def finite(value: float) -> float | None:
-    """Return a number that JSON can hold, or None for one that is not finite."""
+    """Convert a number for JSON; NaN and infinity become None."""
     return float(value) if math.isfinite(value) else None
 
 
 def device_name(trainer: pl.Trainer) -> str:
-    """Name the device, such as ``cpu`` or ``1 x NVIDIA H200``."""
+    """Describe the devices of a Trainer, such as ``cpu`` or ``1 x NVIDIA H200``."""
     device = trainer.strategy.root_device
     if device.type != "cuda":
         return device.type if trainer.world_size == 1 else f"{trainer.world_size} x {device.type}"

@@ -1,4 +1,4 @@
-"""The folder of a run: its name, the claim that keeps other runs out, config.yaml."""
+"""The run folder: its name, its lock, config.yaml and summary.json."""
 
 import errno
 import os
@@ -23,7 +23,7 @@ from zoo.errors import InputError, check_rules
 from zoo.registry import Spec
 from zoo.training.options import decisive
 from zoo.training.processes import is_first_process
-from zoo.training.resolve import advised_embedding
+from zoo.training.resolve import default_embedding
 
 LOCK = ".lock"
 _WRITTEN = ("config.yaml", "metrics.csv", "summary.json", "model", "lottery.json")
@@ -31,15 +31,12 @@ RUNS = Path("runs")
 
 
 class RunFolder:
-    """A folder that only one run writes to, from `claim` until `close` or until the process ends.
-
-    The claim is a file lock, which the operating system releases when the process ends. In the other processes of a run the
-    object only holds the path.
+    """A run folder that is locked until `close` or until the process ends.
 
     Args:
         path: The folder.
-        handle: The open lock file; None in a process that has not claimed the folder itself.
-        resumed: Whether the folder holds a run that is resumed.
+        handle: The open lock file; None on ranks other than 0.
+        resumed: Whether the run in the folder is resumed.
     """
 
     def __init__(self, path: Path, handle: int | None = None, resumed: bool = False) -> None:
@@ -53,24 +50,24 @@ class RunFolder:
         self.close()
 
     def close(self) -> None:
-        """Release the claim; a second call has no effect."""
+        """Release the lock; a second call has no effect."""
         if self.handle is not None:
-            if os.name == "nt":  # Windows removes no open file
+            if os.name == "nt":  # Windows cannot remove open files
                 os.close(self.handle)
             with suppress(OSError):
                 (self.path / LOCK).unlink()
-            if os.name != "nt":  # elsewhere it must be gone before the next claim can succeed
+            if os.name != "nt":  # the file must be removed before another process can lock it
                 os.close(self.handle)
             self.handle = None
 
     def clear(self) -> None:
-        """Remove everything except the lock."""
+        """Remove everything except the lock file."""
         for path in self.path.iterdir():
             if path.name != LOCK:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def discard(self) -> None:
-        """Remove the folder of a run that saved nothing, and runs/ if it is empty then."""
+        """Remove the folder of a new run that has saved nothing."""
         if self.handle is not None and not self.resumed:
             with suppress(OSError):
                 self.clear()
@@ -80,7 +77,7 @@ class RunFolder:
 
 
 def _remove(folder: Path) -> None:
-    """Remove an empty folder, and runs/ if that is empty then."""
+    """Remove an empty folder, and runs/ if it becomes empty."""
     with suppress(OSError):
         folder.rmdir()
         if folder.parent == RUNS:
@@ -90,101 +87,101 @@ def _remove(folder: Path) -> None:
 _OPEN: WeakSet[RunFolder] = WeakSet()
 
 
-def _leave_to_parent() -> None:
-    """Close lock files in a process that was forked, such as a loader worker: it may outlive the run by seconds."""
+def _close_after_fork() -> None:
+    """Close lock files in a forked process, such as a loader worker, which may outlive the run."""
     for folder in tuple(_OPEN):
         if folder.handle is not None:
             os.close(folder.handle)
             folder.handle = None
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
-    os.register_at_fork(after_in_child=_leave_to_parent)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_close_after_fork)
 
 
 def claim(
     config: Mapping[str, Any], run_dir: str | None = None, resume: str | None = None, name: str | None = None
 ) -> RunFolder:
-    """Create the folder of a run, or open that of a run that is resumed.
+    """Create and lock the folder of a new run, or lock the folder of a run to resume.
 
     Args:
-        config: The content of its config.yaml.
-        run_dir: The folder; by default the next free one in runs/.
-        resume: The folder of the run to resume; or ``auto``, the newest unfinished one of this configuration, if any.
-        name: Its name in runs/; by default `run_name`.
+        config: The content of config.yaml.
+        run_dir: The folder; by default a new folder in runs/.
+        resume: The folder of the run to resume, or ``auto`` for the newest unfinished run of this configuration, if any.
+        name: The name of a new folder in runs/; by default `run_name`.
     """
     try:
         if resume not in (None, "auto"):
-            return _reopened(Path(str(resume)).expanduser())
-        if resume == "auto" and (folder := _unfinished(config, run_dir)) is not None:
+            return _reopen(Path(str(resume)).expanduser())
+        if resume == "auto" and (folder := _reopen_unfinished(config, run_dir)) is not None:
             return folder
         if run_dir is not None:
-            return _claim(Path(run_dir).expanduser())
-        return _claim_new(name or run_name(config))
+            return _create(Path(run_dir).expanduser())
+        return _create_numbered(name or run_name(config))
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise
-        text = f"cannot create the run folder '{error.filename}': {error.strerror}; choose another with --run-dir"
+        text = f"cannot create the run folder '{error.filename}': {error.strerror}; use another --run-dir"
         raise InputError(text, code="failed") from error
 
 
-def _reopened(folder: Path) -> RunFolder:
-    """Hold the folder of a run that is resumed, after removing half-written files of a crash."""
+def _reopen(folder: Path) -> RunFolder:
+    """Lock the folder of a run to resume, and remove temporary files that a crash has left."""
     read_config(folder)
-    held = hold(folder)
+    locked = lock_folder(folder)
     for pattern in ("checkpoints/.*.ckpt-*", "*/seed-*/.*.ckpt-*", *(f".{name}-*" for name in _WRITTEN)):
         for path in folder.glob(pattern):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    held.resumed = True
-    return held
+    locked.resumed = True
+    return locked
 
 
-def _unfinished(config: Mapping[str, Any], run_dir: str | None) -> RunFolder | None:
-    """Hold the newest unfinished run of this configuration, except for free options, that no process is training.
+def _reopen_unfinished(config: Mapping[str, Any], run_dir: str | None) -> RunFolder | None:
+    """Lock the newest unfinished run of this configuration that no process is training, in runs/ or in `run_dir`.
 
-    A given folder without a checkpoint is cleared and used again, so that a retry loop can name one folder.
+    Options that do not affect results may differ. If the run in `run_dir` has no checkpoint, the folder is cleared and reused.
     """
     folders = sorted(RUNS.glob("*/"), key=_modified, reverse=True) if run_dir is None else [Path(run_dir).expanduser()]
     for folder in folders:
-        parts = ("checkpoints/*.ckpt", "fold-*", "*/seed-*")  # of a run, of folds, of rounds of lottery tickets
-        begun = any(any(folder.glob(part)) for part in parts)
-        if (folder / "summary.json").exists() or (run_dir is None and (not begun or _is_over(folder))):
+        patterns = ("checkpoints/*.ckpt", "fold-*", "*/seed-*")  # of a run, folds, and rounds of lottery tickets
+        begun = any(any(folder.glob(pattern)) for pattern in patterns)
+        if (folder / "summary.json").exists() or (run_dir is None and (not begun or _is_finished_lottery(folder))):
             continue
         with suppress(InputError):
             if decisive(read_config(folder)) == decisive(config):
                 if begun:
-                    return _reopened(folder)
-                held = hold(folder)
-                held.clear()
-                return held
+                    return _reopen(folder)
+                locked = lock_folder(folder)
+                locked.clear()
+                return locked
     return None
 
 
 def finished_run(config: Mapping[str, Any], run_dir: str | None, resume: str | None) -> dict[str, Any] | None:
-    """Return the summary of the run in `run_dir` if ``resume=auto`` finds it finished under these options, else None."""
+    """Return the summary of a finished run of this configuration in `run_dir` with ``resume=auto``; otherwise None."""
     if resume != "auto" or run_dir is None:
         return None
     folder = Path(run_dir).expanduser()
     if not (folder / "summary.json").is_file() or decisive(read_config(folder)) != decisive(config):
         return None
     if is_first_process():
-        print(f"the run '{folder}' is finished: nothing is left to train", flush=True)  # noqa: T201 (its purpose)
+        print(f"the run '{folder}' is already finished", flush=True)  # noqa: T201
     return read_summary(folder)
 
 
-def _is_over(folder: Path) -> bool:
-    """Return whether this is a finished experiment with lottery tickets."""
+def _is_finished_lottery(folder: Path) -> bool:
     with suppress(InputError):
         return bool(read_json(folder / "lottery.json").get("left") == 0)
     return False
 
 
 def _modified(folder: Path) -> float:
-    files = (path for part in ("checkpoints/*.ckpt", "fold-*/checkpoints/*.ckpt", "lottery.json") for path in folder.glob(part))
+    patterns = ("checkpoints/*.ckpt", "fold-*/checkpoints/*.ckpt", "lottery.json")
+    files = (path for pattern in patterns for path in folder.glob(pattern))
     return max((path.stat().st_mtime for path in files), default=0.0)
 
 
-def _claim_new(name: str) -> RunFolder:
+def _create_numbered(name: str) -> RunFolder:
     RUNS.mkdir(exist_ok=True)
     for number in count(1):
         folder = RUNS / (name if number == 1 else f"{name}-{number}")
@@ -192,50 +189,49 @@ def _claim_new(name: str) -> RunFolder:
             folder.mkdir()
         except FileExistsError:
             continue
-        return _claim(folder)
+        return _create(folder)
     raise AssertionError("unreachable")
 
 
-def _claim(folder: Path) -> RunFolder:
+def _create(folder: Path) -> RunFolder:
     folder.mkdir(parents=True, exist_ok=True)
-    lock = folder / LOCK
-    used = f"the run folder '{folder}' is not empty: choose another with --run-dir, or remove it"
-    if not lock.exists() and any(folder.iterdir()):
-        raise InputError(used, code="conflict")  # and leave nothing of ours in it
+    text = f"the run folder '{folder}' is not empty: use another --run-dir, or delete it"
+    if not (folder / LOCK).exists() and any(folder.iterdir()):
+        raise InputError(text, code="conflict")  # before a lock file is created in it
     try:
-        claimed = hold(folder)
+        locked = lock_folder(folder)
     except OSError:
         _remove(folder)
         raise
-    for path in folder.glob(".config.yaml-*"):  # of a run that was killed while it wrote its first file
+    for path in folder.glob(".config.yaml-*"):  # from a run that was killed while it wrote its first file
         path.unlink()
     if [path.name for path in folder.iterdir()] != [LOCK]:
-        claimed.close()
-        raise InputError(used, code="conflict")
-    return claimed
+        locked.close()
+        raise InputError(text, code="conflict")
+    return locked
 
 
-def hold(folder: Path) -> RunFolder:
-    """Lock an existing folder against other processes."""
-    lock = folder / LOCK
-    handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+def lock_folder(folder: Path) -> RunFolder:
+    """Lock an existing run folder against other processes."""
+    file = folder / LOCK
+    handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         is_free = lock_descriptor(handle, blocking=False)
-    except OSError:  # some network file systems have no locks; an empty folder is all that can be asked for there
+    except OSError:  # some network file systems have no locks
         is_free = True
     if not is_free:
-        holder = "another process"
-        with suppress(OSError):  # Windows lets nobody read a locked file
-            holder = os.read(handle, 200).decode(errors="replace").strip() or holder
+        owner = "another process"
+        with suppress(OSError):  # on Windows, a locked file cannot be read
+            owner = os.read(handle, 200).decode(errors="replace").strip() or owner
         os.close(handle)
-        text = f"another run ({holder}) writes to '{folder}': wait for it, or choose another --run-dir"
+        text = f"another run ({owner}) is using '{folder}': wait for it, or use another --run-dir"
         raise InputError(text, code="busy")
-    if not lock.exists() or os.stat(lock).st_ino != os.fstat(handle).st_ino:  # its owner has just removed it
+    if not file.exists() or os.stat(file).st_ino != os.fstat(handle).st_ino:  # its owner has just removed it
         os.close(handle)
         folder.mkdir(parents=True, exist_ok=True)
-        return hold(folder)
+        return lock_folder(folder)
     os.ftruncate(handle, 0)
-    with suppress(OSError):  # a disk that is full: the first file that matters says so
+    with suppress(OSError):  # on a full disk, writing the first file of the run raises
         os.write(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
     return RunFolder(folder, handle)
 
@@ -249,11 +245,11 @@ def run_name(config: Mapping[str, Any]) -> str:
     """
     scope, embedding = config.get("scope", "all"), config.get("embedding")
     parts = [
-        shortest("zoo.backbones", config["backbone"]),
-        shortest("zoo.algebras", config["algebra"]),
+        short_spec("zoo.backbones", config["backbone"]),
+        short_spec("zoo.algebras", config["algebra"]),
         "" if scope == "all" else scope,
-        "" if embedding in (None, advised_embedding(config["algebra"])) else shortest("zoo.embeddings", str(embedding)),
-        shortest("zoo.datasets", config.get("data", "")),
+        "" if embedding in (None, default_embedding(config["algebra"])) else short_spec("zoo.embeddings", str(embedding)),
+        short_spec("zoo.datasets", config.get("data", "")),
     ]
     return f"{file_name('-'.join(part for part in parts if part))}-seed{config['seed']}"
 
@@ -269,14 +265,14 @@ def file_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.]+", "-", text.replace("=", "")).strip("-.")[:100]
 
 
-def shortest(group: str, text: str) -> str:
-    """Write a spec without the options that are at their defaults; any other text is returned as it is."""
+def short_spec(group: str, text: str) -> str:
+    """Write a spec without options at their defaults; return any other text unchanged."""
     try:
         entry, long = registry.resolve(group, text)
         spec, parameters = Spec.parse(text), signature(registry.load(entry)).parameters
     except (InputError, ValueError, TypeError):
         return text
-    spec = spec if "variant" in long.options else long  # phm-4 is phm(n=4), but timm/resnet18 stays
+    spec = spec if "variant" in long.options else long  # phm-4 becomes phm(n=4), but timm/resnet18 is unchanged
     unset = Parameter("unset", Parameter.KEYWORD_ONLY)
     defaults = {name: parameters.get(name, unset).default for name in spec.options}
     changed = {
@@ -286,7 +282,7 @@ def shortest(group: str, text: str) -> str:
 
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:
-    """Write config.yaml: enough for ``zoo fit -c`` to repeat the run."""
+    """Write config.yaml, from which ``zoo fit -c`` repeats the run."""
     write_text(folder / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False))
 
 
@@ -296,12 +292,12 @@ def read_config(run: Path) -> dict[str, Any]:
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        text = f"'{run}' is no run to resume: {path} cannot be read ({error.strerror})"
+        text = f"'{run}' is not a run folder: cannot read {path} ({error.strerror})"
         raise InputError(text, code="missing") from error
     except (yaml.YAMLError, ValueError, RecursionError):
         values = None
     if not isinstance(values, dict):
-        text = f"'{path}' is damaged: write it again as zoo fit --print-config prints it"
+        text = f"'{path}' is damaged: restore it from the output of zoo fit --print-config"
         raise InputError(text, code="corrupt")
     return values
 
@@ -310,6 +306,6 @@ def read_summary(run: Path, needed: Iterable[str] = ()) -> dict[str, Any]:
     """Load the summary of a finished run and check that it has metrics, parameters and the needed keys."""
     file = run / "summary.json"
     summary = read_json(file)
-    whole = all(isinstance(summary.get(key), dict) for key in ("metrics", "parameters")) and summary.keys() >= set(needed)
-    check_rules((whole, f"'{file}' is no summary of a run: remove the folder of the run, and it is run again"))
+    is_valid = all(isinstance(summary.get(key), dict) for key in ("metrics", "parameters")) and summary.keys() >= set(needed)
+    check_rules((is_valid, f"'{file}' is not the summary of a run: delete the run folder to repeat the run"))
     return summary

@@ -1,4 +1,4 @@
-"""The network of a run, built for its data, with its initial weights, and the teacher that it learns from."""
+"""Build the network of a run, load its initial weights and vectors, and load its teacher."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,16 +21,16 @@ from zoo.training.options import is_object
 from zoo.training.resolve import Plan
 
 Vectors = tuple[Tensor, Tensor]
-"""Pretrained vectors of the tokens, [tokens, width], and which of the tokens have one, [tokens]."""
+"""Pretrained vectors of the tokens, [tokens, width], and whether each token has one, [tokens]."""
 
 
 def build_network(planned: Plan, vectors: Vectors | None) -> nn.Module:
-    """Build the network of a run whose data are set up, and try one forward pass."""
-    options, objects, info, task = planned.options, planned.objects, getattr(planned.data, "info", None), planned.task
+    """Build the network of a run after its data are set up, and check its outputs in a forward pass."""
+    options, objects, info = planned.options, planned.objects, getattr(planned.data, "info", None)
     net = objects.net
     if net is None:
         if info is None:
-            raise InputError("the data module has no info for a backbone to be built from: give a task with its network")
+            raise InputError("the data module has no info to build a backbone from: pass a task with its network")
         spec, algebra = objects.backbone or options.backbone, objects.algebra or options.algebra
         net = backbone(spec, algebra, **network_options(planned.config, info))
     set_kernel(net.modules(), options.kernel)
@@ -39,12 +39,12 @@ def build_network(planned: Plan, vectors: Vectors | None) -> nn.Module:
     if options.init_from is not None:
         load_initial(net, planned)
     if info is not None:
-        check_fit(net, options.backbone, info.example_inputs(2), task.num_outputs(info), every=task.per_token)
+        check_fit(net, options.backbone, info.example_inputs(2), planned.task.num_outputs(info), every=planned.task.per_token)
     return net
 
 
-def vectors_for(data: Any, path: str | None) -> Vectors | None:
-    """Load the pretrained vectors of the tokens of the data, and record their width in the info of the data."""
+def read_token_vectors(data: Any, path: str | None) -> Vectors | None:
+    """Read pretrained vectors for the tokens of the data, and store their width in the info of the data."""
     if path is None:
         return None
     matrix, is_known = read_vectors(path, data.tokenizer.tokens)
@@ -56,8 +56,7 @@ def load_vectors(net: nn.Module, vectors: Vectors) -> None:
     """Load pretrained vectors into the token embedding of a network."""
     embeddings: list[Any] = [module for module in net.modules() if hasattr(module, "load_vectors")]
     if not embeddings:
-        text = "the word embedding of this network takes no pretrained vectors: leave --vectors out"
-        raise InputError(text, code="unsupported")
+        raise InputError("--vectors: the word embedding of this network does not support them", code="unsupported")
     for module in embeddings:
         module.load_vectors(*vectors)
 
@@ -67,50 +66,51 @@ def load_initial(net: nn.Module, planned: Plan) -> None:
     options = planned.options
     path = locate(str(options.init_from))
     config = read_config(path)
-    source = f"--from {options.init_from}: it holds {config['backbone'] or 'a network without a spec'} over {config['algebra']}"
+    source = f"--from {options.init_from} is {config['backbone'] or 'a network without a spec'} over {config['algebra']}"
     has_specs = config["algebra"] is not None and planned.objects.algebra is None and not is_object(options.algebra)
     if has_specs and fingerprint_of(config["algebra"]) != fingerprint_of(options.algebra):
-        raise InputError(f"{source}, not over {options.algebra}", code="mismatch")
+        raise InputError(f"{source}, expected {options.algebra}", code="mismatch")
     if config["backbone"] is None:
-        raise InputError(f"{source}: give a model whose backbone has one", code="unsupported")
+        raise InputError(f"{source}: use a model whose backbone has a spec", code="unsupported")
     if not has_files(path, planned.data):
-        raise InputError(f"{source}, and its tokenizer is not that of the data: use the data that it was trained on")
-    theirs, ours = load_network(path, config).state_dict(), net.state_dict()
-    for name in sorted(ours.keys() | theirs.keys()):
-        mine, other = (list(state[name].shape) if name in state else "missing" for state in (ours, theirs))
-        if mine != other:
-            text = f"{source}, another network than {options.backbone} here: '{name}' is {other}, not {mine}"
+        raise InputError(f"{source}, and its tokenizer differs from that of the data: use the data that it was trained on")
+    state, expected = load_network(path, config).state_dict(), net.state_dict()
+    for name in sorted(expected.keys() | state.keys()):
+        shape, wanted = (list(tensors[name].shape) if name in tensors else "missing" for tensors in (state, expected))
+        if shape != wanted:
+            text = f"{source}, which does not match {options.backbone}: '{name}' is {shape}, expected {wanted}"
             raise InputError(text, code="mismatch")
-    net.load_state_dict(theirs)
+    net.load_state_dict(state)
 
 
 def has_files(model: Path, data: Any) -> bool:
-    """Return whether a model was trained with the files of the data, such as its tokenizer."""
+    """Return whether a model has the same files as the data, such as the tokenizer."""
     paths = {find(model) / name: text for name, text in dict(getattr(data, "files", {})).items()}
     return all(path.is_file() and path.read_text(encoding="utf-8") == text for path, text in paths.items())
 
 
 def load_teacher(source: str, temperature: float, weight: float, data: Any) -> Distillation:
-    """Load the teacher of a run whose data are set up."""
+    """Load the teacher of a run after its data are set up."""
     path, info = locate(source), getattr(data, "info", None)
     teacher = load(path)
     if info is None or teacher.info is None:
-        raise InputError(f"--teacher {source}: the data of a teacher and of its student must have info", code="unsupported")
+        raise InputError(f"--teacher {source}: the data of teacher and student need info", code="unsupported")
     moments = ("mean", "std")
-    theirs, ours = (required_facts(item) | {key: getattr(item, key, None) for key in moments} for item in (teacher.info, info))
-    for key in theirs | ours:
-        if theirs.get(key) != ours.get(key):
-            texts = [_shorten(values.get(key)) for values in (theirs, ours)]
-            raise InputError(f"--teacher {source}: it has {key} = {texts[0]}, and the data have {texts[1]}", code="mismatch")
+    facts, expected = (
+        required_facts(item) | {key: getattr(item, key, None) for key in moments} for item in (teacher.info, info)
+    )
+    for key in facts | expected:
+        if facts.get(key) != expected.get(key):
+            value, wanted = (_shorten(values.get(key)) for values in (facts, expected))
+            raise InputError(f"--teacher {source} has {key} = {value}, but the data have {wanted}", code="mismatch")
     if not has_files(path, data):
-        text = f"--teacher {source}: its tokenizer is not that of the data: train both on the same data"
+        text = f"--teacher {source} has another tokenizer than the data: train both on the same data"
         raise InputError(text, code="mismatch")
     return Distillation(teacher.net, temperature, weight)
 
 
 def _shorten(value: Any) -> str:
-    """Write a value for a message: of many classes their number and the first ones."""
+    """Format a value for a message; abbreviate a long list of classes."""
     if not isinstance(value, tuple):
         return str(value)
-    first = ", ".join(map(str, value[:3]))
-    return f"{len(value)} ({first}, ...)" if len(value) > 3 else f"{len(value)} ({first})"
+    return f"{len(value)} ({', '.join(map(str, value[:3]))}{', ...' * (len(value) > 3)})"

@@ -1,4 +1,4 @@
-"""Python objects in place of the specs of a run."""
+"""Python objects in place of specs in the options of a run."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "data": (lambda value: isinstance(value, LightningDataModule), "a LightningDataModule or a pair of arrays (X, y)"),
     "task": (lambda value: isinstance(value, Task) or (isinstance(value, type) and issubclass(value, Task)), "a Task"),
 }
-"""The options that may be objects: a test of the object, and what it must be."""
+"""The options that may be objects: a check of the object, and a description for messages."""
 
 
 @dataclass(frozen=True)
 class Objects:
-    """The objects that a run was given instead of specs; None where a spec was given.
+    """The objects in the options of a run; None for an option that is a spec.
 
     Attributes:
-        algebra: An algebra; the network is built over this very object.
-        backbone: A network, which is trained as it is, or a factory, called as ``factory(layers, **info)``.
-        data: A data module; a pair of arrays has become one.
+        algebra: An algebra.
+        backbone: A network, or a factory that is called as ``factory(layers, **info)``.
+        data: A data module.
         task: A task with its network, or a subclass of `Task`.
     """
 
@@ -47,36 +47,39 @@ class Objects:
 
     @property
     def net(self) -> nn.Module | None:
-        """The network, if one was given, alone or in its task."""
+        """The network, if it is an object or part of a task."""
         if isinstance(self.task, Task):
             return self.task.net
         return self.backbone if isinstance(self.backbone, nn.Module) else None
 
     @property
     def task_type(self) -> type[Task] | None:
-        """The class of the task, if one was given."""
+        """The class of the task, if it is an object."""
         return self.task if isinstance(self.task, type | None) else type(self.task)
 
 
 def take_objects(options: Mapping[str, Any]) -> tuple[Objects, dict[str, Any]]:
-    """Separate objects from options, and replace each by its spec or by a name that says it is an object."""
+    """Separate objects from options; in the options, replace them by their specs or by names that mark them as objects."""
     options = dict(options)
     if isinstance(data := options.get("data"), tuple | list):
         if len(data) != 2:
-            raise InputError(f"data of {len(data)} parts: use a pair (X, y) of arrays, a spec or a data module")
+            raise InputError(f"data: got {len(data)} items; use a pair (X, y) of arrays, a spec or a data module")
         loading = {name: options.pop(name) for name in ("batch_size", "num_workers") if options.get(name) is not None}
         options["data"] = from_arrays(*data, seed=options.get("seed", 0), **loading)
     given = {name: options[name] for name in KINDS if not isinstance(options.get(name), str | None)}
     named = dict(options)
     for name, value in given.items():
-        is_valid, wanted = KINDS[name]
+        is_valid, description = KINDS[name]
         if not is_valid(value):
-            raise InputError(f"{name}={value!r:.60} must be text (a spec) or {wanted}")
+            raise InputError(f"{name}={value!r:.60} must be a spec (text) or {description}")
         named[name] = object_name(value)
     objects = Objects(**given)
     if isinstance(objects.task, Task):
         if options.get("backbone") is not None and objects.backbone is not objects.task.net:
-            raise InputError("the task has a network: leave backbone out, or give the class of the task", code="conflict")
+            raise InputError(
+                "the task already has a network: leave backbone out, or pass the class of the task",
+                code="conflict",
+            )
         named["backbone"] = object_name(objects.task.net)
     if objects.net is not None:
         named["algebra"] = algebra_name(objects.net, named.get("algebra"))
@@ -84,19 +87,19 @@ def take_objects(options: Mapping[str, Any]) -> tuple[Objects, dict[str, Any]]:
 
 
 def algebra_name(net: nn.Module, given: str | None) -> str:
-    """Return the name of the algebra of a network; `InputError` if another one was given."""
+    """Return the name of the algebra of a network, and check it against the given one."""
     names = {module.spec or f"that of the network {OBJECT}" for module in algebras_of(net)} or {REALS}
     text = ", ".join(sorted(names))
     if given is None:
         return text if len(names) == 1 else f"{text} {OBJECT}"
     if given not in names:
-        actual = f"it is over {text}" if names != {REALS} else "no layer of it is: convert it first with zoo.convert"
-        raise InputError(f"algebra={given}: a network is trained as it is, and {actual}", code="conflict")
+        actual = f"is over {text}" if names != {REALS} else "has no hypercomplex layers: convert it with zoo.convert first"
+        raise InputError(f"algebra={given}: a network is trained as it is, and this one {actual}", code="conflict")
     return given
 
 
 def algebras_of(net: nn.Module) -> list[Algebra]:
-    """Return the algebras of the layers of a network, except the real numbers."""
+    """Return the algebras of the hypercomplex layers of a network."""
     return [module for module in net.modules() if isinstance(module, Algebra) and module.n > 1]
 
 
@@ -109,17 +112,17 @@ def object_name(value: Any) -> str:
         try:
             if registry.load(entry) is kind:
                 return entry.name
-        except InputError:  # a broken plugin is no concern of this task
+        except InputError:  # ignore broken plugins
             continue
     return f"{kind.__module__}.{getattr(kind, '__qualname__', type(kind).__qualname__)} {OBJECT}"
 
 
 def stands_for_spec(algebra: Algebra) -> bool:
-    """Return whether the spec of an algebra builds one with the same product, or draws one in the same way."""
+    """Return whether the spec of an algebra builds one with the same product, or with the same distribution of products."""
     if not algebra.spec:
         return False
     with torch.random.fork_rng(devices=[]):
-        again = make_algebra(algebra.spec)
-    kinds = [(item.learned, item.shared, item.drawn, item.structure.shape) for item in (algebra, again)]
-    same = kinds[0] == kinds[1]
-    return same and (algebra.drawn or torch.equal(algebra.structure.cpu().double(), again.structure.cpu().double()))
+        rebuilt = make_algebra(algebra.spec)
+    kinds = [(item.learned, item.shared, item.drawn, item.structure.shape) for item in (algebra, rebuilt)]
+    is_equal = algebra.drawn or torch.equal(algebra.structure.cpu().double(), rebuilt.structure.cpu().double())
+    return is_equal and kinds[0] == kinds[1]

@@ -1,6 +1,6 @@
-"""The options of the verbs that train and measure; the command line, config files and `zoo.fit` all read these classes.
+"""The options of training and evaluation, for the command line, configuration files and `zoo.fit`.
 
-This module imports no torch, so that the command line can check a call before it waits for one.
+This module does not import torch, so that the command line can check options quickly.
 """
 
 import re
@@ -18,7 +18,7 @@ from zoo.tasks.decoding.options import Decoding
 __all__ = ["TRAINER_ARGUMENTS", "Average", "Decoding", "DistillationOptions", "Fit", "Info", "Optimizer", "Schedule", "build"]
 
 OBJECT = "(an object given in Python)"
-"""The end of the name that stands for an object in place of a spec."""
+"""Suffix of a name that replaces an object in stored options."""
 # fmt: off
 TRAINER_ARGUMENTS = (
     "accelerator", "strategy", "devices", "num_nodes", "precision", "logger", "callbacks", "fast_dev_run", "max_epochs",
@@ -30,9 +30,9 @@ TRAINER_ARGUMENTS = (
     "default_root_dir", "enable_autolog_hparams", "model_registry",
 )
 # fmt: on
-"""The arguments of Lightning's Trainer, listed because importing it takes seconds; a test compares them with its signature."""
+"""The arguments of Lightning's Trainer, listed here because importing it is slow; a test compares them with its signature."""
 FREE = {"num_workers", "ddp_timeout", "checkpoint_every", "trainer.enable_progress_bar", "jobs", "on", "cpus", "gpus"}
-"""Options that do not affect results, by the names of their flags."""
+"""Flags of options that do not affect results."""
 _NETWORK = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "task")
 _TRAINING = ("init_from", "teacher", "distillation", "optimizer", "schedule", "label_smoothing", "ema", "batch_size", "seed")
 FIXED = (*_NETWORK, *_TRAINING)
@@ -266,16 +266,16 @@ class Bench(Info):
 
 
 def check_single(run: str) -> None:
-    """Refuse to resume a lottery experiment, or one of its rounds, as a single run: it would train without the masks."""
+    """Check that a run to resume is not a lottery experiment or one of its rounds, which would train without masks."""
     folder = Path(run).expanduser().absolute()
-    for experiment in (folder, *folder.parents[2:3]):  # a round is three folders below its experiment
+    for experiment in (folder, *folder.parents[2:3]):  # the folder of a round is EXPERIMENT/ALGEBRA/seed-N/round-N
         if (experiment / "lottery.json").exists():
             text = f"--resume {run}: this is a lottery experiment; resume it with zoo lottery --resume {experiment}"
             raise InputError(text, code="conflict")
 
 
 def is_object(name: str | None) -> bool:
-    """Return whether an option stands for an object that no spec names."""
+    """Return whether the name of an option stands for an object."""
     return name is not None and name.endswith(OBJECT)
 
 
@@ -287,11 +287,11 @@ def config_values(options: Any) -> dict[str, Any]:
 
 
 def flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options by the names of their flags."""
-    named: dict[str, Any] = {}
+    """Return nested options by the names of their flags."""
+    flags: dict[str, Any] = {}
     for name, value in values.items():
-        named |= {f"{name}.{part}": item for part, item in value.items()} if isinstance(value, Mapping) else {name: value}
-    return named
+        flags |= {f"{name}.{key}": item for key, item in value.items()} if isinstance(value, Mapping) else {name: value}
+    return flags
 
 
 def decisive(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -301,12 +301,12 @@ def decisive(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def fixed_options(options: Fit) -> dict[str, Any]:
     """Return the options that must not change on resume, by the names of their flags."""
-    values = asdict(replace(options, trainer={}))  # the Trainer's may be objects, and large
+    values = asdict(replace(options, trainer={}))  # may contain large objects
     return flat({name: values[name] for name in values if name in FIXED})
 
 
 def parse_interval(text: str) -> tuple[float | None, int]:
-    """Return the seconds, or else the steps, between two checkpoints; neither for ``never``.
+    """Parse the interval between checkpoints into (seconds, steps), of which at most one is set.
 
     >>> parse_interval("10m"), parse_interval("500steps"), parse_interval("never")
     ((600.0, 0), (None, 500), (None, 0))
@@ -322,7 +322,7 @@ def parse_interval(text: str) -> tuple[float | None, int]:
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML has no types
-    """Write an object that Python gave, such as a callback, as its type: to be read, and refused by ``zoo fit -c``."""
+    """Write objects, such as callbacks, as the name of their type, which ``zoo fit -c`` refuses."""
 
     def represent_object(self, value: object) -> yaml.Node:
         return self.represent_str(f"{type(value).__module__}.{type(value).__qualname__} {OBJECT}")

@@ -1,7 +1,4 @@
-"""The processes of a run: how they start, meet and end, and how they handle Ctrl-C and SIGTERM.
-
-Importing this module imports no torch.
-"""
+"""The processes of a run: launch, rendezvous, exit and signals. This module imports torch only when a run starts."""
 
 from __future__ import annotations
 
@@ -27,32 +24,31 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-_meeting = False
-"""Whether this process has begun to join others, with errors of its own from then on."""
+_has_joined = False
+"""Whether this process has started to join the others; from then on, ranks may raise different errors."""
 
 PARENT = "ZOO_PARENT_PID"
-"""The environment variable that tells a process of a run who started it."""
+"""Environment variable with the process id of rank 0, which started the other ranks of the run."""
 SWEEP = "ZOO_SWEEP_PID"
-"""The environment variable that tells a run of a sweep who started it."""
-JOINING = ("accelerator", "strategy", "devices", "num_nodes", "precision", "plugins", "sync_batchnorm")
-"""The arguments of the Trainer that decide on devices and processes."""
+"""Environment variable with the process id of the sweep that started a run."""
+DEVICE_ARGUMENTS = ("accelerator", "strategy", "devices", "num_nodes", "precision", "plugins", "sync_batchnorm")
+"""The arguments of the Trainer that determine devices and processes."""
 
 
 def is_first_process() -> bool:
-    """Tell from the environment whether this process is the one that prints: that of rank 0, or the only one."""
+    """Return whether this process has rank 0 according to its environment variables."""
     names = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID")  # of torchrun, Lightning and srun
     return all(os.environ.get(name, "0") == "0" for name in names)
 
 
 def end_with_parent() -> None:
-    """Let the system kill this process once the one that started it for a run is gone; in any other process do nothing.
+    """Have Linux kill this process when the launcher or sweep that started it dies (``prctl(2)``, PR_SET_PDEATHSIG).
 
-    Nobody else would: a process that waits for a dead one in a collective call goes on for half an hour, and one that hangs
-    for ever. Only Linux can (``prctl(2)``, PR_SET_PDEATHSIG).
+    Otherwise, a rank would wait in a collective call until the timeout. In any other process this has no effect.
     """
-    sweep = os.environ.pop(SWEEP, None)  # processes that this one starts for its run end with it, and not with the sweep
+    sweep = os.environ.pop(SWEEP, None)  # not for processes that this one starts, which end with this one
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        parent = os.getppid()  # torchrun; PARENT may be left over from an earlier run of the process that called it
+        parent = os.getppid()  # torchrun; PARENT may be inherited from an earlier run
     elif PARENT in os.environ and int(os.environ.get("LOCAL_RANK", "0")) > 0:
         parent = int(os.environ[PARENT])
     elif sweep:
@@ -62,23 +58,23 @@ def end_with_parent() -> None:
     if sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-    if os.getppid() != parent:  # it was gone before
+    if os.getppid() != parent:  # the parent died before the call
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def wait_for_parent() -> None:
-    """Let the process that started this one say what happened: Lightning kills it as soon as this one has failed."""
+    """Give rank 0 time to report its error; Lightning kills it as soon as this process has failed."""
     if PARENT in os.environ and not is_first_process():
-        time.sleep(10)  # `end_with_parent` ends this earlier
+        time.sleep(10)  # or until `end_with_parent` takes effect
 
 
 def is_known_to_all(error: BaseException) -> bool:
-    """Tell whether the first process says the same: all errors until the processes meet, and later those that are shared."""
-    return not _meeting or not isinstance(error, InputError) or error.is_shared
+    """Return whether rank 0 reports this error: all errors before the processes join, and shared errors afterwards."""
+    return not _has_joined or not isinstance(error, InputError) or error.is_shared
 
 
 def launched_devices() -> dict[str, int]:
-    """Return ``devices`` and ``num_nodes`` as torchrun or srun have started processes; empty without either.
+    """Return ``devices`` and ``num_nodes`` of the processes that torchrun or srun has started; empty without a launcher.
 
     >>> launched_devices()
     {}
@@ -97,11 +93,11 @@ class Processes:
     """All processes of a run.
 
     Args:
-        strategy: The strategy of a Trainer in this process, see `join`.
+        strategy: The strategy of a Trainer in this process.
 
     Attributes:
-        rank: The number of this process, from 0.
-        count: How many there are.
+        rank: The rank of this process.
+        count: The number of processes.
     """
 
     def __init__(self, strategy: Strategy) -> None:
@@ -110,7 +106,7 @@ class Processes:
         self.count: int = getattr(strategy, "world_size", 1)
 
     def first(self, function: Callable[[], Result]) -> Result:
-        """Call a function in process 0; return its result, or raise its `InputError`, in all of them."""
+        """Call a function on rank 0; return its result or raise its `InputError` on all ranks."""
         if self.count == 1:
             return function()
         outcome: tuple[Any, str, type[InputError]] = None, "", InputError
@@ -127,7 +123,7 @@ class Processes:
         return value  # type: ignore[no-any-return]
 
     def smallest(self, number: int) -> int:
-        """Return the smallest of the numbers that all processes give."""
+        """Return the minimum of a number over all ranks."""
         if self.count == 1:
             return number
         import torch
@@ -136,29 +132,29 @@ class Processes:
         return int(self.strategy.reduce(value, reduce_op="min"))
 
     def end(self) -> None:
-        """End the process group when Python exits, after a run that was successful: nobody is left to be waited for.
+        """Destroy the process group when Python exits after a successful run.
 
-        Gloo's threads let go of tensors after an operation is over. One that does so while the interpreter is torn down ends
-        the process with SIGABRT, after all its work (https://github.com/pytorch/pytorch/issues/190489).
+        Otherwise, Gloo's threads may release tensors during interpreter shutdown, which aborts the process
+        (https://github.com/pytorch/pytorch/issues/190489).
         """
         if self.count > 1:
-            atexit.register(leave)
+            atexit.register(destroy_process_group)
 
     def prepare(self, data: Any) -> None:
-        """Let process 0 download and convert the data, then open them in all processes."""
+        """Prepare the data on rank 0, then set them up on all ranks."""
         self.first(data.prepare_data)
         data.setup(None)
         if self.count == 1:
             return
-        for split in ("val", "test"):  # a process without any batch would wait for ever when metrics are put together
+        for split in ("val", "test"):  # a rank without batches would deadlock when metrics are reduced
             if split == "val" or getattr(data, "has_test", True):
                 loader = getattr(data, f"{split}_dataloader")()
                 if self.smallest(len(loader)) == 0:
                     raise InputError(f"too few {split} rows for {self.count} processes: use fewer --trainer.devices")
 
 
-def leave() -> None:
-    """End the process group, if there is one."""
+def destroy_process_group() -> None:
+    """Destroy the process group, if there is one."""
     from torch import distributed
 
     if distributed.is_initialized():
@@ -166,9 +162,9 @@ def leave() -> None:
 
 
 def build_trainer(arguments: Mapping[str, Any]) -> Trainer:
-    """Build a Trainer on the devices that torchrun or srun have started processes for, if they have.
+    """Build a Trainer, with the number of devices of torchrun or srun if they have started the processes.
 
-    The data modules divide their rows among processes themselves, without the duplicates of Lightning's sampler.
+    Lightning's distributed sampler is off because the data modules divide rows among processes without duplicates.
     """
     from lightning.pytorch import Trainer
     from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -177,24 +173,27 @@ def build_trainer(arguments: Mapping[str, Any]) -> Trainer:
         return Trainer(**{"use_distributed_sampler": False, **launched_devices(), **arguments})
     except (MisconfigurationException, ValueError, TypeError, RuntimeError, LookupError) as error:
         text = one_line(error)
-        named = [name for name in arguments if re.search(rf"\b{name}\b", text, re.IGNORECASE)]
-        raise InputError(f"--trainer{f'.{named[0]}' if len(named) == 1 else ''}: {text}") from error
+        names = [name for name in arguments if re.search(rf"\b{name}\b", text, re.IGNORECASE)]
+        raise InputError(f"--trainer{f'.{names[0]}' if len(names) == 1 else ''}: {text}") from error
 
 
 def join(settings: Mapping[str, Any], in_order: bool = False, timeout: float = 1800) -> Processes:
-    """Start the processes that the Trainer's arguments ask for, unless torchrun, srun or an earlier run has, and join them.
+    """Start the processes that the Trainer's arguments ask for, unless a launcher or earlier run has, and join them.
 
-    They wait `timeout` seconds for one another. Only one process can read data in order.
+    Args:
+        settings: The arguments of the Trainer.
+        in_order: Whether data are read in order, which only one process can do.
+        timeout: Seconds that processes wait for one another.
     """
     from torch.distributed import DistError
 
     from zoo.data.loader import check_order
     from zoo.training.state import set_timeout
 
-    chosen = {name: value for name, value in settings.items() if name in JOINING and value is not None}
+    chosen = {name: value for name, value in settings.items() if name in DEVICE_ARGUMENTS and value is not None}
     notes = logging.getLogger("lightning.pytorch")
     level = notes.level
-    notes.setLevel(logging.WARNING)  # the run's own Trainer says the same
+    notes.setLevel(logging.WARNING)  # the Trainer of the run prints the same
     try:
         trainer = build_trainer(chosen | {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False})
     finally:
@@ -208,44 +207,44 @@ def join(settings: Mapping[str, Any], in_order: bool = False, timeout: float = 1
         if int(os.environ.get("LOCAL_RANK", "0")) == 0:
             os.environ[PARENT] = str(os.getpid())
         strategy.launcher.launch(lambda: None, trainer=trainer)
-        global _meeting
-        _meeting = True
+        global _has_joined
+        _has_joined = True
         try:
-            meet(strategy, timeout)
+            init_process_group(strategy, timeout)
         except (DistError, OSError) as error:
-            strategy.launcher.kill(signal.SIGKILL)  # those that this process has started, and that may hang
-            text = f"the {trainer.world_size} processes of the run did not meet within {timeout:g} s"
-            raise InputError(f"{text} (raise --ddp-timeout, or see what the others said): {one_line(error)}") from error
+            strategy.launcher.kill(signal.SIGKILL)  # the started processes may hang
+            text = f"the {trainer.world_size} processes of the run did not connect within {timeout:g} s"
+            raise InputError(f"{text} (see their errors, or raise --ddp-timeout): {one_line(error)}") from error
     return Processes(strategy)
 
 
-def meet(strategy: Strategy, timeout: float) -> None:
-    """Begin the process group, unless there is one."""
+def init_process_group(strategy: Strategy, timeout: float) -> None:
+    """Initialize the process group, unless there is one."""
     from torch import distributed
 
     if not distributed.is_initialized() and Processes(strategy).rank != 0:
-        # Torch says so as well if nobody answers, but after up to 2.6 times as long.
+        # Without an answer, torch raises after up to 2.6 times the timeout.
         environment = strategy.cluster_environment  # type: ignore[attr-defined]
         wait_for_server(environment.main_address, environment.main_port, timeout)
     strategy.setup_environment()
 
 
 def wait_for_server(host: str, port: int, timeout: float) -> None:
-    """Wait until somebody accepts connections."""
+    """Wait until a server accepts connections."""
     end = time.monotonic() + timeout
     while True:
         try:
             with socket.create_connection((host, port), max(0.1, end - time.monotonic())) as connection:
-                if connection.getsockname() != connection.getpeername():  # a port of its own, by chance
+                if connection.getsockname() != connection.getpeername():  # not a connection to itself
                     return
         except OSError as error:
             if time.monotonic() > end - 0.1:
-                raise OSError(f"process 0 does not answer at {host}, port {port}: {one_line(error)}") from error
+                raise OSError(f"rank 0 does not answer at {host}, port {port}: {one_line(error)}") from error
         time.sleep(0.1)
 
 
 def check_strategy(trainer: Trainer) -> None:
-    """Refuse strategies that shard a network over devices, and those that begin processes in the middle of a program."""
+    """Check that a strategy neither shards the network nor starts processes by spawn or fork."""
     from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 
     from zoo.training.state import starts_scripts
@@ -256,19 +255,18 @@ def check_strategy(trainer: Trainer) -> None:
         raise InputError(text, code="unsupported")
     if not isinstance(strategy, SingleDeviceStrategy | DDPStrategy):
         name = type(strategy).__name__.removesuffix("Strategy")
-        raise InputError(f"--trainer.strategy: a run cannot use {name}, only one device or ddp; use --trainer.strategy ddp")
+        raise InputError(f"--trainer.strategy: {name} is not supported; use one device, or --trainer.strategy ddp")
     if strategy.launcher is not None and not starts_scripts(strategy):
-        raise InputError("--trainer.strategy: processes by spawn or fork share no run folder; use ddp, and not in a notebook")
+        raise InputError("--trainer.strategy: spawn and fork are not supported, also in notebooks; use ddp in a script")
 
 
 class Signals:
-    """Handle both signals while a run lasts; as a context manager.
+    """Handle Ctrl-C and SIGTERM during a run; a context manager.
 
     Attributes:
-        received: The signal that came while the run was `graceful`, or 0.
-        graceful: Whether somebody looks at `received` and ends the run; otherwise a signal raises `Stop` wherever it comes. A
-            second Ctrl-C always does.
-        launcher: Lightning's, if it has started other processes of the run: they are told.
+        received: The signal that was received while `graceful` was set, or 0.
+        graceful: Whether the run checks `received` between steps; otherwise, and at a second Ctrl-C, `Stop` is raised at once.
+        launcher: Lightning's launcher, whose processes SIGTERM is forwarded to.
     """
 
     def __init__(self) -> None:
@@ -279,7 +277,7 @@ class Signals:
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
             for number, handler in self._before.items():
-                if handler is not signal.SIG_IGN:  # as nohup and a shell's `&` ask for
+                if handler is not signal.SIG_IGN:  # ignored by nohup or a shell's `&`
                     signal.signal(number, self._handle)
         return self
 
@@ -287,7 +285,7 @@ class Signals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def take_over(self, trainer: Any) -> None:
+    def replace_lightning(self, trainer: Any) -> None:
         """Handle SIGTERM in place of Lightning."""
         from zoo.training.state import disable_sigterm
 
@@ -298,7 +296,7 @@ class Signals:
         again = self.received == signum == signal.SIGINT
         self.received = self.received or signum
         if again or not self.graceful:
-            if signum == signal.SIGTERM:  # Ctrl-C reaches all processes of a terminal by itself
+            if signum == signal.SIGTERM:  # a terminal sends Ctrl-C to all processes
                 for process in getattr(self.launcher, "procs", []):
                     process.send_signal(signum)
             raise Stop(signum)

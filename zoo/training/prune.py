@@ -1,4 +1,4 @@
-"""A smaller network out of a trained one: pruned by whole heads, units and channels, measured, and fine-tuned."""
+"""Structured pruning of a trained network: remove heads, hidden units and channels, measure, and fine-tune."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from zoo.inference.model import Model, load
 from zoo.pruning import Cut, prune_structure
 from zoo.pruning.structured import check_ratio
 from zoo.registry import Spec
-from zoo.training.average import check_one_device, measured, new_path
+from zoo.training.average import check_one_device, measure_splits, new_path
 from zoo.training.fit import fit
 from zoo.training.folder import read_config as read_run_config
 from zoo.training.options import Fit, Prune, build
@@ -32,22 +32,22 @@ from zoo.training.trainer import check_trainer
 
 REPEATS = 21
 SIZES = frozenset({"head_dim", "ffn", "mlp_ratio", "hidden", "channels"})
-"""Options of backbones that say what pruning leaves."""
-_NOT_TAKEN = ("max_epochs", "max_steps", "max_time", "devices", "num_nodes", "strategy")
+"""Options of backbones that set the sizes that pruning changes."""
+_NOT_INHERITED = ("max_epochs", "max_steps", "max_time", "devices", "num_nodes", "strategy")
 
 
 def prune(run: str | Path, options: Prune) -> dict[str, Any]:
-    """Write a model with fewer heads, units and channels than that of a run, measure both, and fine-tune it.
+    """Save a model with fewer heads, hidden units and channels than a trained one, measure both, and fine-tune it.
 
-    The smaller network is one that a spec builds, with fewer heads, hidden units or channels in its options, and is read by
-    `zoo.load` like any other. Fine-tuning is a run of its own, with the data and the recipe of the first, from these weights.
+    A spec describes the smaller network, so `zoo.load` builds it like any other. Fine-tuning is a new run with the data and
+    options of the original run.
 
     Returns:
         The folder of the model, its spec, the cuts, parameters and milliseconds of a forward pass before and after, metrics
-        before, after and fine-tuned, and the folder of the fine-tuning run.
+        before pruning, after pruning and after fine-tuning, and the folder of the fine-tuning run.
 
     Raises:
-        InputError: If an option is wrong, a folder exists, or the backbone cannot be pruned; then nothing is written.
+        InputError: If an option is wrong, a folder exists, or the backbone cannot be pruned; nothing is written then.
     """
     check_ratio(options.ratio)
     check_one_device("zoo prune", options.trainer)
@@ -56,13 +56,13 @@ def prune(run: str | Path, options: Prune) -> dict[str, Any]:
     folder, name = (model_folder.parent if is_run else model_folder), f"pruned-{options.ratio}"
     out = new_path(options.out or (folder / name if is_run else f"{folder}-{name}"), "--out")
     if not options.epochs and (options.lr is not None or options.run_dir is not None):
-        raise InputError("--lr and --run-dir are of fine-tuning: give --epochs, or leave them out")
-    further = further_options(folder, options) if options.epochs else None
+        raise InputError("--lr and --run-dir apply to fine-tuning: use --epochs, or leave them out")
+    tuning = tuning_options(folder, options) if options.epochs else None
     before = load(run, device="auto")
     net, spec, cuts = pruned(before, options.ratio)
-    if further is not None:
-        further = replace(further, backbone=spec)
-        plan(further)  # checks all that needs no data, before anything is written
+    if tuning is not None:
+        tuning = replace(tuning, backbone=spec)
+        plan(tuning)  # checks the options before anything is written
     manifest = read_json(model_folder / "manifest.json")
     files = model_files(model_folder)
     config |= {"backbone": spec}
@@ -71,31 +71,31 @@ def prune(run: str | Path, options: Prune) -> dict[str, Any]:
     splits = ("validation", "metrics") if manifest["metrics"] else ("validation",)
     config_file = str(folder / "config.yaml") if is_run else None
     result: dict[str, Any] = {"folder": str(out), "backbone": spec, "config": config_file, "cuts": cuts}
-    result["before"] = measured(run, splits, options, options.data)
-    with scratch_folder(out) as part:  # measured as everybody will: from its folder
-        save(part / "model", net, config, summary, files)
-        result["after"] = measured(part, splits, options, options.data)
-        after = load(part, device="auto")
+    result["before"] = measure_splits(run, splits, options, options.data)
+    with scratch_folder(out) as temporary:
+        save(temporary / "model", net, config, summary, files)
+        result["after"] = measure_splits(temporary, splits, options, options.data)
+        after = load(temporary, device="auto")
     save(out, net, config, summary | result["after"], files, sparse=bool(config["sparse"]))
     result["parameters"] = {"before": count(before.net)["total"], "after": count(net)["total"]}
     result["forward"] = forward_times(before, after, options.batch_size)
-    if further is not None:
-        tuned = fit(replace(further, init_from=str(out)))
+    if tuning is not None:
+        tuned = fit(replace(tuning, init_from=str(out)))
         result |= {key: tuned[key] for key in ("run_dir", "epochs")}
-        result["tuned"] = measured(tuned["run_dir"], splits, options, options.data)
+        result["tuned"] = measure_splits(tuned["run_dir"], splits, options, options.data)
     return result
 
 
-def further_options(folder: Path, options: Prune) -> Fit:
-    """Return the options of the run that fine-tunes: those of the run in a folder, with other epochs."""
+def tuning_options(folder: Path, options: Prune) -> Fit:
+    """Return the options of the fine-tuning run, based on those of the run in a folder."""
     run_dir = new_path(options.run_dir or f"{folder}-pruned-{options.ratio}", "--run-dir")
     if options.epochs < 0:
-        raise InputError(f"epochs={options.epochs}: use 0 for no fine-tuning, or the number of epochs")
+        raise InputError(f"epochs={options.epochs}: must not be negative; use 0 for no fine-tuning")
     if not (folder / "config.yaml").is_file():
-        raise InputError(f"'{folder}' is a model without its run, so that nothing says how to fine-tune it: leave --epochs out")
+        raise InputError(f"'{folder}' has no config.yaml with the options for fine-tuning: leave --epochs out")
     first = build(Fit, read_run_config(folder))
     lr = first.optimizer.lr if options.lr is None else options.lr
-    trainer = {name: value for name, value in first.trainer.items() if name not in _NOT_TAKEN}
+    trainer = {name: value for name, value in first.trainer.items() if name not in _NOT_INHERITED}
     trainer |= {"max_epochs": options.epochs, "devices": 1} | options.trainer
     check_trainer(trainer)
     settings: dict[str, Any] = {"trainer": trainer, "run_dir": str(run_dir), "num_workers": options.num_workers}
@@ -103,12 +103,12 @@ def further_options(folder: Path, options: Prune) -> Fit:
 
 
 def pruned(model: Model, ratio: float) -> tuple[nn.Module, str, list[Cut]]:
-    """Return a smaller copy of a model's network, on the CPU, with the spec that builds it and what was removed."""
+    """Prune a copy of the network of a model on the CPU; return it, its spec and the cuts."""
     spec = model.config["backbone"]
     if spec is None or model.info is None or model.config["algebra"] is None:
-        raise InputError("a network without a spec cannot be built smaller: zoo.pruning.prune_structure prunes it in Python")
+        raise InputError("a network without a spec is not supported: use zoo.pruning.prune_structure in Python")
     if not SIZES & options_of(spec):
-        raise InputError(_cannot(spec))
+        raise InputError(_unsupported(spec))
     net = deepcopy(model.net).cpu()
     example = model.info.example_inputs(2)
     try:
@@ -118,60 +118,56 @@ def pruned(model: Model, ratio: float) -> tuple[nn.Module, str, list[Cut]]:
     smaller = smaller_spec(spec, cuts)
     with torch.random.fork_rng(devices=[]):
         built = backbone(smaller, model.config["algebra"], **network_options(model.config, model.info))
-    ours, theirs = ({name: t.shape for name, t in network.state_dict().items()} for network in (net, built))
-    if ours != theirs:
-        raise InputError(_cannot(spec))
+    shapes, built_shapes = ({name: t.shape for name, t in network.state_dict().items()} for network in (net, built))
+    if shapes != built_shapes:
+        raise InputError(_unsupported(spec))
     return net, smaller, cuts
 
 
 def smaller_spec(spec: str, cuts: Sequence[Cut]) -> str:
-    """Write the new sizes of a network into its spec, under the names that the options of backbones have for them.
+    """Return the spec of a network after pruning.
 
-    Heads are ``heads`` and ``head_dim``; hidden units ``ffn`` or ``mlp_ratio`` if all layers have as many, or ``hidden``, one
-    number for each layer; channels ``channels``, one for each convolution.
+    The sizes are set by ``heads`` and ``head_dim``; by ``ffn`` or ``mlp_ratio`` if all layers have the same number of hidden
+    units, otherwise by ``hidden`` with one number per layer; and by ``channels`` with one number per convolution.
     """
-    taken = options_of(spec)
+    supported = options_of(spec)
     parsed, new = Spec.parse(spec), dict[str, Any]()
     for kind in sorted({cut.kind for cut in cuts if cut.after < cut.before}):
-        first, *others = of_kind = [cut for cut in cuts if cut.kind == kind]
+        first, *others = same_kind = [cut for cut in cuts if cut.kind == kind]
         same = all((cut.after, cut.head_dim, cut.width) == (first.after, first.head_dim, first.width) for cut in others)
-        if kind == "heads" and same and {"heads", "head_dim"} <= taken:
+        if kind == "heads" and same and {"heads", "head_dim"} <= supported:
             new |= {"heads": first.after, "head_dim": first.head_dim}
-        elif kind == "units" and same and "ffn" in taken:
+        elif kind == "units" and same and "ffn" in supported:
             new["ffn"] = first.after
-        elif kind == "units" and same and "mlp_ratio" in taken:
+        elif kind == "units" and same and "mlp_ratio" in supported:
             new["mlp_ratio"] = _quotient(first.after, first.width)
-        elif (name := {"units": "hidden", "channels": "channels"}.get(kind)) in taken:
-            new[str(name)] = tuple(cut.after for cut in of_kind)
+        elif (name := {"units": "hidden", "channels": "channels"}.get(kind)) in supported:
+            new[str(name)] = tuple(cut.after for cut in same_kind)
         else:
-            raise InputError(_cannot(spec))
+            raise InputError(_unsupported(spec))
     return str(Spec(parsed.name, {**parsed.options, **new}))
 
 
 def options_of(spec: str) -> set[str]:
-    """Return the names of the options that a backbone takes."""
+    """Return the names of the options of a backbone."""
     return set(signature(registry.load(registry.resolve("zoo.backbones", untrained(spec))[0])).parameters)
 
 
-def _cannot(spec: str) -> str:
-    """Say that the options of a backbone cannot tell the sizes of a pruned network, and those of which can."""
-    able = []
-    for entry in registry.entries("zoo.backbones"):
-        if entry.ours and {"head_dim", "channels"} & signature(registry.load(entry)).parameters.keys():
-            able.append(entry.name)
-    return (
-        f"{spec} cannot be pruned: no options of this backbone say the sizes that would be left; those of {', '.join(able)} do"
-    )
+def _unsupported(spec: str) -> str:
+    """Return the message for a backbone without options for the sizes of a pruned network."""
+    entries = [entry for entry in registry.entries("zoo.backbones") if entry.ours]
+    able = [entry.name for entry in entries if {"head_dim", "channels"} & options_of(entry.name)]
+    return f"{spec} cannot be pruned: its options cannot describe the smaller network; backbones that can: {', '.join(able)}"
 
 
 def _quotient(hidden: int, width: int) -> float:
-    """Return the number that int(width * number) makes the hidden units of."""
+    """Return a ratio with int(width * ratio) == hidden."""
     near = hidden / width
     return near if int(width * near) == hidden else (hidden + 0.5) / width
 
 
 def forward_times(before: Model, after: Model, batch: int) -> dict[str, float]:
-    """Return the median milliseconds of a forward pass of two models, of so many examples side by side, and their ratio."""
+    """Return the median milliseconds of interleaved forward passes of two models, and their ratio."""
     example = before.info.example_inputs(batch)
     inputs = [t.to(before.device) for t in (example if isinstance(example, tuple) else (example,))]
     times: Mapping[str, list[float]] = {"before_ms": [], "after_ms": []}

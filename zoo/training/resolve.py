@@ -1,4 +1,4 @@
-"""Resolve the options of a run into its parts: fill in defaults and check everything that needs no data."""
+"""Resolve the options of a run: fill in defaults, and check everything that does not require data."""
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -34,22 +34,22 @@ INPUTS = {
     "token_stream": "running text in order",
     "source_target": "texts and their answers",
 }
-"""How messages call the kinds of input that the zoo has; others are called by their name."""
+"""Names of input kinds in messages."""
 GROUPS = {"backbone": "zoo.backbones", "algebra": "zoo.algebras", "embedding": "zoo.embeddings", "data": "zoo.datasets"}
 NO_OBJECTS = Objects()
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A run that has passed every check that needs no data, in its parts.
+    """The checked parts of a run.
 
     Attributes:
-        options: The options, with everything filled in.
+        options: The options, with all defaults filled in.
         config: The content of config.yaml.
         fixed: The options that must not change on resume, by the names of their flags.
         objects: The objects in place of specs.
-        inputs: The kinds of input that the backbone reads; empty if that is not known.
-        data: The data module, not set up.
+        inputs: The input kinds of the backbone; empty if unknown.
+        data: The data module before setup.
         task: The class of the task.
         task_options: The keywords of the task.
     """
@@ -65,13 +65,13 @@ class Plan:
 
 
 def plan(options: Fit, objects: Objects = NO_OBJECTS, *, try_network: bool = False) -> Plan:
-    """Resolve the options of a run into its parts; nothing is written and no data are read.
+    """Resolve the options of a run into its parts, without reading data or writing files.
 
     Args:
         options: The options of the run.
         objects: Objects in place of specs.
-        try_network: Also build the network without memory for imaginary data, see `zoo.backbones.build.check_spec`: for
-            experiments, in which it may be hours until the network of this run is built.
+        try_network: Also build the network on the meta device for sample inputs (`zoo.backbones.build.check_spec`), so that an
+            experiment fails early.
     """
     options = resolve(options, objects)
     if try_network:
@@ -89,29 +89,29 @@ def plan(options: Fit, objects: Objects = NO_OBJECTS, *, try_network: bool = Fal
 
 
 def resolve_task(options: Fit, objects: Objects, data: Any) -> tuple[type[Task], dict[str, Any]]:
-    """Return the class of the task and its keywords, checked."""
+    """Return the class and the checked keywords of the task."""
     name = options.task or getattr(data, "task", None)
     if objects.task is None and name is None:
-        raise InputError(f"{options.data} does not say what it is for: give a task", code="missing")
+        raise InputError(f"missing --task: the data '{options.data}' have no default task", code="missing")
     kind, implied = (objects.task_type, {}) if objects.task_type is not None else task_type(str(name))
     given = task_options(options) | implied
     check_distillation(options.distillation.temperature, options.distillation.weight)
     if options.teacher is not None:
         check_distilled(kind)
     elif options.distillation != DistillationOptions():
-        raise InputError("--distillation is for a teacher: give --teacher too, or leave it out", code="conflict")
+        raise InputError("--distillation needs --teacher", code="conflict")
     if not isinstance(objects.task, Task):
         kind.check_options(**given)
         return kind, given
-    unset = replace(options, optimizer=replace(options.optimizer, lr=None))  # the learning rate was filled in
+    unset = replace(options, optimizer=replace(options.optimizer, lr=None))  # which the recipe has filled in
     names = ("optimizer", "schedule", "label_smoothing", "decoding", "metrics")
     if changed := [name for name in names if getattr(unset, name) != getattr(Fit("", ""), name)]:
-        raise InputError(f"{', '.join(changed)}: the task that was given has its own; leave it out", code="conflict")
+        raise InputError(f"{', '.join(changed)}: set these in the task object instead", code="conflict")
     return kind, given
 
 
 def resolve(options: Fit, objects: Objects = NO_OBJECTS) -> Fit:
-    """Fill in what the user left to the backbone and check names and limits, without reading data."""
+    """Fill in the defaults of the backbone, and check names and ranges, without reading data."""
     check_numbers(options)
     if not is_given(options, "backbone", objects):
         entry, spec = registry.resolve("zoo.backbones", options.backbone)
@@ -121,7 +121,7 @@ def resolve(options: Fit, objects: Objects = NO_OBJECTS) -> Fit:
         task_type(options.task)
         recipe = recipe.tasks.get(options.task, recipe)
     if options.data is None and objects.net is not None:
-        raise InputError("a network recommends no data: give data, a spec or a data module", code="missing")
+        raise InputError("missing data: a network object has no default data; pass a spec or a data module", code="missing")
     options = replace(options, data=options.data or recipe.data)
     for name, group in GROUPS.items():
         text = getattr(options, name)
@@ -130,8 +130,7 @@ def resolve(options: Fit, objects: Objects = NO_OBJECTS) -> Fit:
             named: dict[str, Any] = {name: canonical(text)}
             options = replace(options, **named)
     if objects.data is not None and (options.batch_size is not None or options.num_workers):
-        text = "batch_size and num_workers are those of the data module that was given: leave them out"
-        raise InputError(text, code="conflict")
+        raise InputError("batch_size and num_workers: set these in the data module instead", code="conflict")
     batch_size = recipe.batch_size if objects.data is None else getattr(objects.data, "batch_size", None)
     return replace(
         options,
@@ -142,125 +141,126 @@ def resolve(options: Fit, objects: Objects = NO_OBJECTS) -> Fit:
 
 
 def effective(options: Fit) -> Fit:
-    """Resolve options, and fill in the task that the data are for and the word embedding that the algebra advises.
+    """Resolve options, and fill in the default task of the data and the default word embedding of the algebra.
 
-    The task stays open if files of the data are missing: a configuration may be written before them.
+    The task remains None if files of the data are missing.
     """
     options = resolve(options)
     inputs = recipe_for(options.backbone).inputs
     reads_words = bool(inputs) and inputs[0] not in ("image", "vector")
-    advised = advised_embedding(options.algebra) if reads_words else None
+    embedding = default_embedding(options.algebra) if reads_words else None
     task = options.task
     if task is None:
         with suppress(InputError):
             task = make_data(options).task
-    return replace(options, task=task, embedding=options.embedding or advised)
+    return replace(options, task=task, embedding=options.embedding or embedding)
 
 
-def advised_embedding(algebra: str) -> str:
-    """Return the spec of the word embedding that an algebra advises, the table for one that advises none."""
+def default_embedding(algebra: str) -> str:
+    """Return the spec of the default word embedding of an algebra."""
     return "table" if is_object(algebra) else str(make_algebra(algebra).defaults.get("embedding", "table"))
 
 
 def is_given(options: Fit, name: str, objects: Objects) -> bool:
-    """Return whether an object was given for an option."""
+    """Return whether an option is an object."""
     if getattr(objects, name, None) is not None or (name in ("backbone", "algebra") and objects.net is not None):
         return True
     if is_object(getattr(options, name)):
-        text = f"{name}: {getattr(options, name)}: a file cannot hold it; give it to zoo.fit again"
+        text = f"{name}: {getattr(options, name)}: a file cannot store it; pass it to zoo.fit again"
         raise InputError(text, code="unsupported")
     return False
 
 
 def check_numbers(options: Fit) -> None:
-    """Check the options of a run that neither the task nor the data module checks."""
+    """Check the options that neither the task nor the data module checks."""
     check_kernel(options.kernel)
     parse_interval(options.checkpoint_every)
     check_rules(
-        (0 <= options.seed < 2**32, f"seed={options.seed}: use a whole number from 0 to {2**32 - 1}"),
+        (0 <= options.seed < 2**32, f"seed={options.seed}: must be between 0 and {2**32 - 1}"),
         (
             options.matmul_precision in (None, "highest", "high", "medium"),
             f"matmul_precision={options.matmul_precision}: use highest, high or medium",
         ),
-        (options.keep >= 1, f"keep={options.keep}: use a whole number from 1, the last epoch is always kept"),
+        (options.keep >= 1, f"keep={options.keep}: must be 1 or more"),
     )
     if options.ema is not None:
         MovingAverage(options.ema)
-    text = "kernel='triton' is for CUDA devices, and the accelerator is cpu: use auto, block or factored"
+    text = "kernel='triton' needs a CUDA device, but the accelerator is cpu: use auto, block or factored"
     check_rules((options.kernel != "triton" or options.trainer.get("accelerator") != "cpu", text), code="conflict")
 
 
 def with_end(options: Fit, max_epochs: int) -> dict[str, Any]:
-    """Return the Trainer's arguments with a number of epochs, unless epochs or steps were given."""
+    """Return the Trainer's arguments, with a default number of epochs unless epochs or steps are given."""
     epochs, steps = options.trainer.get("max_epochs"), options.trainer.get("max_steps")
     if steps in (None, -1) and epochs == -1 and (options.schedule.name != "constant" or options.schedule.warmup):
-        raise InputError("a schedule needs an end: give --trainer.max_steps, or --schedule.name constant --schedule.warmup 0")
+        raise InputError("a schedule needs an end: use --trainer.max_steps, or --schedule.name constant --schedule.warmup 0")
     for name in ("max_epochs", "max_steps", "limit_train_batches"):
         if options.trainer.get(name) == 0:
-            raise InputError(f"--trainer.{name} 0: a run needs training; use at least 1")
+            raise InputError(f"--trainer.{name} 0: must be 1 or more")
     return dict(options.trainer) if epochs is not None or steps is not None else {**options.trainer, "max_epochs": max_epochs}
 
 
 def canonical(spec: str) -> str:
-    """Write a spec in its one form: spaces, quotes and the order of options do not matter."""
+    """Normalize the spaces, quotes and order of options of a spec."""
     return str(registry.Spec.parse(spec))
 
 
 def recipe_for(backbone: str, objects: Objects = NO_OBJECTS) -> Recipe:
-    """Return the recipe of a backbone's factory; the general one of a network that was given."""
+    """Return the recipe of a backbone; the default recipe for a network object."""
     if objects.net is not None:
         return Recipe()
     return recipe_of(objects.backbone or registry.load(registry.resolve("zoo.backbones", backbone)[0]))
 
 
 def make_data(options: Fit, objects: Objects = NO_OBJECTS) -> Any:
-    """Make the data module that the options name, without touching any data."""
+    """Create the data module of the options, without reading data."""
     if objects.data is not None:
         return objects.data
     recipe = recipe_for(options.backbone, objects)
     common = {"batch_size": options.batch_size, "num_workers": options.num_workers, "seed": options.seed}
     data = registry.create("zoo.datasets", options.data or "", **common, stream="token_stream" in recipe.inputs)
     if objects.task is None and options.task is not None:
-        ours, theirs = (set(task_type(spec)[0].inputs) for spec in (options.task, data.task))
-        if not ours & theirs:
+        wanted, available = (set(task_type(spec)[0].inputs) for spec in (options.task, data.task))
+        if not wanted & available:
             other, able = recipe.tasks.get(options.task), backbones_that(lambda recipe: options.task in recipe.tasks)
-            hint = f"use --data '{other.data}', for example" if other else f"{able} can" if able else "give other --data"
+            hint = f"use --data '{other.data}', for example" if other else "use other --data"
+            hint = f"backbones that support this task: {able}" if able and not other else hint
             raise InputError(f"--task {options.task}: '{options.data}' is for {data.task}; {hint}", code="mismatch")
     return data
 
 
 def check_data(inputs: tuple[str, ...], options: Fit, data: Any) -> None:
-    """Compare data that are set up with what the backbone reads and with the options for text."""
+    """Check after setup that the backbone and the options for text support the data."""
     kind, name = data.info.inputs, options.data
-    held = INPUTS.get(kind, kind)
+    content = INPUTS.get(kind, kind)
     if inputs and kind not in inputs:
-        wanted = {kind, "token_stream"} if kind == "tokens" else {kind}  # the same text in another order
-        able = backbones_that(lambda recipe: bool(wanted & {*recipe.inputs}))
-        text = f"{options.backbone} reads {INPUTS.get(inputs[0], inputs[0])}, and '{name}' holds {held}"
-        raise InputError(text + (f"; {able} can" if able else ""), code="mismatch")
+        accepted = {kind, "token_stream"} if kind == "tokens" else {kind}  # the same text in another order
+        able = backbones_that(lambda recipe: bool(accepted & {*recipe.inputs}))
+        text = f"{options.backbone} reads {INPUTS.get(inputs[0], inputs[0])}, but '{name}' contains {content}"
+        raise InputError(text + (f"; backbones that do: {able}" if able else ""), code="mismatch")
     for option, value, fits in (
         ("embedding", options.embedding, getattr(data, "tokenizer", None) is not None),
         ("vectors", options.vectors, hasattr(data.info, "vectors")),
     ):
         if value is not None and not fits:
-            raise InputError(f"--{option} is for text, and '{name}' holds {held}", code="mismatch")
+            raise InputError(f"--{option} is for text, but '{name}' contains {content}", code="mismatch")
 
 
 def backbones_that(accept: Any) -> str:
-    """Return the names of the backbones of the zoo whose recipe is accepted, separated by commas."""
+    """List the backbones of the zoo whose recipe is accepted."""
     entries = [entry for entry in registry.entries("zoo.backbones") if entry.ours]
     return ", ".join(entry.name for entry in entries if accept(recipe_of(registry.load(entry))))
 
 
 def load_data(options: Fit) -> Any:
-    """Make, prepare and set up the data module that the options name."""
+    """Create, prepare and set up the data module of the options."""
     data = ready(make_data(options))
     check_data(recipe_for(options.backbone).inputs, options, data)
     return data
 
 
 def task_options(options: Fit) -> dict[str, Any]:
-    """Return the keywords of the task that the options of a run stand for."""
+    """Return the keywords of the task for the options of a run, checked."""
     o, s = options.optimizer, options.schedule
     check_optimizer(o.name, o.lr, o.weight_decay, o.betas, o.eps, o.mup_base_width, prefix="optimizer.")
     check_schedule(s.name, s.warmup, s.floor, prefix="schedule.")

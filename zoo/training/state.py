@@ -1,6 +1,6 @@
-"""What Lightning leaves out of a checkpoint: random numbers, sums of an epoch, a position between two steps.
+"""State that Lightning does not checkpoint: random generators, running sums of an epoch, the position within an epoch.
 
-The last part has all uses of private names of torch, Lightning and its loggers; a test fails when one of them is gone.
+The last part contains all uses of private names of torch, Lightning and its loggers; a test checks that they exist.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from zoo.errors import InputError
 
 
 def random_state(device: torch.device) -> dict[str, Any]:
-    """Return the state of the generators of Python, NumPy, torch and, if the process has one, its GPU."""
+    """Return the states of the random generators of Python, NumPy, torch and the GPU of this process, if any."""
     name, keys, *rest = np.random.get_state()
     numpy = [str(name), torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest]
     state = {"python": random.getstate(), "numpy": numpy, "torch": torch.get_rng_state()}
@@ -33,7 +33,7 @@ def random_state(device: torch.device) -> dict[str, Any]:
 
 
 def restore_random_state(state: dict[str, Any], device: torch.device) -> None:
-    """Put the generators back."""
+    """Restore the random generators."""
     name, keys, *rest = state["numpy"]
     random.setstate(state["python"])
     np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
@@ -42,24 +42,24 @@ def restore_random_state(state: dict[str, Any], device: torch.device) -> None:
         torch.cuda.set_rng_state(state["cuda"], device)
 
 
-def gathered(value: Any, trainer: Trainer) -> list[Any]:
-    """Return the values of all processes, by rank."""
+def gather(value: Any, trainer: Trainer) -> list[Any]:
+    """Gather the values of all ranks."""
     if trainer.world_size == 1:
         return [value]
-    states: list[Any] = [None] * trainer.world_size
-    distributed.all_gather_object(states, value)
-    return states
+    values: list[Any] = [None] * trainer.world_size
+    distributed.all_gather_object(values, value)
+    return values
 
 
 def epoch_sums(trainer: Trainer) -> dict[str, list[Any]]:
-    """Return what Lightning has summed up so far of the values that training logs for an epoch."""
+    """Return the running sums and counts of the values that training logs per epoch."""
     results = epoch_results(trainer)
     metrics = {name: metric for name, metric in results if metric.is_tensor and metric.meta.on_epoch and not metric.has_reset}
     return {name: [m.value.cpu(), getattr(m, "cumulated_batch_size", torch.tensor(0)).cpu()] for name, m in metrics.items()}
 
 
 def add_epoch_sums(trainer: Trainer, sums: dict[str, list[Any]]) -> None:
-    """Add sums of the same epoch from before, after its first step of this process: the values exist from then on."""
+    """Add the sums of the interrupted part of an epoch; call it after the first step, which creates the values."""
     for name, metric in epoch_results(trainer):
         if name in sums:
             value, count = (part.to(metric.value.device) for part in sums[name])
@@ -72,19 +72,19 @@ def add_epoch_sums(trainer: Trainer, sums: dict[str, list[Any]]) -> None:
 
 
 def accumulating(trainer: Trainer, batches: int) -> bool:
-    """Return whether gradients wait for more batches after so many of an epoch; its last batch is always a step."""
+    """Return whether gradients are partially accumulated after this many batches of an epoch; its last batch is a step."""
     return batches % trainer.accumulate_grad_batches != 0 and batches != trainer.num_training_batches
 
 
 def gradients(trainer: Trainer, module: LightningModule, batches: int) -> dict[str, Any]:
-    """Return the gradients that wait after so many batches of an epoch."""
+    """Return partially accumulated gradients by parameter name."""
     if not accumulating(trainer, batches):
         return {}
     return {name: weight.grad.cpu() for name, weight in module.named_parameters() if weight.grad is not None}
 
 
 def restore_gradients(module: LightningModule, gradients: dict[str, Any]) -> None:
-    """Put accumulated gradients back."""
+    """Restore partially accumulated gradients."""
     for name, weight in module.named_parameters():
         if name in gradients:
             weight.grad = gradients[name].to(weight)
@@ -93,7 +93,15 @@ def restore_gradients(module: LightningModule, gradients: dict[str, Any]) -> Non
 def set_position(
     checkpoint: dict[str, Any], trainer: Trainer, position: tuple[int, int], *, validate: bool, begun: bool
 ) -> None:
-    """Let Lightning's loops go on between two steps, exactly: neither a batch nor a validation is repeated or left out."""
+    """Edit the progress in a checkpoint so that Lightning resumes between two steps, and repeats or skips nothing.
+
+    Args:
+        checkpoint: The checkpoint of Lightning.
+        trainer: The Trainer.
+        position: The completed epochs, and the completed batches of the next one.
+        validate: Whether a validation has started and is to be repeated.
+        begun: Whether the next epoch has started.
+    """
     epoch, batches = position
     loops = checkpoint["loops"]["fit_loop"]
     done = {"processed": epoch, "completed": epoch}
@@ -101,8 +109,8 @@ def set_position(
     loops["epoch_progress"] = {"total": dict(counts), "current": dict(counts)}
     progress = trainer.fit_loop.epoch_loop.batch_progress
     total = progress.total.completed
-    # `started` off by one: a state that Lightning takes neither for the end of a batch nor for that of an epoch. Then it
-    # counts one step for its loggers when it begins, unless gradients wait, and once more after a validation.
+    # `started` is off by one, so that Lightning detects neither the end of a batch nor of an epoch. On resume it then counts a
+    # step for its loggers, except during gradient accumulation, and another one after a validation.
     loops["epoch_loop.batch_progress"] = {
         "total": {"ready": total, "started": total - 1, "processed": total, "completed": total},
         "current": dict.fromkeys(("ready", "started", "processed", "completed"), batches),
@@ -110,36 +118,26 @@ def set_position(
     }
     loops["epoch_loop.state_dict"]["_batches_that_stepped"] = logged_steps(trainer) - (not accumulating(trainer, batches))
     validated = trainer.fit_loop.epoch_loop.val_loop.batch_progress.total.completed
-    halfway = {"ready": validated + 1, "started": validated + 1, "processed": validated, "completed": validated}
+    started = {"ready": validated + 1, "started": validated + 1, "processed": validated, "completed": validated}
     loops["epoch_loop.val_loop.batch_progress"] = {
-        "total": halfway if validate else dict.fromkeys(halfway, validated),
-        "current": dict.fromkeys(halfway, 0),
+        "total": started if validate else dict.fromkeys(started, validated),
+        "current": dict.fromkeys(started, 0),
         "is_last_batch": False,
     }
 
 
-def set_loader(trainer: Trainer, position: Sequence[int], *, elsewhere: bool = False) -> None:
-    """Let the training loader begin at a position; Lightning loads the state of one before it has read the checkpoint."""
+def set_loader(trainer: Trainer, position: Sequence[int], *, world_size_changed: bool = False) -> None:
+    """Set the position of the training loader; Lightning would do so before it has loaded the checkpoint."""
     loader = trainer.train_dataloader
-    if elsewhere and position[1] and getattr(loader, "batch_size", None) is None:
-        raise InputError("batches of texts of like length depend on the number of processes: go on with as many as before")
+    if world_size_changed and position[1] and getattr(loader, "batch_size", None) is None:
+        raise InputError("batches of texts of similar length depend on the number of processes: resume with the same number")
     if isinstance(loader, ResumableLoader):
         loader.load_state_dict({"epoch": position[0], "batches": position[1]})
     elif position[1] and trainer.is_global_zero:
-        text = "the data module has a loader of its own: from here on its batches come in another order than without the stop"
-        print(text, flush=True)  # noqa: T201 (to be seen)
-
-
-def begin_epoch(trainer: Trainer) -> None:
-    """Let a loader that draws from the global generators draw again, now that they are restored."""
-    if not isinstance(trainer.train_dataloader, ResumableLoader):
-        restart_loader(trainer)
-
-
-def set_counters(trainer: Trainer, epochs: int, steps: int) -> None:
-    """Let loggers count the test of a run that was trained in another process as they would have there."""
-    trainer.fit_loop.epoch_progress.current.completed = epochs
-    set_logged_steps(trainer, steps)
+        text = (
+            "the data module has a custom dataloader: the order of the rest of this epoch may differ from an uninterrupted run"
+        )
+        print(text, flush=True)  # noqa: T201
 
 
 # --- private names of torch and Lightning ---
@@ -151,33 +149,35 @@ def epoch_results(trainer: Trainer) -> Iterator[tuple[str, Any]]:
 
 
 def logged_steps(trainer: Trainer) -> int:
-    """Return the number that loggers count the next step by."""
+    """Return the step number that loggers use next."""
     return int(trainer.fit_loop.epoch_loop._batches_that_stepped)
 
 
-def set_logged_steps(trainer: Trainer, steps: int) -> None:
-    """Set the number that loggers count the next step by."""
+def set_counters(trainer: Trainer, epochs: int, steps: int) -> None:
+    """Set the epoch and step that loggers use for the test of a run that an earlier process has trained."""
+    trainer.fit_loop.epoch_progress.current.completed = epochs
     trainer.fit_loop.epoch_loop._batches_that_stepped = steps
 
 
-def restart_loader(trainer: Trainer) -> None:
-    """Start the training loader again, so that it draws its order again."""
-    iter(trainer.fit_loop._data_fetcher)  # type: ignore[arg-type]
+def begin_epoch(trainer: Trainer) -> None:
+    """Restart a custom dataloader, so that it draws from the restored random generators."""
+    if not isinstance(trainer.train_dataloader, ResumableLoader):
+        iter(trainer.fit_loop._data_fetcher)  # type: ignore[arg-type]
 
 
 def disable_sigterm(trainer: Trainer) -> None:
-    """Disable Lightning's handler of SIGTERM: its collective calls hang, and it ends a run with exit code 0."""
+    """Disable Lightning's SIGTERM handler, whose collective calls can hang and which exits with code 0."""
     connector: Any = trainer._signal_connector
     connector._sigterm_notifier_fn = lambda signum, frame: None
 
 
 def set_timeout(strategy: Strategy, seconds: float) -> None:
-    """Set the time that a process waits for the others; a strategy that is given by name takes no such argument."""
+    """Set the timeout of collective calls, also for a strategy that is given by name."""
     strategy._timeout = timedelta(seconds=seconds)  # type: ignore[attr-defined]
 
 
 def starts_scripts(strategy: Strategy) -> bool:
-    """Return whether a strategy starts its other processes by running the same command again."""
+    """Return whether a strategy starts processes by running the same command again."""
     return isinstance(strategy.launcher, _SubprocessScriptLauncher)
 
 
@@ -187,5 +187,5 @@ def broadcast_buffers(network: DistributedDataParallel) -> None:
 
 
 def move_wandb(logger: WandbLogger, folder: Path) -> None:
-    """Let Weights & Biases write into a folder."""
+    """Set the folder that Weights & Biases writes to."""
     logger._save_dir = logger._wandb_init["dir"] = str(folder)

@@ -1,4 +1,4 @@
-"""summary.json and the configuration of the model: what is recorded of a run, and how its result is printed."""
+"""The summary of a run and the configuration of its model, and how the summary is printed."""
 
 import logging
 import shlex
@@ -25,11 +25,11 @@ KEYS = ("backbone", "algebra", "data", "scope", "init", "embedding")
 
 
 def record(plan: Plan, net: nn.Module, vectors: Vectors | None) -> dict[str, Any]:
-    """Return what is known of a run before it begins.
+    """Collect the facts of a run that are known before training.
 
     Returns:
-        ``summary``, the first keys of summary.json; ``config`` and ``files`` of the model folder (`zoo.checkpoint.save`);
-        ``network``, the keywords that rebuild the network, None if an object has no spec.
+        ``summary``, the first keys of summary.json; ``config`` and ``files`` of the model folder (`zoo.checkpoint.save`); and
+        ``network``, the keywords that rebuild the network, or None if an object has no spec.
     """
     info, product = getattr(plan.data, "info", None), plan.objects.algebra
     layers = None if plan.objects.net is not None else network_options(plan.config, info)
@@ -46,25 +46,24 @@ def record(plan: Plan, net: nn.Module, vectors: Vectors | None) -> dict[str, Any
         nearest = equal_size(str(names["backbone"]), parameters["total"], **layers)
         summary["equal_size"] = nearest and {"backbone": nearest[0], "parameters": nearest[1]}
     summary |= {"data_sha256": getattr(info, "sha256", None), "stayed_real": stayed_real(net)}
-    known_vectors = None if vectors is None else {"found": int(vectors[1].sum()), "words": len(vectors[1])}
-    summary |= {"vectors_found": known_vectors}
+    summary["vectors_found"] = vectors and {"found": int(vectors[1].sum()), "words": len(vectors[1])}
     if hasattr(plan.task, "decoding"):
         summary["decoding"] = config["decoding"] = plan.config["decoding"]
     if given := [key for key in ("backbone", "algebra", "data", "task") if is_object(names[key])]:
-        text = f"given in Python: {', '.join(given)}; zoo.load needs them again, and config.yaml cannot repeat the run"
-        summary["note"] = text
+        objects = ", ".join(given)
+        summary["note"] = f"given in Python: {objects}; zoo.load needs them again, and config.yaml cannot repeat the run"
     if config["backbone"] is None:
         config["conversion"] = conversion_record(net)
     if config["algebra"] is None:
         config["algebra_sha256"] = fingerprint(product if product is not None else algebras_of(net)[0])
     has_spec = plan.objects.backbone is None and (product is None or stands_for_spec(product))
-    network = layers if has_spec else None
-    return {"config": config, "files": dict(getattr(plan.data, "files", {})), "network": network, "summary": summary}
+    files = dict(getattr(plan.data, "files", {}))
+    return {"config": config, "files": files, "network": layers if has_spec else None, "summary": summary}
 
 
 @contextmanager
 def quiet_libraries() -> Iterator[None]:
-    """Suppress the notes and advice of Lightning, which the defaults of a run have already taken into account."""
+    """Suppress the log messages and warnings of Lightning."""
     loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -80,13 +79,13 @@ def quiet_libraries() -> Iterator[None]:
 
 
 def print_summary(summary: dict[str, Any]) -> None:
-    """Print the result of a run beside its real twin, and the next commands."""
+    """Print parameters, metrics and the next commands of a run."""
     console = plain_console()
     parameters, run = summary["parameters"], summary["run_dir"]
-    twin = parameters.get("real_twin")  # a network that was given has none
+    twin = parameters.get("real_twin")  # None for a network object
     table = plain_table("", summary["algebra"], *(("real twin", "share") if twin else ()))
-    rest = (f"{twin:,}", f"{parameters['total'] / twin:.1%}") if twin else ()
-    table.add_row("parameters", f"{parameters['total']:,}", *rest)
+    comparison = (f"{twin:,}", f"{parameters['total'] / twin:.1%}") if twin else ()
+    table.add_row("parameters", f"{parameters['total']:,}", *comparison)
     for name, value in summary["metrics"].items():
         table.add_row(f"test {name}", number(value) + spread(summary, name))
     console.print()
@@ -99,25 +98,25 @@ def print_summary(summary: dict[str, Any]) -> None:
         folder = f"{run}/fold-01" if "folds" in summary else run
         console.print(f"not tested: {summary['data']} has no test split; {folder}/metrics.csv has the validation metrics")
     epochs = f"{summary['epochs']} epoch{'s' * (summary['epochs'] != 1)}"
-    work = f"{epochs} in {summary['seconds']:.1f} s on {summary['device']}"
-    console.print(f"{summary['backbone']} on {summary['data']}, {work}")
+    duration = f"{epochs} in {summary['seconds']:.1f} s on {summary['device']}"
+    console.print(f"{summary['backbone']} on {summary['data']}, {duration}")
     if run is None:
-        console.print("this was a trial of a few batches (fast_dev_run); nothing was saved")
+        console.print("fast_dev_run trained a few batches and saved nothing")
         return
-    console.print(f"everything is in {run}\n\nnext:")
+    console.print(f"saved in {run}\n\nnext:")
     for command, purpose in next_commands(summary):
         console.print(f"  {command}  # {purpose}")
 
 
 def next_commands(summary: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return commands to try after a run, each with its purpose; those of the task come from its class."""
+    """Return the commands to try after a run, each with its purpose."""
     folder = shlex.quote(summary["run_dir"])
     run = f"{folder}/fold-01" if "folds" in summary else folder
-    measure = (f"zoo {'test' if summary['metrics'] else 'validate'} {run}", "measure it again")
+    measure = (f"zoo {'test' if summary['metrics'] else 'validate'} {run}", "measure the model again")
     real = summary.get("equal_size")
     spec = real and shlex.quote(real["backbone"])
-    size = f"the real network of about this size, {real['parameters']:,} parameters" if real else ""
-    if "note" in summary:  # objects that no command can build
+    size = f"a real network of about the same size, {real['parameters']:,} parameters" if real else ""
+    if "note" in summary:  # the commands cannot build objects
         return [] if is_object(summary["backbone"]) or is_object(summary["task"]) else [measure]
     return [
         measure,
@@ -128,12 +127,12 @@ def next_commands(summary: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def spread(summary: dict[str, Any], name: str) -> str:
-    """Return the standard deviation between folds, if there are any, as a suffix."""
+    """Format the standard deviation over folds as a suffix; empty without folds."""
     return f" ± {number(summary['std'][name])}" if "std" in summary else ""
 
 
 def list_reasons(names: dict[str, list[str]]) -> str:
-    """Format in one line which matrices stayed real and why.
+    """Format on one line which layers stayed real, by reason.
 
     Example:
         >>> list_reasons({"stem": ["conv1"], "depthwise": ["a.dw", "b.dw"]})

@@ -1,4 +1,4 @@
-"""Lightning's Trainer, set up for a run: its own argument types, our defaults, loggers and callbacks."""
+"""Check the arguments of Lightning's Trainer, and build the Trainer of a run with its loggers and callbacks."""
 
 import re
 import sys
@@ -21,7 +21,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from zoo.errors import InputError, one_line, shorten
 from zoo.registry.signatures import Signature, mismatch
-from zoo.training.callbacks import EqualBuffers, MetricsTable, MovingAverage, ProgressBar, ProgressLines, SplitNote
+from zoo.training.callbacks import BroadcastBuffers, MetricsTable, MovingAverage, ProgressBar, ProgressLines, SplitNote
 from zoo.training.checkpoint_io import AtomicCheckpointIO
 from zoo.training.checkpoints import Checkpoints
 from zoo.training.options import is_object
@@ -30,7 +30,7 @@ from zoo.training.resume import Resumed
 from zoo.training.state import move_wandb
 
 EXTENSIONS = (Accelerator, Callback, CheckpointIO, LayerSync, Logger, Precision, Profiler, Strategy)
-"""The classes of Lightning that a configuration may name subclasses of."""
+"""Base classes of the objects that a configuration may describe."""
 
 
 def make_trainer(
@@ -41,21 +41,21 @@ def make_trainer(
     ema: float | None = None,
     title: str = "",
 ) -> Trainer:
-    """Build the Trainer of a run from checked arguments, with our defaults, loggers and callbacks."""
+    """Build the Trainer of a run from checked arguments, with the loggers and callbacks of the zoo."""
     terminal = sys.stdout.isatty()
     defaults: dict[str, Any] = {"enable_model_summary": False, "log_every_n_steps": 10, "enable_progress_bar": terminal}
     defaults |= {"default_root_dir": str(folder), "num_sanity_val_steps": 0, "enable_checkpointing": True}
     given = defaults | {name: value for name, value in settings.items() if value is not None}
     if isinstance(given.get("val_check_interval"), int):
-        given.setdefault("check_val_every_n_epoch", None)  # steps are counted through all epochs
+        given.setdefault("check_val_every_n_epoch", None)  # counts steps across epochs
     if not given["enable_checkpointing"] and not checkpoints.is_default:
-        text = "--trainer.enable_checkpointing false writes no checkpoints: leave --keep and --checkpoint-every out"
+        text = "--keep and --checkpoint-every have no effect with --trainer.enable_checkpointing false: leave them out"
         raise InputError(text, code="conflict")
     if settings.get("default_root_dir") is not None:
-        raise InputError("--trainer.default_root_dir: a run has one folder; choose it with --run-dir", code="conflict")
+        raise InputError("--trainer.default_root_dir is not supported: use --run-dir", code="conflict")
     checkpoints.enabled = bool(given["enable_checkpointing"]) and not given.get("fast_dev_run")
     given["logger"] = run_loggers(given.get("logger"), folder, resumed)
-    ours = [checkpoints, checkpoints.divergence, EqualBuffers()]
+    ours = [checkpoints, checkpoints.divergence, BroadcastBuffers()]
     if given["logger"]:
         ours.append(LearningRateMonitor(logging_interval="step"))
     if ema is not None:
@@ -64,7 +64,7 @@ def make_trainer(
     if settings.get("enable_progress_bar") is not False:
         ours.append(ProgressBar(leave=False) if terminal else ProgressLines())
     given["callbacks"] = ours + as_list(given.get("callbacks"))
-    # `Checkpoints` is no `Checkpoint` of Lightning: that would be called after everything that logs.
+    # `Checkpoints` is not a `Checkpoint`, which Lightning would call after the callbacks that log.
     given["enable_checkpointing"] = any(isinstance(callback, Checkpoint) for callback in given["callbacks"])
     plugins = as_list(given.get("plugins"))
     if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
@@ -74,7 +74,7 @@ def make_trainer(
 
 @contextmanager
 def lightning_errors() -> Iterator[None]:
-    """Raise an `InputError` in place of Lightning's errors about arguments of the Trainer and about metrics of callbacks."""
+    """Convert Lightning's errors about Trainer arguments and monitored metrics to `InputError`."""
     try:
         yield
     except MisconfigurationException as error:
@@ -86,28 +86,28 @@ def lightning_errors() -> Iterator[None]:
 
 
 def run_loggers(given: Any, folder: Path, resumed: Resumed | None) -> list[Logger]:
-    """Return metrics.csv, tensorboard/ and beside them the user's loggers; ``False`` turns all of them off."""
+    """Return the loggers of metrics.csv and tensorboard/ and those of the user; none if `given` is False."""
     if given is False:
         return []
     rows, steps = (0, None) if resumed is None else (resumed.state["rows"], resumed.state["logged_steps"])
     tensorboard = TensorBoardLogger(folder, name="", version="tensorboard", purge_step=steps)
-    theirs = [] if given is True else as_list(given)
-    for logger in theirs:
-        if isinstance(logger, loggers.WandbLogger) and logger.save_dir == ".":  # its default, the working folder
+    others = [] if given is True else as_list(given)
+    for logger in others:
+        if isinstance(logger, loggers.WandbLogger) and logger.save_dir == ".":  # its default
             move_wandb(logger, folder)
-    return [MetricsTable(folder, rows), tensorboard, *theirs]
+    return [MetricsTable(folder, rows), tensorboard, *others]
 
 
 def as_list(value: Any) -> list[Any]:
-    """Return an argument that may be one object, several or none as a list."""
+    """Return a list of the objects of an argument: None, an object, a list or a tuple."""
     return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
 
 
 def check_trainer(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Check arguments against the signature of Lightning's Trainer, and build the objects that a configuration describes.
+    """Check arguments against the signature of Lightning's Trainer, and build the objects that they describe.
 
     A logger, callback, strategy, profiler or plugin is described as ``{class_path: ..., init_args: {...}}``; a logger or
-    callback without arguments also by its class path alone.
+    callback without arguments may be a class path.
     """
     hints, checked = get_type_hints(Trainer.__init__), dict(values)
     for name, value in values.items():
@@ -118,23 +118,22 @@ def check_trainer(values: Mapping[str, Any]) -> dict[str, Any]:
             raise InputError(f"--trainer: unknown argument '{name}'{hint}", code="unknown")
         if value is not None and (wanted := mismatch(hints[name], value)):
             raise InputError(f"--trainer.{name}: {value!r:.60} must be {wanted}")
-        several = isinstance(value, list | tuple)
-        if several and name not in ("logger", "callbacks", "plugins", "devices"):
+        is_list = isinstance(value, list | tuple)
+        if is_list and name not in ("logger", "callbacks", "plugins", "devices"):
             raise InputError(f"--trainer.{name}: {value!r:.60} must not be a list")
         items = [{"class_path": item} if kind and isinstance(item, str) else item for item in as_list(value)]
         items = [build_objects(item, f"--trainer.{name}") for item in items]
         if kind and (wrong := [item for item in items if not isinstance(item, (kind, bool))]):
-            raise InputError(f"--trainer.{name}: {wrong[0]!r:.60} must be a {kind.__name__}, or its class path")
+            raise InputError(f"--trainer.{name}: {wrong[0]!r:.60} must be a {kind.__name__} or a class path")
         if value is not None:
-            checked[name] = items if several else items[0]
+            checked[name] = items if is_list else items[0]
     return checked
 
 
 def build_objects(value: Any, option: str) -> Any:
-    """Build every object that is described in a value; other values are returned as they are.
+    """Build the objects that a value describes; return other values unchanged.
 
-    Only classes of installed packages that extend Lightning (`EXTENSIONS`) are imported: the configuration may be a stranger's,
-    with a module beside it.
+    The configuration may be untrusted, so only subclasses of `EXTENSIONS` in installed packages are imported.
     """
     if isinstance(value, list | tuple):
         return [build_objects(item, option) for item in value]
@@ -142,14 +141,14 @@ def build_objects(value: Any, option: str) -> Any:
         return value
     path, arguments = str(value["class_path"]), value.get("init_args") or {}
     if is_object(path):
-        raise InputError(f"{option}: {path}: a file cannot hold it; give it to zoo.fit again", code="unsupported")
+        raise InputError(f"{option}: {path}: a file cannot store it; pass it to zoo.fit again", code="unsupported")
     module, _, name = path.rpartition(".")
     if not module:
         known = {item: f"{part.__name__}.{item}" for part in (loggers, callbacks) for item in part.__all__}
         example = known.get(path, "lightning.pytorch.loggers.CSVLogger")
-        raise InputError(f"{option}: {path}: give the class with its module, such as {example}", code="unknown")
+        raise InputError(f"{option}: {path}: use the full class path, such as {example}", code="unknown")
     if module.partition(".")[0] not in packages_distributions():
-        text = f"{option}: {shorten(path)} is not in an installed package: install it, or give zoo.fit the object"
+        text = f"{option}: {shorten(path)} is not in an installed package: install the package, or pass the object to zoo.fit"
         raise InputError(text, code="untrusted")
     try:
         factory = getattr(import_module(module), name)
@@ -163,6 +162,6 @@ def build_objects(value: Any, option: str) -> Any:
         return factory(**arguments)
     except Exception as error:  # a logger may raise anything
         if requirement := re.search(r"Requirement '([^']+)' not met", one_line(error)):
-            text = f"{option}: {path} needs a package: pip install '{requirement[1]}'"
+            text = f"{option}: {path} needs another package: pip install '{requirement[1]}'"
             raise InputError(text, code="dependency") from error
         raise InputError(f"{option}: {path}: {one_line(error)}") from error
