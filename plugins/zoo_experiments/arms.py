@@ -25,14 +25,7 @@ _ROUNDS, _MOST_ROUNDS = 10, 200
 
 
 class Arm(NamedTuple):
-    """The rounds of one algebra and seed, of its ticket or of a control.
-
-    Attributes:
-        algebra: Its spec.
-        control: None for the ticket, ``random`` or ``reinit``.
-        seed: The seed of its rounds.
-        name: First part of the folder names of its algebra.
-    """
+    """The rounds of one algebra and seed, of the ticket (control None) or of a control; `name` is the folder of the algebra."""
 
     algebra: str
     control: str | None
@@ -41,17 +34,17 @@ class Arm(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """Its folder in that of the experiment."""
+        """The folder of the arm in that of the experiment."""
         return f"{self.name}{f'-{self.control}' if self.control else ''}/seed-{self.seed}"
 
     @property
     def title(self) -> str:
-        """Its name on the screen."""
+        """The name of the arm in messages."""
         return f"{self.algebra}{f' ({self.control})' if self.control else ''}, seed {self.seed}"
 
     @property
     def ticket(self) -> Arm:
-        """The ticket that a control belongs to; the arm itself for a ticket."""
+        """The ticket of a control; a ticket itself."""
         return self._replace(control=None)
 
     def point(self, number: int) -> str:
@@ -60,7 +53,7 @@ class Arm(NamedTuple):
 
     @property
     def key(self) -> dict[str, Any]:
-        """Algebra, control and seed, as in its rows."""
+        """The keys of the arm in its rows."""
         return {"algebra": self.algebra, "control": self.control, "seed": self.seed}
 
     def matches(self, row: Mapping[str, Any]) -> bool:

@@ -13,12 +13,12 @@ from zoo.atomic import write_json
 from zoo.errors import InputError, Interrupted, check_rules
 from zoo.registry import Spec
 from zoo.training.fit import NOTHING_SAVED, Extension, fit
-from zoo.training.folder import claim, finished_run, read_summary, write_config
+from zoo.training.folder import changed_options, claim, finished_run, read_summary, write_config
 from zoo.training.options import Fit, config_values
 from zoo.training.resolve import load_data, plan, resolve
 from zoo.training.trainer import check_trainer
 from zoo_experiments.executors import Here
-from zoo_experiments.grid import Grid, Point, Row, changed_options, execute
+from zoo_experiments.grid import Grid, Point, Row, execute
 
 _OPTIONS = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "vectors_found", "seed")
 _SHARED = (*_OPTIONS, "teacher", "task", "parameters", "equal_size", "versions", "stayed_real", "device")

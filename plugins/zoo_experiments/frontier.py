@@ -53,20 +53,10 @@ def frontier(
     """Train the missing runs of a frontier and write frontier.json, which the report ``frontier`` reads.
 
     Rows of an existing frontier.json count as finished runs, even if their folders are gone. The costs of the networks
-    are measured once, see `costs`.
-
-    Args:
-        values: The content of the file.
-        file: Its name.
-        options: Options of `sweep`; ``only`` is not supported.
-        say: Prints a line of progress.
+    are measured once, see `costs`. Arguments and errors are those of `sweep`.
 
     Returns:
         ``run_dir``, the ``rows`` of `summarize`, and ``failed``, the names of failed runs.
-
-    Raises:
-        InputError: If the file has other axes or no real network, or as `sweep` does.
-        Interrupted: As `sweep` does.
     """
     check(values, file)
     axes, options = values["axes"], options or Sweep()
@@ -153,12 +143,8 @@ def next_runs(
 ) -> list[Run]:
     """Return the missing runs of the first incomplete step.
 
-    Args:
-        nets: Names of the networks.
-        rates: The rates of the file; empty if the networks set their own rates.
-        seeds: Seeds of the file; the first one searches the rates.
-        rows: Finished runs.
-        failed: Runs that cannot finish, for example because they diverge; they count as the worst.
+    The first seed searches the rates, unless the networks set their own rates (`rates` is empty). Failed runs, for example
+    diverged ones, count as the worst.
     """
     done = {run_of(row) for row in rows} | failed
     first, *others = seeds

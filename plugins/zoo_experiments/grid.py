@@ -8,23 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from zoo.training.folder import read_config
-from zoo.training.options import FREE, flat
-
 Result = TypeVar("Result")
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Point:
-    """A run of a grid.
-
-    Attributes:
-        name: Its unique name.
-        axes: Its value on every axis.
-        options: Its options of `zoo.training.options.Fit` by name, nested.
-        after: Names of the points that must be finished before it starts.
-    """
+    """A run of a grid: its unique name, values by axis, options of `Fit`, and the points that must be finished before."""
 
     name: str
     axes: Mapping[str, Any]
@@ -33,15 +23,11 @@ class Point:
 
 
 class Grid(ABC):
-    """The points of an experiment and its folder.
-
-    Args:
-        folder: The existing folder of the experiment.
-        points: The points in training order.
+    """The points of an experiment in training order, and its folder.
 
     Attributes:
         rows: The rows of finished points by name.
-        failed: Reasons by name of the points that failed; resuming the experiment retries them.
+        failed: The reasons of failed points by name; resuming the experiment retries them.
     """
 
     def __init__(self, folder: Path, points: Sequence[Point]) -> None:
@@ -122,14 +108,7 @@ class Executor(Protocol):
 def execute(
     grid: Grid, executor: Executor, report: Callable[[Point], None] = lambda point: None, wanted: Collection[str] | None = None
 ) -> None:
-    """Train every point as soon as its predecessors are finished.
-
-    Args:
-        grid: The grid.
-        executor: Where points are trained.
-        report: Called with every point that has ended; it has a row, or a reason in `Grid.failed`.
-        wanted: Names of the points to train; by default all of them.
-    """
+    """Train the wanted points (by default all) as soon as their predecessors are finished, and report each that has ended."""
     running: dict[str, Point] = {}
     try:
         while True:
@@ -152,11 +131,3 @@ def execute(
                 report(point)
     finally:
         executor.close()
-
-
-def changed_options(folder: Path, values: Mapping[str, Any], free: Collection[str] = FREE) -> Iterator[tuple[str, Any, Any]]:
-    """Yield name, old and new value of the options that differ from config.yaml of a folder, except the free ones."""
-    old, new = flat(read_config(folder)), flat(values)
-    for name in sorted((old.keys() | new.keys()) - set(free)):
-        if old.get(name) != new.get(name):
-            yield name, old.get(name), new.get(name)

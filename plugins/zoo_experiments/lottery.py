@@ -13,12 +13,12 @@ from zoo.atomic import write_json
 from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError
 from zoo.training.fit import Session, claim_on_rank_0, report_interruption, start_session
-from zoo.training.folder import RunFolder, write_config
+from zoo.training.folder import RunFolder, changed_options, write_config
 from zoo.training.options import build, config_values
 from zoo.training.processes import Processes
 from zoo_experiments.arms import MAY_CHANGE, Arm, arms_of, check, experiment_name, points_of, resume_text
 from zoo_experiments.executors import Here, make_executor
-from zoo_experiments.grid import Grid, Point, Result, Row, changed_options, execute
+from zoo_experiments.grid import Grid, Point, Result, Row, execute
 from zoo_experiments.options import Lottery
 from zoo_experiments.results import FORMAT, TICKETS, check_links, is_name, read_tickets, row_problem
 from zoo_experiments.round import train_round

@@ -33,12 +33,12 @@ import yaml
 from zoo.atomic import write_text
 from zoo.checkpoint.card import number
 from zoo.errors import InputError, Interrupted, Stop, check_rules
-from zoo.training.folder import RUNS, claim, file_name, lock_folder, read_summary, short_spec
+from zoo.training.folder import RUNS, changed_options, claim, file_name, lock_folder, read_summary, short_spec
 from zoo.training.options import TRAINER_ARGUMENTS, Fit, build, flat
 from zoo.training.processes import Signals
 from zoo.training.resolve import plan
 from zoo_experiments.executors import make_executor
-from zoo_experiments.grid import Grid, Point, Row, changed_options, execute
+from zoo_experiments.grid import Grid, Point, Row, execute
 from zoo_experiments.options import Sweep, check_execution
 from zoo_experiments.results import ROWS, read_rows, write_rows
 
@@ -191,7 +191,7 @@ class SweepGrid(Grid):
         for point in points:
             if point.name not in self.rows and self.is_finished(point):
                 # It may have been trained by hand, with --resume and other options.
-                self._check_same(point.name, not any(changed_options(self.path(point), plan(build(Fit, point.options)).config)))
+                self._check_same(point.name, not changed_options(self.path(point), plan(build(Fit, point.options)).config))
                 self.rows[point.name] = self.read_row(point)
         self.write()
 
@@ -236,10 +236,10 @@ def sweep(
 
     Args:
         values: The content of the file, see the module's docstring.
-        file: The name of the file.
-        options: The folder, which runs to train, and where.
-        say: Prints a line of progress.
-        finished: Called with the row of each run that succeeds.
+        file: The name of the file, for messages.
+        options: Where to train which runs.
+        say: Called with each line of progress.
+        finished: Called with the row of each successful run.
 
     Returns:
         ``run_dir``, the ``rows`` of results.jsonl, and ``failed``, the reasons by name of the run.

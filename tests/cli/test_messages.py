@@ -42,7 +42,7 @@ MESSAGES = [
     ("info runs/none --scope all", "zoo info runs/none: the specs are those of the model, remove --scope"),
     ("pull", "missing SOURCE (see zoo pull --help)"),
     ("push x", "missing TO (see zoo push --help)"),
-    ("recover runs/none", "there is no run folder 'runs/none'"),
+    ("recover runs/none", "the run folder 'runs/none' does not exist"),
 ]
 
 

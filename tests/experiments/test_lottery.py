@@ -180,12 +180,12 @@ def test_a_crash_in_any_phase_changes_nothing(whole, tmp_path, monkeypatch):
 
     places = [
         (AtomicCheckpointIO, "save_checkpoint", 4),
-        (module, "measure", 1),
+        (module, "test", 1),
         (Tickets, "_read", 1),
         (Tickets, "finish", 1),
         (AtomicCheckpointIO, "save_checkpoint", 3),
         (Round, "_prune", 1),
-        (module, "measure", 2),
+        (module, "test", 2),
     ]
     for where, name, count in places:
         calls["n"] = 0

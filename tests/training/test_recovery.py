@@ -48,7 +48,8 @@ def test_a_full_disk_says_what_is_kept(options, monkeypatch):
     assert zoo.load("run").evaluate()
     with pytest.raises(OSError, match="No space") as error:
         zoo.fit(**options(run_dir="two"))
-    assert error.value.strerror == "No space left on device (two); the model is saved but not tested; test it with: zoo test two"
+    saved = "the model is saved but not tested; test it with: zoo test two"
+    assert error.value.strerror == f"No space left on device (two); {saved}"
     assert (error.value.errno, error.value.filename) == (28, None)
 
 

@@ -38,7 +38,7 @@ def fit(*, verbose: bool = True, **options: Any) -> dict[str, Any]:
     if not verbose:
         built.trainer = {"enable_progress_bar": False, **built.trainer}
     if built.folds is not None and objects != Objects():
-        raise InputError("folds: objects are not supported, because every fold builds its own; register them with zoo.register")
+        raise InputError("folds: use specs instead of objects, because every fold builds its own (zoo.register gives a name)")
     with quiet_libraries():
         summary = run(built, objects)
     if verbose and is_first_process():
@@ -61,7 +61,7 @@ def lottery(**options: Any) -> dict[str, Any]:
     """
     objects, named = take_objects(options)
     if objects != Objects():
-        raise InputError("lottery: objects are not supported, because every round builds its own; use zoo.register")
+        raise InputError("use specs instead of objects, because every round builds its own (zoo.register gives a name)")
     with quiet_libraries():
         experiment = registry.load(registry.resolve("zoo.experiments", "lottery")[0])
         return experiment(merge_resumed(named))  # type: ignore[no-any-return]

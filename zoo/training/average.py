@@ -86,12 +86,7 @@ def last_checkpoints(folder: Path, count: int) -> list[Path]:
 
 
 def mean(paths: Sequence[Path], net: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Average the networks in checkpoints, in double precision; take integers from the last checkpoint.
-
-    Args:
-        paths: The checkpoints, oldest first.
-        net: The state dict of the network, for shapes and dtypes.
-    """
+    """Average the networks in checkpoints, in double precision; integers are those of the last one, dtypes those of `net`."""
     total: dict[str, Tensor] = {}
     for path in paths:
         state = network_state(read_own(path, path.parents[1]))

@@ -37,12 +37,7 @@ class ProgressBar(RichProgressBar):
 
 
 class ProgressLines(Callback):
-    """Print one line per epoch, or per validation if the run counts steps, when stdout is not a terminal.
-
-    Args:
-        title: Prefix of each line.
-        every: Minimum number of seconds between two lines.
-    """
+    """Print `title` and metrics per epoch, or per validation if the run counts steps, at most once in `every` seconds."""
 
     def __init__(self, title: str = "", every: float = 0.0) -> None:
         self.title, self.every, self._printed = title, every, time.monotonic()
@@ -203,10 +198,7 @@ class MetricsTable(Logger):
 
     Args:
         folder: The run folder.
-        rows: Number of existing rows to keep on resume; the resumed run logs the following ones again.
-
-    Attributes:
-        rows: The number of logged rows.
+        rows: Number of existing rows to keep; a resumed run logs the following ones again.
     """
 
     name = version = ""

@@ -153,13 +153,7 @@ def kept_checkpoints(paths: Sequence[Path]) -> list[Path]:
 
 
 def checkpoint_name(position: tuple[int, int], total: int, regular: bool) -> str:
-    """Name a checkpoint.
-
-    Args:
-        position: The completed epochs, and the completed batches of the next one.
-        total: The completed batches of the run.
-        regular: Whether `Fit.keep` counts the checkpoint.
-    """
+    """Name the checkpoint after a position (completed epochs, completed batches of the next one) and `total` batches."""
     epoch, batches = position
     name = f"epoch-{epoch:04d}.ckpt" if batches == 0 else f"epoch-{epoch + 1:04d}-step-{total:08d}.ckpt"
     return name if regular else f"resume-{name}"

@@ -45,7 +45,7 @@ class Checkpoints(Callback):
         folder: The run folder.
         fixed: The options that must not change on resume.
         monitor: The metric that selects the best validation, and ``min`` or ``max``.
-        signals: Receives Ctrl-C and SIGTERM.
+        signals: The signal handlers.
         keep: See `Fit.keep`.
         every: See `Fit.checkpoint_every`.
 

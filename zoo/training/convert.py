@@ -33,14 +33,7 @@ TIMM = "timm/"
 
 @dataclass(frozen=True)
 class RealModel:
-    """A trained network over the reals.
-
-    Attributes:
-        net: The network.
-        config: The configuration of its model folder, see `zoo.checkpoint.save`.
-        info: The info of its data, None for a network without data.
-        files: Contents of further files of the model folder, by name.
-    """
+    """A trained network over the reals, with the configuration, data info and further files of its model folder."""
 
     net: nn.Module
     config: dict[str, Any]

@@ -38,18 +38,7 @@ NOTHING_SAVED = "no checkpoint was written yet, so nothing is saved"
 
 @dataclass
 class Run:
-    """The parts of a run that is ready to train.
-
-    Attributes:
-        plan: The resolved options.
-        folder: The run folder.
-        task: The task with its network.
-        trainer: The Trainer.
-        checkpoints: The callback that writes training checkpoints.
-        record: See `zoo.training.summary.record`.
-        summary: The part of `record` that becomes summary.json.
-        sparse: Whether to save only nonzero weights, see `zoo.checkpoint.save`.
-    """
+    """The parts of a run that is ready to train; for `record` and its part `summary` see `zoo.training.summary.record`."""
 
     plan: Plan
     folder: Path
@@ -70,15 +59,12 @@ class Session(NamedTuple):
 
 
 class Extension:
-    """Hooks of an experiment into one of its runs.
-
-    Attributes:
-        weight_seed: Seed of the initial weights; by default that of the run.
-        sparse: Whether to save only nonzero weights.
-    """
+    """Hooks of an experiment into one of its runs."""
 
     weight_seed: int | None = None
+    """Seed of the initial weights; by default that of the run."""
     sparse = False
+    """Whether to save only nonzero weights."""
 
     def prepare(self, run: Run) -> None:
         """Prepare a run before training."""

@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from inspect import Parameter, signature
 from itertools import count
@@ -21,7 +21,7 @@ from zoo.atomic import write_text
 from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError, check_rules
 from zoo.registry import Spec
-from zoo.training.options import decisive
+from zoo.training.options import FREE, flat
 from zoo.training.processes import is_first_process
 from zoo.training.resolve import default_embedding
 
@@ -148,7 +148,7 @@ def _reopen_unfinished(config: Mapping[str, Any], run_dir: str | None) -> RunFol
         if (folder / "summary.json").exists() or (run_dir is None and (not begun or _is_finished_lottery(folder))):
             continue
         with suppress(InputError):
-            if decisive(read_config(folder)) == decisive(config):
+            if not changed_options(folder, config):
                 if begun:
                     return _reopen(folder)
                 locked = lock_folder(folder)
@@ -162,7 +162,7 @@ def finished_run(config: Mapping[str, Any], run_dir: str | None, resume: str | N
     if resume != "auto" or run_dir is None:
         return None
     folder = Path(run_dir).expanduser()
-    if not (folder / "summary.json").is_file() or decisive(read_config(folder)) != decisive(config):
+    if not (folder / "summary.json").is_file() or changed_options(folder, config):
         return None
     if is_first_process():
         print(f"the run '{folder}' is already finished", flush=True)  # noqa: T201
@@ -300,6 +300,13 @@ def read_config(run: Path) -> dict[str, Any]:
         text = f"'{path}' is damaged: restore it from the output of zoo fit --print-config"
         raise InputError(text, code="corrupt")
     return values
+
+
+def changed_options(folder: Path, config: Mapping[str, Any], free: Collection[str] = FREE) -> list[tuple[str, Any, Any]]:
+    """List the options that differ from config.yaml of a folder, except free ones, as (name, old value, new value)."""
+    old, new = flat(read_config(folder)), flat(config)
+    names = sorted((old.keys() | new.keys()) - set(free))
+    return [(name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)]
 
 
 def read_summary(run: Path, needed: Iterable[str] = ()) -> dict[str, Any]:

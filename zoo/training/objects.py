@@ -33,11 +33,7 @@ KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 class Objects:
     """The objects in the options of a run; None for an option that is a spec.
 
-    Attributes:
-        algebra: An algebra.
-        backbone: A network, or a factory that is called as ``factory(layers, **info)``.
-        data: A data module.
-        task: A task with its network, or a subclass of `Task`.
+    The backbone may be a network or a factory, and the task a `Task` with its network or a subclass.
     """
 
     algebra: Algebra | None = None

@@ -294,11 +294,6 @@ def flat(values: Mapping[str, Any]) -> dict[str, Any]:
     return flags
 
 
-def decisive(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that affect results, by the names of their flags."""
-    return {name: value for name, value in flat(values).items() if name not in FREE}
-
-
 def fixed_options(options: Fit) -> dict[str, Any]:
     """Return the options that must not change on resume, by the names of their flags."""
     values = asdict(replace(options, trainer={}))  # may contain large objects

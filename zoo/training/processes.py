@@ -90,15 +90,7 @@ def launched_devices() -> dict[str, int]:
 
 
 class Processes:
-    """All processes of a run.
-
-    Args:
-        strategy: The strategy of a Trainer in this process.
-
-    Attributes:
-        rank: The rank of this process.
-        count: The number of processes.
-    """
+    """The processes of a run: the rank of this one, their count, and collective operations of a Trainer's strategy."""
 
     def __init__(self, strategy: Strategy) -> None:
         self.strategy = strategy

@@ -1,16 +1,15 @@
 """Structured pruning of a trained network: remove heads, hidden units and channels, measure, and fine-tune."""
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from inspect import signature
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from zoo import registry
 from zoo.atomic import scratch_folder
@@ -24,13 +23,14 @@ from zoo.pruning import Cut, prune_structure
 from zoo.pruning.structured import check_ratio
 from zoo.registry import Spec
 from zoo.training.average import check_one_device, measure_splits, new_path
+from zoo.training.bench import side_by_side
 from zoo.training.fit import fit
 from zoo.training.folder import read_config as read_run_config
 from zoo.training.options import Fit, Prune, build
 from zoo.training.resolve import plan
 from zoo.training.trainer import check_trainer
 
-REPEATS = 21
+ROUNDS = 20
 SIZES = frozenset({"head_dim", "ffn", "mlp_ratio", "hidden", "channels"})
 """Options of backbones that set the sizes that pruning changes."""
 _NOT_INHERITED = ("max_epochs", "max_steps", "max_time", "devices", "num_nodes", "strategy")
@@ -170,18 +170,12 @@ def forward_times(before: Model, after: Model, batch: int) -> dict[str, float]:
     """Return the median milliseconds of interleaved forward passes of two models, and their ratio."""
     example = before.info.example_inputs(batch)
     inputs = [t.to(before.device) for t in (example if isinstance(example, tuple) else (example,))]
-    times: Mapping[str, list[float]] = {"before_ms": [], "after_ms": []}
-    with torch.inference_mode():
-        for _ in range(REPEATS):
-            for name, model in (("before_ms", before), ("after_ms", after)):
-                times[name].append(1000 * _seconds(model.net, inputs))
-    times_ms = {name: round(median(values[1:]), 3) for name, values in times.items()}
-    return times_ms | {"ratio": round(times_ms["after_ms"] / times_ms["before_ms"], 3)}
 
+    def forward(net: nn.Module) -> None:
+        with torch.inference_mode():
+            if net(*inputs).is_cuda:
+                torch.cuda.synchronize()
 
-def _seconds(net: nn.Module, inputs: Sequence[Tensor]) -> float:
-    start = time.perf_counter()
-    out = net(*inputs)
-    if out.is_cuda:
-        torch.cuda.synchronize()
-    return time.perf_counter() - start
+    calls = {"before": partial(forward, before.net), "after": partial(forward, after.net)}
+    times = side_by_side(calls, ROUNDS, warmup=1)
+    return {"before_ms": times["before"]["ms"], "after_ms": times["after"]["ms"], "ratio": times["after"]["ratio"]}

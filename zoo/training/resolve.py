@@ -47,11 +47,8 @@ class Plan:
         options: The options, with all defaults filled in.
         config: The content of config.yaml.
         fixed: The options that must not change on resume, by the names of their flags.
-        objects: The objects in place of specs.
         inputs: The input kinds of the backbone; empty if unknown.
         data: The data module before setup.
-        task: The class of the task.
-        task_options: The keywords of the task.
     """
 
     options: Fit
@@ -67,11 +64,7 @@ class Plan:
 def plan(options: Fit, objects: Objects = NO_OBJECTS, *, try_network: bool = False) -> Plan:
     """Resolve the options of a run into its parts, without reading data or writing files.
 
-    Args:
-        options: The options of the run.
-        objects: Objects in place of specs.
-        try_network: Also build the network on the meta device for sample inputs (`zoo.backbones.build.check_spec`), so that an
-            experiment fails early.
+    With `try_network` the network is also built on the meta device, so that an experiment fails before its first run.
     """
     options = resolve(options, objects)
     if try_network:

@@ -28,25 +28,18 @@ from zoo.training.checkpoint_io import (
     read_checkpoint,
     read_run_id,
 )
-from zoo.training.folder import lock_folder, read_config
-from zoo.training.options import flat
+from zoo.training.folder import changed_options, lock_folder
 from zoo.training.processes import is_first_process
 
 CHECKSUMS = "checksums.json"
 _CHECKED = ("config.yaml", "metrics.csv", "summary.json", "tensorboard/*")
 
-_END_ARGUMENTS = ("max_epochs", "max_steps", "max_time", "min_epochs", "min_steps", "callbacks")
+_END_OPTIONS = [f"trainer.{name}" for name in ("max_epochs", "max_steps", "max_time", "min_epochs", "min_steps", "callbacks")]
 
 
 @dataclass(frozen=True)
 class Resumed:
-    """The checkpoint that a run resumes from.
-
-    Attributes:
-        path: The checkpoint.
-        checkpoint: Its content.
-        finished: Whether training has ended.
-    """
+    """The checkpoint that a run resumes from, and whether training has already ended there."""
 
     path: Path
     checkpoint: dict[str, Any]
@@ -55,14 +48,12 @@ class Resumed:
     @property
     def state(self) -> dict[str, Any]:
         """The state that `zoo.training.checkpoints.Checkpoints` saves."""
-        state: dict[str, Any] = self.checkpoint[STATE]
-        return state
+        return self.checkpoint[STATE]  # type: ignore[no-any-return]
 
 
 def resume(config: Mapping[str, Any], fixed: Mapping[str, Any], folder: Path, processes: int = 1) -> Resumed:
     """Load the newest intact checkpoint of a run, and print its position and the options that changed."""
-    old, new = flat(read_config(folder)), flat(config)
-    names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+    changes = changed_options(folder, config, free=())
     path, checkpoint = newest(folder)
     saved, old_processes = checkpoint[RUN], len(checkpoint[STATE]["ranks"])
     for name, value in fixed.items():
@@ -71,16 +62,16 @@ def resume(config: Mapping[str, Any], fixed: Mapping[str, Any], folder: Path, pr
         elif saved.get(name) != value:
             text = f"the run '{folder}' has {name}={saved.get(name)}, not {value}: start a new run to change it"
             raise InputError(text, code="mismatch")
-    epochs, max_epochs = checkpoint[STATE]["epochs"], new.get("trainer.max_epochs")
+    epochs, max_epochs = checkpoint[STATE]["epochs"], config["trainer"].get("max_epochs")
     if isinstance(max_epochs, int) and 0 <= max_epochs < epochs:
         text = f"--trainer.max_epochs {max_epochs}: the run '{folder}' has already trained {epochs} epochs"
         raise InputError(text, code="conflict")
-    finished = checkpoint[STATE]["finished"] and not any(name.removeprefix("trainer.") in _END_ARGUMENTS for name in names)
+    finished = checkpoint[STATE]["finished"] and not any(name in _END_OPTIONS for name, _, _ in changes)
     if finished and (folder / "summary.json").exists():
         text = f"the run '{folder}' is finished: raise --trainer.max_epochs or max_steps to train it further"
         raise InputError(text, code="conflict")
     if is_first_process():
-        changed = ", ".join(f"{name} {old.get(name)} -> {new.get(name)}" for name in names)
+        changed = ", ".join(f"{name} {old} -> {new}" for name, old, new in changes)
         position = path.stem.removeprefix("resume-").replace("-", " ")
         print(f"resuming {folder} after {position}" + (f"; changed: {changed}" if changed else ""), flush=True)  # noqa: T201
         if processes != old_processes:
@@ -192,8 +183,7 @@ def recover(run: str | Path) -> dict[str, Any]:
         net = backbone(untrained(config["backbone"]), config["algebra"], **model["network"])
         net.load_state_dict(network_state(checkpoint))
         models.save(folder / "model", net, config, summary, model["files"])
-    recovered = {"folder": folder / "model", "checkpoint": folder / "checkpoints" / best["file"]}
-    return {name: str(path) for name, path in recovered.items()} | {"epoch": best["epoch"]}
+    return {"folder": str(folder / "model"), "checkpoint": str(folder / "checkpoints" / best["file"]), "epoch": best["epoch"]}
 
 
 def write_checksums(folder: Path) -> None:
@@ -209,24 +199,25 @@ def verify(run: Path) -> list[dict[str, str]]:
         A row with ``file``, ``status`` (``ok``, ``damaged`` or ``unchecked``) and ``note`` for every file.
     """
     rows: list[dict[str, str]] = []
-
-    def check(path: Path, describe: Callable[[], str]) -> None:
-        try:
-            rows.append({"file": str(path), "status": "ok", "note": describe()})
-        except InputError as error:
-            rows.append({"file": str(path), "status": "damaged", "note": str(error)})
-
-    training = checkpoint_files(run / "checkpoints")
-    if not training or (run / "model").exists():
+    checkpoints = checkpoint_files(run / "checkpoints")
+    if not checkpoints or (run / "model").exists():
         folder = models.find(run)
-        check(folder, lambda: _verify_model(folder))
+        rows.append(_row(folder, lambda: _verify_model(folder)))
         if folder == run:
             return rows
-    for path in training:
-        check(path, lambda path=path: f"after step {read_own(path, run)['global_step']}")  # type: ignore[misc]
-    if training:
-        check(run / RUN_ID, lambda: _verify_run_id(run))
+    rows += [_row(path, lambda path=path: f"after step {read_own(path, run)['global_step']}") for path in checkpoints]  # type: ignore[misc]
+    if checkpoints:
+        rows.append(_row(run / RUN_ID, lambda: _verify_run_id(run)))
+    if (run / CHECKSUMS).is_file():
+        rows.append(_row(run / CHECKSUMS, lambda: f"lists {len(read_json(run / CHECKSUMS))} files"))
     return rows + _verify_checksums(run)
+
+
+def _row(path: Path, verify_file: Callable[[], str]) -> dict[str, str]:
+    try:
+        return {"file": str(path), "status": "ok", "note": verify_file()}
+    except InputError as error:
+        return {"file": str(path), "status": "damaged", "note": str(error)}
 
 
 def _verify_model(folder: Path) -> str:
@@ -246,12 +237,8 @@ def _verify_run_id(run: Path) -> str:
 def _verify_checksums(run: Path) -> list[dict[str, str]]:
     """Return a row for every other file of a run; files that are not in checksums.json are unchecked."""
     rows, sums = [], dict[str, Any]()
-    if (run / CHECKSUMS).is_file():
-        try:
-            sums = read_json(run / CHECKSUMS)
-            rows.append({"file": str(run / CHECKSUMS), "status": "ok", "note": f"lists {len(sums)} files"})
-        except InputError as error:
-            rows.append({"file": str(run / CHECKSUMS), "status": "damaged", "note": str(error)})
+    with suppress(InputError):
+        sums = read_json(run / CHECKSUMS)
     present = {path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()}
     others = {name for name in present - {CHECKSUMS} if name.split("/")[0] not in ("model", "checkpoints", ".lock")}
     for name in sorted(sums.keys() | others):

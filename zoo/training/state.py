@@ -95,12 +95,8 @@ def set_position(
 ) -> None:
     """Edit the progress in a checkpoint so that Lightning resumes between two steps, and repeats or skips nothing.
 
-    Args:
-        checkpoint: The checkpoint of Lightning.
-        trainer: The Trainer.
-        position: The completed epochs, and the completed batches of the next one.
-        validate: Whether a validation has started and is to be repeated.
-        begun: Whether the next epoch has started.
+    The position is the number of completed epochs and of completed batches of the next one; `begun` tells whether that epoch
+    has started, and `validate` whether a validation has started and is to be repeated.
     """
     epoch, batches = position
     loops = checkpoint["loops"]["fit_loop"]
