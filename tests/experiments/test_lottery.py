@@ -1,4 +1,4 @@
-"""``zoo lottery``: the rounds of several arms in one folder, what they promise, and what they refuse."""
+"""``zoo lottery``: results, resuming, pruning options, arms that end, and invalid calls."""
 
 import copy
 import json
@@ -36,7 +36,7 @@ OPTIONS |= {"optimizer": {"lr": 0.2}, "schedule": {"name": "constant", "warmup":
 
 
 class Recorder(Callback):
-    """Keep the weights that each training begins and ends with."""
+    """Records the weights at the start and end of each training."""
 
     def __init__(self):
         self.began, self.ended = [], []
@@ -52,53 +52,53 @@ def options(trainer=None, **changes):
     return {**OPTIONS, **changes, "trainer": {**TRAINER, **(trainer or {})}}
 
 
-def made(run):
-    """Return what an experiment has made, apart from times."""
+def results_of(run):
+    """Return the results of an experiment without times."""
     run = Path(run)
-    found = {str(path.relative_to(run)): path.read_bytes() for path in run.rglob("model/model.safetensors")}
+    results = {str(path.relative_to(run)): path.read_bytes() for path in run.rglob("model/model.safetensors")}
     for path in run.rglob("ticket.ckpt"):
         state = read_checkpoint(path)
         parts = (state["ticket"]["masks"], state["ticket"]["rewind_point"], state["pruned_from"])
-        found[str(path.relative_to(run))] = [state["ticket"]["round"], *map(digest, parts)]
+        results[str(path.relative_to(run))] = [state["ticket"]["round"], *map(digest, parts)]
     rows = json.loads((run / "lottery.json").read_text())["rows"]
-    return found | {"rows": [{**row, "seconds": 0} for row in rows]}
+    return results | {"rows": [{**row, "seconds": 0} for row in rows]}
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """An experiment with both controls, what it recorded, and its folder."""
-    place, recorder = tmp_path_factory.mktemp("lottery"), Recorder()
+def finished(tmp_path_factory):
+    """The results of an experiment with both controls, its `Recorder` and its folder."""
+    workdir, recorder = tmp_path_factory.mktemp("lottery"), Recorder()
     before = os.getcwd()
-    os.chdir(place)
+    os.chdir(workdir)
     try:
-        found = zoo.lottery(**options(controls=["random", "reinit"], trainer={"callbacks": [recorder]}))
+        results = zoo.lottery(**options(controls=["random", "reinit"], trainer={"callbacks": [recorder]}))
     finally:
         os.chdir(before)
-    return found, recorder, place / found["run_dir"]
+    return results, recorder, workdir / results["run_dir"]
 
 
-def test_what_an_experiment_leaves(whole):
-    found, _, run = whole
+def test_the_results_of_an_experiment(finished):
+    results, _, run = finished
     assert run.name == "lottery-vit-depth1-dim16-dropout0.1-heads1-quaternion-digits-seed0"
-    assert json.loads((run / "lottery.json").read_text()) == {k: v for k, v in found.items() if k != "run_dir"}
-    assert (found["metric"], found["mode"], found["rounds"], found["stopped"]) == ("accuracy", "max", 2, [])
-    arms = [(row["control"], row["round"]) for row in found["rows"]]
+    assert json.loads((run / "lottery.json").read_text()) == {k: v for k, v in results.items() if k != "run_dir"}
+    assert (results["metric"], results["mode"], results["rounds"], results["stopped"]) == ("accuracy", "max", 2, [])
+    arms = [(row["control"], row["round"]) for row in results["rows"]]
     assert arms == [(None, 0), (None, 1), (None, 2), ("random", 1), ("random", 2), ("reinit", 1), ("reinit", 2)]
-    by_round = [{row["survivors"] for row in found["rows"] if row["round"] == number} for number in range(3)]
+    by_round = [{row["survivors"] for row in results["rows"] if row["round"] == number} for number in range(3)]
     masks = [192, 64, 256, 256, 64, 160]  # qkv, proj, fc1, fc2, patches, head
     counts = [sum(masks), *(sum(round_(size, number) for size in masks) for number in (1, 2))]
     assert by_round == [{count} for count in counts]
-    for row in found["rows"]:
+    for row in results["rows"]:
         assert (row["weights"], row["real_weights"]) == (sum(masks), 3296)
         folder = run / row["folder"]
         assert not (folder / "checkpoints").exists()
-        assert "LotteryTicket" not in (folder / "config.yaml").read_text()  # a network can be fine-tuned by it
+        assert "LotteryTicket" not in (folder / "config.yaml").read_text()  # so that it describes an ordinary run
         assert {"loss", "accuracy"} <= row["val"].keys() & row["test"].keys()
         assert json.loads((folder / "model/manifest.json").read_text())["metrics"] == row["test"]
     assert [*run.glob("*/seed-0/ticket.ckpt")] == [run / "quaternion/seed-0/ticket.ckpt"]
 
 
-def test_auto_goes_on_with_an_experiment_that_is_not_over(tmp_path, monkeypatch):
+def test_auto_resumes_an_unfinished_experiment(tmp_path, monkeypatch):
     def crash(*run):
         if begun.append(run) or len(begun) == 2:
             raise RuntimeError
@@ -120,19 +120,19 @@ def test_auto_goes_on_with_an_experiment_that_is_not_over(tmp_path, monkeypatch)
 
 
 def round_(size, number):
-    """Return how many of a tensor survive a round; a fused qkv is three of them."""
+    """Return the number of weights of a tensor after a round; a fused qkv is three tensors."""
     parts = 3 if size == 192 else 1
-    left = size // parts
+    remaining = size // parts
     for _ in range(number):
-        left -= round(0.4 * left)
-    return parts * left
+        remaining -= round(0.4 * remaining)
+    return parts * remaining
 
 
-def test_survivors_begin_at_the_rewind_point_and_the_last_weights_decide(whole):
-    found, recorder, run = whole
+def test_survivors_are_rewound_and_masks_come_from_the_last_weights(finished):
+    results, recorder, run = finished
     state = read_checkpoint(run / "quaternion/seed-0/ticket.ckpt")
     since, rewind = state["pruned_from"], state["ticket"]["rewind_point"]
-    for row, began in zip(found["rows"], recorder.began, strict=True):
+    for row, began in zip(results["rows"], recorder.began, strict=True):
         expected = {name: value.clone() for name, value in rewind.items() if name in began}
         masks = {name: rounds > row["round"] for name, rounds in since.items()}
         same = {name: torch.equal(began[name] != 0, mask) for name, mask in masks.items()}
@@ -144,15 +144,15 @@ def test_survivors_begin_at_the_rewind_point_and_the_last_weights_decide(whole):
         for name, mask in masks.items():
             expected[name][~mask] = 0
         assert (digest(expected) == digest(began)) == (row["control"] != "reinit")
-    reinit = [began for row, began in zip(found["rows"], recorder.began, strict=True) if row["control"] == "reinit"]
+    reinit = [began for row, began in zip(results["rows"], recorder.began, strict=True) if row["control"] == "reinit"]
     first, second = (one["net.blocks.0.attn.qkv.weight_module.components"] for one in reinit)
     kept = second != 0
-    assert torch.equal(first[kept], second[kept]), "one other initialisation for all rounds"
-    assert found["rows"][0]["epoch"] == 1, "or the best weights would be the last"
+    assert torch.equal(first[kept], second[kept]), "all rounds must have the same other initialisation"
+    assert results["rows"][0]["epoch"] == 1, "the best weights must not be the last ones"
     for number in (1, 2):
         for name, one in prunable(zoo.load(run / f"quaternion/seed-0/round-{number:02d}").net).items():
             assert torch.equal(one.parameter != 0, since[f"net.{name}"] > number)
-    # The masks of round 1 come from the last weights of round 0, not from those of its best epoch, which the model has.
+    # The masks of round 1 come from the last weights of round 0, not from the model, which has those of the best epoch.
     net = prunable(zoo.load(run / "quaternion/seed-0/round-00").net)
     ended = {name.removeprefix("net."): value for name, value in recorder.ended[0].items()}
     assert any(not torch.equal(one.parameter, ended[name]) for name, one in net.items())
@@ -161,10 +161,10 @@ def test_survivors_begin_at_the_rewind_point_and_the_last_weights_decide(whole):
 
 
 class Crash(BaseException):
-    """The end of a process, as it were."""
+    """Simulates the end of a process."""
 
 
-def test_a_crash_in_any_phase_changes_nothing(whole, tmp_path, monkeypatch):
+def test_a_crash_in_any_phase_changes_nothing(finished, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     chosen = options(controls=["random", "reinit"], checkpoint_every="1steps", run_dir="run")
     calls = {"n": 0}
@@ -178,7 +178,7 @@ def test_a_crash_in_any_phase_changes_nothing(whole, tmp_path, monkeypatch):
 
         return wrapped
 
-    places = [
+    crashes = [
         (AtomicCheckpointIO, "save_checkpoint", 4),
         (module, "test", 1),
         (Tickets, "_read", 1),
@@ -187,18 +187,18 @@ def test_a_crash_in_any_phase_changes_nothing(whole, tmp_path, monkeypatch):
         (Round, "_prune", 1),
         (module, "test", 2),
     ]
-    for where, name, count in places:
+    for owner, name, count in crashes:
         calls["n"] = 0
         with monkeypatch.context() as patch:
-            patch.setattr(where, name, after(count, getattr(where, name)))
+            patch.setattr(owner, name, after(count, getattr(owner, name)))
             with pytest.raises(Crash):
                 zoo.lottery(**chosen)
         chosen = {"resume": "run"}
     zoo.lottery(resume="run")
-    assert made("run") == made(whole[2])
+    assert results_of("run") == results_of(finished[2])
 
 
-def test_a_signal_stops_a_round_that_goes_on_later(tmp_path, monkeypatch):
+def test_a_signal_stops_a_round(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     class Terminate(Callback):
@@ -214,14 +214,14 @@ def test_a_signal_stops_a_round_that_goes_on_later(tmp_path, monkeypatch):
         zoo.lottery(resume="run", trainer={"callbacks": []})
 
 
-def test_rounds_and_algebras_are_added(whole, tmp_path, monkeypatch, capsys):
+def test_rounds_and_algebras_are_added(finished, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     first = zoo.lottery(**options(rounds=0, run_dir="run"))
     more = zoo.lottery(resume="run", rounds=1, compare="complex")
     rows = [(row["algebra"], row["round"]) for row in more["rows"]]
     assert more["rows"][0] == first["rows"][0]
     assert sorted(rows) == sorted((algebra, number) for algebra in ("quaternion", "complex") for number in (0, 1))
-    assert zoo.lottery(resume="run", until=0.7) == more, "a round is enough"
+    assert zoo.lottery(resume="run", until=0.7) == more, "one round is enough"
     assert "1 finished" in capsys.readouterr().out
     shares = {row["algebra"]: row["weights"] / row["real_weights"] for row in more["rows"]}
     assert 1 > shares["complex"] > shares["quaternion"]
@@ -237,23 +237,23 @@ NETWORKS = {
     "running text": ("gpt(dim=16,depth=1,heads=1)", "octonion", "corpus(path=text.tsv,max_length=8)"),
     "vectors": ("linear", "quaternion", "rotation"),
 }
-FIGURES = {"running text": ("loss", "min"), "vectors": ("loss", "min")}
+METRICS = {"running text": ("loss", "min"), "vectors": ("loss", "min")}
 FIRST = ("running text", "vectors")
 
 
 @pytest.mark.parametrize(
     "name", [*FIRST, *(pytest.param(name, marks=pytest.mark.slow) for name in NETWORKS if name not in FIRST)]
 )
-def test_a_round_of_any_network(name, tmp_path, monkeypatch, corpus):
+def test_other_networks(name, tmp_path, monkeypatch, corpus):
     monkeypatch.chdir(tmp_path)
     for kind in ("text", "pairs"):
         corpus(tmp_path / f"{kind}.tsv", kind)
     backbone, algebra, data = NETWORKS[name]
     small = {"max_epochs": 1, "limit_val_batches": 1, "limit_test_batches": 1}
-    found = zoo.lottery(**options(backbone=backbone, algebra=algebra, data=data, rounds=1, batch_size=8, trainer=small))
-    dense, pruned = found["rows"]
+    results = zoo.lottery(**options(backbone=backbone, algebra=algebra, data=data, rounds=1, batch_size=8, trainer=small))
+    dense, pruned = results["rows"]
     assert dense["survivors"] == dense["weights"] < dense["real_weights"]
-    assert (found["metric"], found["mode"]) == FIGURES.get(name, ("accuracy", "max"))
+    assert (results["metric"], results["mode"]) == METRICS.get(name, ("accuracy", "max"))
     assert abs(pruned["survivors"] / pruned["weights"] - 0.6) <= max(0.02, 0.5 / dense["weights"])
 
 
@@ -267,15 +267,15 @@ def test_a_round_of_any_network(name, tmp_path, monkeypatch, corpus):
     ],
     ids=str,
 )
-def test_other_ways_of_pruning(pruning, left, tmp_path, monkeypatch):
+def test_pruning_options(pruning, left, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = zoo.lottery(**options(rounds=1, pruning=pruning, controls=["random"], seed=3))
-    tickets = [row["survivors"] / row["weights"] for row in found["rows"] if not row["control"]]
+    results = zoo.lottery(**options(rounds=1, pruning=pruning, controls=["random"], seed=3))
+    tickets = [row["survivors"] / row["weights"] for row in results["rows"] if not row["control"]]
     assert tickets == pytest.approx(left, abs=0.01)
-    for row in found["rows"]:
+    for row in results["rows"]:
         if row["control"]:
-            twin = next(one for one in found["rows"] if not one["control"] and one["round"] == row["round"])
-            assert row["survivors"] == twin["survivors"]
+            ticket = next(other for other in results["rows"] if not other["control"] and other["round"] == row["round"])
+            assert row["survivors"] == ticket["survivors"]
 
 
 def test_late_rewinding(tmp_path, monkeypatch):
@@ -294,7 +294,7 @@ def test_late_rewinding(tmp_path, monkeypatch):
 
 
 def experiment(values, high=True, **changes):
-    """An experiment of two arms whose ticket has these values by round."""
+    """Return an experiment with two arms whose ticket has the given metric by round, and the arms."""
     chosen = Lottery("b", compare=("a",), **{"rounds": 4, "controls": ("random",), **changes})
     grid = Tickets(Path("e"), chosen, "t", None)
     grid.metric = "x", "max" if high else "min"
@@ -304,7 +304,7 @@ def experiment(values, high=True, **changes):
 
 
 def upcoming(grid, control):
-    """Return the rounds of the ticket or of its control that can still be trained."""
+    """Return the remaining rounds of the ticket or its control."""
     return [point.axes["round"] for point in grid.remaining() if point.axes["arm"].control == control]
 
 
@@ -314,25 +314,25 @@ def upcoming(grid, control):
         ([0.8, 0.7], True, {}, None),
         ([0.8, 0.7, 0.39], True, {}, 2),
         ([0.8, 0.7, 0.39], True, {"collapse": 0.6}, None),
-        ([0.8, 0.7, 0.7, 0.7, 0.1], True, {}, None),  # the last round, which ends it anyway
+        ([0.8, 0.7, 0.7, 0.7, 0.1], True, {}, None),  # no round follows the last one
         ([0.2, 0.9], False, {}, None),
         ([0.2, 0.9], False, {"collapse": 0.5}, 1),
         ([0.2, 0.3], False, {"collapse": 0.5}, None),
     ],
 )
-def test_an_arm_ends_when_its_figure_collapses(values, high, changes, ends):
+def test_an_arm_ends_when_its_metric_collapses(values, high, changes, ends):
     grid, arms = experiment(values, high, **changes)
     stopped = grid.stopped(arms[0])
     assert (stopped and stopped["round"]) == ends
     assert upcoming(grid, None) == ([] if ends else [*range(len(values), 5)])
 
 
-def test_a_control_has_the_rounds_of_its_ticket():
+def test_a_control_has_the_same_rounds_as_its_ticket():
     grid, _ = experiment([0.8, 0.7, 0.1])
     assert (upcoming(grid, None), upcoming(grid, "random")) == ([], [1, 2])
 
 
-def test_an_arm_whose_training_diverges_ends_alone(tmp_path, monkeypatch):
+def test_a_diverged_arm_does_not_end_the_others(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     train = module.train
 
@@ -342,14 +342,14 @@ def test_an_arm_whose_training_diverges_ends_alone(tmp_path, monkeypatch):
         train(run, *rest)
 
     monkeypatch.setattr(module, "train", diverge)
-    found = zoo.lottery(**options(algebra="", compare=("real", "quaternion"), rounds=1, run_dir="run"))
-    assert [(row["algebra"], row["round"]) for row in found["rows"]] == [("real", 0), ("quaternion", 0), ("quaternion", 1)]
-    assert {row["algebra"]: row["weights"] / row["real_weights"] for row in found["rows"]} == {
+    results = zoo.lottery(**options(algebra="", compare=("real", "quaternion"), rounds=1, run_dir="run"))
+    assert [(row["algebra"], row["round"]) for row in results["rows"]] == [("real", 0), ("quaternion", 0), ("quaternion", 1)]
+    assert {row["algebra"]: row["weights"] / row["real_weights"] for row in results["rows"]} == {
         "real": 1,
         "quaternion": 992 / 3296,
     }
-    assert [(one["algebra"], one["round"]) for one in found["stopped"]] == [("real", 1)]
-    assert zoo.lottery(resume="run") == found
+    assert [(note["algebra"], note["round"]) for note in results["stopped"]] == [("real", 1)]
+    assert zoo.lottery(resume="run") == results
 
 
 # --- several processes ---
@@ -386,11 +386,11 @@ def test_two_processes_train_one_ticket_and_stop_if_they_differ(tmp_path):
     assert [row["survivors"] for row in rows] == [992, 594]
 
 
-# --- what is refused ---
+# --- invalid calls ---
 
 
 class Poison(Callback):
-    """Ends a training with a weight that is no number, behind its last validation."""
+    """Sets a weight to NaN after the last validation."""
 
     def on_train_epoch_end(self, trainer, pl_module):
         if trainer.current_epoch == trainer.max_epochs - 1:
@@ -399,7 +399,7 @@ class Poison(Callback):
 
 def test_a_last_step_that_diverges_ends_its_arm(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with raises("failed", "--optimizer.lr"):  # no arm is left
+    with raises("failed", "--optimizer.lr"):  # the only arm
         zoo.lottery(**options(rounds=1, trainer={"callbacks": [Poison()]}))
 
 
@@ -432,7 +432,7 @@ def test_a_last_step_that_diverges_ends_its_arm(tmp_path, monkeypatch):
 )
 def test_mistakes_leave_no_folder(changes, value, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match=r"^[^\n]*$") as error:
+    with pytest.raises(InputError, match=r"^[^\n]*$") as error:  # codes differ
         zoo.lottery(**options(**changes))
     assert value in str(error.value)
     assert [*tmp_path.iterdir()] == []
@@ -440,10 +440,10 @@ def test_mistakes_leave_no_folder(changes, value, tmp_path, monkeypatch, capfd):
 
 
 @pytest.fixture
-def begun(whole, tmp_path, monkeypatch):
-    """A copy of an experiment, whose call had no object in it."""
+def begun(finished, tmp_path, monkeypatch):
+    """A copy of the experiment, without objects in its configuration."""
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(whole[2], "run")
+    shutil.copytree(finished[2], "run")
     config = Path("run/config.yaml")
     lines = [line for line in config.read_text().splitlines() if "callbacks" not in line and "object given" not in line]
     config.write_text("\n".join(lines) + "\n")
@@ -455,14 +455,14 @@ def begun(whole, tmp_path, monkeypatch):
     [{"rate": 0.2}, {"pruning": {"scope": "global"}}, {"trainer": {"max_epochs": 3}}, {"data": "digits(augment='none')"}],
     ids=str,
 )
-def test_other_options_are_a_new_experiment(begun, changes):
-    before = made(begun), (begun / "config.yaml").read_text()
+def test_changed_options_are_refused(begun, changes):
+    before = results_of(begun), (begun / "config.yaml").read_text()
     with raises("mismatch", next(iter(changes))):
         zoo.lottery(resume="run", **changes)
-    assert (made(begun), (begun / "config.yaml").read_text()) == before
+    assert (results_of(begun), (begun / "config.yaml").read_text()) == before
 
 
-def test_folders_of_others(begun):
+def test_wrong_and_locked_folders(begun):
     with raises("conflict", "--run-dir"):
         zoo.lottery(**options(run_dir="run"))
     with raises("mismatch", "round-01", "lottery.json"):
@@ -490,15 +490,15 @@ def test_damaged_results(begun):
 
 
 @pytest.mark.parametrize("listed", [True, False])
-def test_a_link_out_of_a_strangers_experiment_is_not_followed(begun, tmp_path, listed):
-    mine = (begun / "quaternion/seed-0").rename(tmp_path / "mine")
-    (mine / "round-00/checkpoints").mkdir()
-    (begun / "quaternion/seed-0").symlink_to(mine)
+def test_a_link_out_of_an_experiment_is_not_followed(begun, tmp_path, listed):
+    target = (begun / "quaternion/seed-0").rename(tmp_path / "target")
+    (target / "round-00/checkpoints").mkdir()
+    (begun / "quaternion/seed-0").symlink_to(target)
     if not listed:
         (begun / "lottery.json").unlink()
     with raises("untrusted", "run/quaternion/seed-0"):
         zoo.lottery(resume="run", rounds=3)
-    assert (mine / "round-00/checkpoints").is_dir()
+    assert (target / "round-00/checkpoints").is_dir()
 
 
 def test_a_ticket_of_another_network(begun):
@@ -519,23 +519,23 @@ def test_a_ticket_of_another_network(begun):
         zoo.lottery(resume="run", rounds=3)
 
 
-def test_the_report_reads_all_of_it(whole):
-    found, _, run = whole
+def test_the_report_reads_the_experiment(finished):
+    results, _, run = finished
     report = lottery_report([str(run)])
     assert not [note for note in report.values["notes"] if "no histogram" in note]
     drawn = [point for points in report.values["arms"].values() for point in points]
-    assert sum(len(point["seeds"]) for point in drawn) == len(found["rows"])
+    assert sum(len(point["seeds"]) for point in drawn) == len(results["rows"])
     assert {"weights.png", "weights-quaternion.png", "weights-quaternion-random-masks.png"} <= set(report.files)
 
 
-def test_a_mean_over_fewer_seeds_says_so(capsys):
+def test_a_mean_over_fewer_seeds_shows_their_number(capsys):
     def row(seed, number, value):
         arm = {"algebra": "real", "control": None, "seed": seed, "round": number, "folder": "r"}
         return arm | {"survivors": 6 if number else 10, "weights": 10, "test": {"accuracy": value}}
 
     rows = [row(0, 0, 0.5), row(1, 0, 0.7), row(1, 1, 0.9)]
-    found = {"rows": rows, "metric": "accuracy", "stopped": [], "run_dir": "run", "rounds": 1, "pruning": {"pattern": None}}
-    print_tickets(found)
+    results = {"rows": rows, "metric": "accuracy", "stopped": [], "run_dir": "run", "rounds": 1, "pruning": {"pattern": None}}
+    print_tickets(results)
     out = capsys.readouterr().out
     assert "  zoo lottery --resume run --rounds 4  # or more --seeds, --compare, --controls\n" in out
     assert [line.split()[2:] for line in out.splitlines() if line.split()[:1] in (["0"], ["1"])] == [

@@ -1,4 +1,4 @@
-"""A sweep is the product of its axes, without what it excludes; a wrong file is one line before anything runs."""
+"""``zoo sweep``: the grid of a file, the folder of a sweep, and the command."""
 
 import json
 import os
@@ -19,6 +19,7 @@ from zoo_experiments.sweep import SweepGrid, points, select, sweep
 
 from tests.errors import raises
 from tests.faults.process import Running
+from tests.faults.ranks import alive
 from zoo.cli.commands import main
 from zoo.training.folder import write_config
 from zoo.training.options import Fit, build
@@ -33,27 +34,27 @@ def grid(**parts):
 
 
 def test_the_grid_is_the_product_of_the_axes():
-    found = grid()
-    assert [point.name for point in found[:3]] == ["real-lr0.001-seed0", "real-lr0.001-seed1", "real-lr0.003-seed0"]
-    assert len({point.name for point in found}) == len(found) == 8
-    last = found[-1]
+    runs = grid()
+    assert [point.name for point in runs[:3]] == ["real-lr0.001-seed0", "real-lr0.001-seed1", "real-lr0.003-seed0"]
+    assert len({point.name for point in runs}) == len(runs) == 8
+    last = runs[-1]
     assert last.axes == {"algebra": "quaternion", "optimizer.lr": "0.003", "seed": "1"}
     assert last.options == BASE | {"algebra": "quaternion", "optimizer": {"lr": 0.003}, "seed": 1}
 
 
-def test_a_label_stands_for_several_options():
+def test_a_label_sets_several_options():
     rows = {"full": {"algebra": "quaternion"}, "partial": {"algebra": "quaternion", "scope": "attention", "optimizer.lr": 0.1}}
-    found = grid(axes={"row": rows, "trainer.max_epochs": [1, 2]})
-    assert [point.name for point in found] == [f"{row}-max_epochs{count}" for row in ("full", "partial") for count in (1, 2)]
-    assert found[3].options["scope"] == "attention"
-    assert found[3].options["optimizer"] == {"lr": 0.1}
-    assert found[3].options["trainer"] == {"max_epochs": 2, "limit_train_batches": 2}
+    runs = grid(axes={"row": rows, "trainer.max_epochs": [1, 2]})
+    assert [point.name for point in runs] == [f"{row}-max_epochs{count}" for row in ("full", "partial") for count in (1, 2)]
+    assert runs[3].options["scope"] == "attention"
+    assert runs[3].options["optimizer"] == {"lr": 0.1}
+    assert runs[3].options["trainer"] == {"max_epochs": 2, "limit_train_batches": 2}
 
 
-def test_what_agrees_with_an_exclusion_is_left_out():
-    found = grid(exclude=[{"algebra": "real", "seed": [1]}, {"optimizer.lr": 0.003, "algebra": "quaternion"}])
+def test_exclude():
+    runs = grid(exclude=[{"algebra": "real", "seed": [1]}, {"optimizer.lr": 0.003, "algebra": "quaternion"}])
     names = ["real-lr0.001-seed0", "real-lr0.003-seed0", "quaternion-lr0.001-seed0", "quaternion-lr0.001-seed1"]
-    assert [point.name for point in found] == names
+    assert [point.name for point in runs] == names
 
 
 LABELS = {"a b": {"algebra": "real"}, "a-b": {"algebra": "real"}}
@@ -93,7 +94,7 @@ TWICE = {"optimizer.lr": [0.1, 0.2], "row": {"a": {"algebra": "real", "optimizer
         ({"exclude": [{"seed": [0, 1]}]}, "invalid", ("file.yaml",)),
     ],
 )
-def test_a_wrong_file(parts, code, values):
+def test_invalid_files(parts, code, values):
     with raises(code, *values):
         grid(**parts)
 
@@ -110,7 +111,7 @@ def finished(folder, point, **options):
     (path / "summary.json").write_text(json.dumps(SUMMARY))
 
 
-def test_what_is_finished_is_not_run_again_and_rows_are_in_the_order_of_the_grid(tmp_path):
+def test_finished_runs_are_not_repeated_and_rows_are_in_the_order_of_the_grid(tmp_path):
     made = grid()
     for point in (made[3], made[0]):
         finished(tmp_path, point)
@@ -121,7 +122,7 @@ def test_what_is_finished_is_not_run_again_and_rows_are_in_the_order_of_the_grid
 
 
 @pytest.mark.parametrize("parts", [{"base": BASE | {"batch_size": 8}}, {"axes": AXES | {"seed": [5]}}])
-def test_a_folder_of_another_sweep_is_refused(parts, tmp_path):
+def test_the_folder_of_another_sweep_is_refused(parts, tmp_path):
     finished(tmp_path, grid()[0])
     SweepGrid(tmp_path, grid()).ready()
     before = (tmp_path / "results.jsonl").read_bytes()
@@ -131,7 +132,7 @@ def test_a_folder_of_another_sweep_is_refused(parts, tmp_path):
 
 
 def test_a_run_with_other_options_is_not_a_result(tmp_path):
-    finished(tmp_path, grid()[0])  # and the sweep was killed before it wrote the row
+    finished(tmp_path, grid()[0])  # as if the sweep was killed before it wrote the row
     with raises("mismatch", "real-lr0.001-seed0"):
         SweepGrid(tmp_path, grid(base=BASE | {"batch_size": 8}))
     assert len(SweepGrid(tmp_path, grid()).ready()) == 7
@@ -140,18 +141,18 @@ def test_a_run_with_other_options_is_not_a_result(tmp_path):
         SweepGrid(tmp_path / "further", grid())
 
 
-def test_rows_follow_an_axis_that_is_named_anew(tmp_path):
+def test_rows_follow_a_renamed_axis(tmp_path):
     named = {"quaternion": {"algebra": "quaternion"}, "real": {"algebra": "real"}}
     made = grid(axes={"algebra": ["real"], "seed": [0]})
     finished(tmp_path, made[0])
     SweepGrid(tmp_path, made).ready()
     SweepGrid(tmp_path, grid(axes={"row": named, "seed": [0, 1]})).ready()
     (row,) = read_rows(tmp_path / "results.jsonl")
-    assert row["axes"] == {"row": "real", "seed": "0"}  # so that it stands in one line with seed 1
+    assert row["axes"] == {"row": "real", "seed": "0"}  # so that reports group it with seed 1
 
 
 @pytest.mark.parametrize(
-    ("wrote", "code", "said"),
+    ("log_text", "code", "reason"),
     [
         ("epoch 1\nzoo: no such file\n", 2, "no such file"),
         ("zoo: ValueError: bad\nthis is a bug in the zoo or in a plugin\n", 1, "ValueError: bad"),
@@ -161,13 +162,13 @@ def test_rows_follow_an_axis_that_is_named_anew(tmp_path):
         ("", 1, "exit code 1"),
     ],
 )
-def test_the_reason_of_a_failure_is_said(wrote, code, said, tmp_path):
+def test_the_reason_of_a_failure(log_text, code, reason, tmp_path):
     log = tmp_path / "run.log"
-    log.write_text(wrote)
-    assert failure_of(log, code) == f"{said} (log: {log})"
+    log.write_text(log_text)
+    assert failure_of(log, code) == f"{reason} (log: {log})"
 
 
-def test_runs_import_what_the_sweep_imports(monkeypatch):
+def test_runs_import_the_same_modules_as_the_sweep(monkeypatch):
     monkeypatch.setattr(sys, "path", ["/somewhere"])
     assert environment(None)["PYTHONSAFEPATH"] == "1"
     monkeypatch.setattr(sys, "path", [os.getcwd()])
@@ -175,7 +176,7 @@ def test_runs_import_what_the_sweep_imports(monkeypatch):
     assert "PYTHONSAFEPATH" not in environment(None)
 
 
-def test_a_run_is_selected_by_its_name_or_by_its_labels_as_typed():
+def test_runs_are_selected_by_name_or_by_label():
     made = grid(axes={"algebra": ["real", "phm-4"], "seed": [0, 1]})
     assert [point.name for point in made][2:] == ["phm-n4-seed0", "phm-n4-seed1"]
     assert select(made, ["phm-4-*"], "f") == select(made, ["phm-n4-*"], "f") == ["phm-n4-seed0", "phm-n4-seed1"]
@@ -212,7 +213,7 @@ def file_of(folder, **parts):
     return path
 
 
-def test_a_killed_sweep_goes_on_to_the_figures_of_the_run_alone(tmp_path, monkeypatch, capsys):
+def test_a_killed_sweep_resumes_to_the_results_of_a_single_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     file = file_of(tmp_path, axes={"algebra": ["quaternion"]})
     process = Running(["sweep", str(file), "--run-dir", "cut"], tmp_path).process
@@ -233,7 +234,7 @@ def test_a_killed_sweep_goes_on_to_the_figures_of_the_run_alone(tmp_path, monkey
     (row,), alone = read_rows(Path("cut/results.jsonl")), json.loads(Path("alone/summary.json").read_text())
     assert {key: row[key] for key in ("metrics", "validation")} == {key: alone[key] for key in ("metrics", "validation")}
     assert json.loads((run / "summary.json").read_text())["resumed_from"] is not None
-    for rows in (Path("cut/results.jsonl").read_text(), ""):  # and killed before it had written the row
+    for rows in (Path("cut/results.jsonl").read_text(), ""):  # also as if killed before it wrote the row
         Path("cut/results.jsonl").write_text(rows)
         capsys.readouterr()
         assert main(["sweep", str(file), "--run-dir", "cut"]) == 0
@@ -241,30 +242,22 @@ def test_a_killed_sweep_goes_on_to_the_figures_of_the_run_alone(tmp_path, monkey
         assert read_rows(Path("cut/results.jsonl")) == [row]
 
 
-def alive(process):
-    """Tell whether a process runs; one that only waits to be collected does not."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def test_a_run_that_fails_is_said_and_the_others_go_on(tmp_path, monkeypatch, capsys):
+def test_a_failed_run_is_reported_and_the_others_are_trained(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("pictures").mkdir()
     bad = {"algebra": "real", "data": "imagefolder(path=pictures)"}
     rows = {"bad": bad, "good": {"algebra": "real"}, "left out": bad}
     file = file_of(tmp_path, axes={"row": rows})
     assert main(["sweep", str(file), "--jobs", "2", "--only", "b*,good", "--json"]) == 1
-    made = json.loads(capsys.readouterr().out)
-    assert [row["name"] for row in made["rows"]] == ["good"]
-    assert list(made["failed"]) == ["bad"]
-    assert "pictures" in made["failed"]["bad"]
-    assert made["run_dir"] == "runs/sweep-grid"
+    results = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in results["rows"]] == ["good"]
+    assert list(results["failed"]) == ["bad"]
+    assert "pictures" in results["failed"]["bad"]
+    assert results["run_dir"] == "runs/sweep-grid"
 
 
 @pytest.mark.slow
-def test_ctrl_c_says_how_to_resume(tmp_path):
+def test_ctrl_c_prints_how_to_resume(tmp_path):
     line = [sys.executable, "-m", "zoo", "sweep", str(file_of(tmp_path)), "--run-dir", "run"]
     process = subprocess.Popen(line, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert "2 runs" in process.stdout.readline()
@@ -287,11 +280,11 @@ def test_ctrl_c_says_how_to_resume(tmp_path):
         ({"run_dir": "clone"}, "conflict", ("clone",)),
     ],
 )
-def test_wrong_options_and_the_folders_of_others(options, code, values, tmp_path, monkeypatch):
+def test_invalid_options_and_folders(options, code, values, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("full").mkdir()
     Path("full/file").touch()
-    for part in ("configs", "logs"):  # of a user, whose files a sweep must not overwrite
+    for part in ("configs", "logs"):  # files of a user, which a sweep must not overwrite
         Path("clone", part).mkdir(parents=True)
     values_of_file = yaml.safe_load(file_of(tmp_path).read_text())
     with raises(code, *values):

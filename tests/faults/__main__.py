@@ -1,7 +1,7 @@
-"""Try at length what a run must survive: ``python -m tests.faults [SECTION ...]``.
+"""Run the long version of the fault injection tests: ``python -m tests.faults [SECTION ...]``.
 
-Without sections all are tried. Each prints what it does; its figures go into benchmarks/results/reliability.json, beside
-those of the other sections, and docs/reliability.md is written from that file.
+Each section (by default all) prints its progress and updates its results in benchmarks/results/reliability.json, from which
+docs/reliability.md is written.
 """
 
 import argparse
@@ -26,18 +26,18 @@ SECTIONS: dict[str, Callable[[Path], dict[str, Any]]] = {
 
 
 def main() -> None:
-    """Run sections and write their results."""
+    """Run the sections and write their results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"of {', '.join(SECTIONS)}; page writes the page alone")
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"{', '.join(SECTIONS)}, or page to write only the page")
     chosen = parser.parse_args().sections or [*SECTIONS]
     if unknown := {*chosen} - {*SECTIONS, "page"}:
-        parser.error(f"no section {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
+        parser.error(f"unknown section {', '.join(sorted(unknown))}: use {', '.join(SECTIONS)}")
     for name in chosen:
         if name != "page":
             with tempfile.TemporaryDirectory() as folder:
-                found = SECTIONS[name](Path(folder)) | {"commit": machine.commit(), "machine": machine.info()}
+                result = SECTIONS[name](Path(folder)) | {"commit": machine.commit(), "machine": machine.info()}
             results = json.loads(report.RESULTS.read_text()) if report.RESULTS.exists() else {}
-            report.RESULTS.write_text(json.dumps({**results, name: found}, indent=1) + "\n", encoding="utf-8")
+            report.RESULTS.write_text(json.dumps({**results, name: result}, indent=1) + "\n", encoding="utf-8")
     report.write()
 
 

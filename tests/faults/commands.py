@@ -1,4 +1,4 @@
-"""Mutations of valid command lines and configuration files: each is refused in at most three lines, or valid by chance."""
+"""Mutations of valid command lines and configuration files, which must be refused in at most three lines."""
 
 import os
 import random
@@ -14,7 +14,7 @@ ODD = [
     "..", "/", "/dev/null", "no such file", "text.tsv", "run", "\x1b[2J", "a\nb", "\udcff", "é" * 1000, "%s", "$(ls)", "vit(",
     "quaternion(n=3)", "phm(n=0)", "vit(dim=0)", "vit(dim=-8)", "vit(depth=9.5)", "digits(val=2)", "text(path=..)",
 ]  # fmt: skip
-"""Words that are out of place nearly anywhere."""
+"""Words that are invalid in most places."""
 CONFIG = """
 backbone: vit(dim=16,depth=1,heads=1)
 algebra: quaternion
@@ -35,7 +35,7 @@ Words = list[str]
 
 
 def stop_before_training() -> None:
-    """Let a command end with 0 where training would begin."""
+    """Exit with code 0 when training would start."""
     import zoo.training.fit
 
     def train(*_: object) -> None:
@@ -45,7 +45,7 @@ def stop_before_training() -> None:
 
 
 def prepare(folder: Path) -> None:
-    """Write what the valid commands read: data, a configuration, and a finished run of images and one of running text."""
+    """Write the inputs of the valid commands: data, a configuration, and finished runs on images and on running text."""
     write_data(folder)
     (folder / "c.yaml").write_text(CONFIG)
     for kind, run in (("images", "done"), ("corpus", "writer")):
@@ -54,7 +54,7 @@ def prepare(folder: Path) -> None:
 
 
 def valid_commands() -> list[Words]:
-    """Return the command lines that are mutated."""
+    """Return the command lines to mutate."""
     few = ["--trainer.limit_test_batches", "1", "--trainer.accelerator", "cpu"]
     return [
         *(fit_words(kind, "new") for kind in ("images", "text", "pairs", "corpus")),
@@ -71,47 +71,43 @@ def valid_commands() -> list[Words]:
     ]
 
 
-def misspelt(word: str, draw: random.Random) -> str:
-    """Drop, double or exchange a letter."""
-    place = draw.randrange(len(word)) if word else 0
-    return draw.choice((word[:place] + word[place + 1 :], word[:place] + word[place : place + 1] + word[place:],
-                        word[:place] + word[place + 1 : place + 2] + word[place : place + 1] + word[place + 2 :]))  # fmt: skip
-
-
-def flags_of(words: Words) -> list[int]:
-    return [i for i, word in enumerate(words) if word.startswith("-")]
+def misspell(word: str, draw: random.Random) -> str:
+    """Drop, double or swap a letter."""
+    i = draw.randrange(len(word)) if word else 0
+    swapped = word[:i] + word[i + 1 : i + 2] + word[i : i + 1] + word[i + 2 :]
+    return draw.choice((word[:i] + word[i + 1 :], word[:i] + word[i : i + 1] + word[i:], swapped))
 
 
 def misspell_flag(words: Words, draw: random.Random) -> Words:
-    place = draw.choice(flags_of(words) or [0])
-    return [*words[:place], misspelt(words[place], draw), *words[place + 1 :]]
+    i = draw.choice([i for i, word in enumerate(words) if word.startswith("-")] or [0])
+    return [*words[:i], misspell(words[i], draw), *words[i + 1 :]]
 
 
 def misspell_value(words: Words, draw: random.Random) -> Words:
-    place = draw.choice([i for i, word in enumerate(words) if not word.startswith("-")])
-    return [*words[:place], misspelt(words[place], draw), *words[place + 1 :]]
+    i = draw.choice([i for i, word in enumerate(words) if not word.startswith("-")])
+    return [*words[:i], misspell(words[i], draw), *words[i + 1 :]]
 
 
 def replace_value(words: Words, draw: random.Random) -> Words:
-    place = draw.randrange(1, len(words))
-    return [*words[:place], draw.choice(ODD), *words[place + 1 :]]
+    i = draw.randrange(1, len(words))
+    return [*words[:i], draw.choice(ODD), *words[i + 1 :]]
 
 
 def drop(words: Words, draw: random.Random) -> Words:
-    place = draw.randrange(len(words))
-    return [*words[:place], *words[place + 1 :]]
+    i = draw.randrange(len(words))
+    return [*words[:i], *words[i + 1 :]]
 
 
 def swap(words: Words, draw: random.Random) -> Words:
-    one, other = draw.sample(range(len(words)), 2)
-    made = [*words]
-    made[one], made[other] = made[other], made[one]
-    return made
+    i, j = draw.sample(range(len(words)), 2)
+    swapped = [*words]
+    swapped[i], swapped[j] = swapped[j], swapped[i]
+    return swapped
 
 
 def add(words: Words, draw: random.Random) -> Words:
-    place = draw.randrange(1, len(words) + 1)
-    return [*words[:place], draw.choice([*ODD, "--debugg", "--trainer.max_epoch", "-c", "--config=..", "-x"]), *words[place:]]
+    i = draw.randrange(1, len(words) + 1)
+    return [*words[:i], draw.choice([*ODD, "--debugg", "--trainer.max_epoch", "-c", "--config=..", "-x"]), *words[i:]]
 
 
 OPERATIONS: tuple[Callable[[Words, random.Random], Words], ...] = (
@@ -120,21 +116,21 @@ OPERATIONS: tuple[Callable[[Words, random.Random], Words], ...] = (
 
 
 def edit_config(text: str, draw: random.Random) -> str:
-    """Change a configuration: a value, a line, its indentation, or some characters."""
+    """Edit a value, a line, its indentation or a letter of a configuration."""
     lines = text.strip().splitlines()
-    place = draw.randrange(len(lines))
-    name, _, value = lines[place].partition(":")
+    i = draw.randrange(len(lines))
+    name, _, value = lines[i].partition(":")
     odd = draw.choice([*ODD, "!!python/name:os.system", "*a", "&a [*a]", "{", "'", "2020-01-01", "0x10", "[[[]]]", "\t"])
     odd = odd.replace("\udcff", "\ufffe")
     changed = draw.choice((
-        [f"{name}: {odd}"], [f"{misspelt(name, draw)}:{value}"], [f"   {lines[place]}"], [lines[place], lines[place]],
-        [misspelt(lines[place], draw)], [odd],
+        [f"{name}: {odd}"], [f"{misspell(name, draw)}:{value}"], [f"   {lines[i]}"], [lines[i], lines[i]],
+        [misspell(lines[i], draw)], [odd],
     ))  # fmt: skip
-    return "\n".join([*lines[:place], *changed, *lines[place + 1 :]]) + "\n"
+    return "\n".join([*lines[:i], *changed, *lines[i + 1 :]]) + "\n"
 
 
 def mutations(seed: int) -> Iterator[tuple[Words, str]]:
-    """Yield command lines and configuration files, for ever."""
+    """Yield mutated command lines and configuration files without end."""
     draw, commands = random.Random(seed), valid_commands()
     while True:
         words, text = draw.choice(commands), CONFIG
@@ -146,7 +142,7 @@ def mutations(seed: int) -> Iterator[tuple[Words, str]]:
 
 
 def attempt(folder: Path, words: Words, text: str) -> Ended:
-    """Run a mutation, up to training, and remove what it leaves."""
+    """Run a mutation until training would start, and remove the files that it creates."""
     (folder / "c.yaml").write_text(text, encoding="utf-8", errors="surrogateescape")
     before = {*folder.iterdir()}
     try:

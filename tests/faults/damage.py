@@ -1,4 +1,4 @@
-"""Damage to what a run leaves: bits that flip, files cut short, zeros, files of another run; each must be noticed and named."""
+"""Damage to files of a run: flipped bits, truncation, zeros, files of another run. It must be detected and the file named."""
 
 import random
 import shutil
@@ -20,7 +20,7 @@ Damage = Callable[[bytes, random.Random], tuple[int, bytes]]
 
 
 def make_runs(folder: Path) -> None:
-    """Train a small run, the same with another seed, and the first one once more, which is killed in its second epoch."""
+    """Train a run, one with another seed, and a repetition of the first that is killed in its second epoch."""
     for run, seed in (("one", 0), ("other", 1)):
         ended = zoo_command(fit_words("images", run, seed), folder)
         assert ended.code == 0, ended.err
@@ -29,8 +29,8 @@ def make_runs(folder: Path) -> None:
     assert (folder / "part" / "checkpoints" / "epoch-0001.ckpt").exists()
 
 
-def whole_files(folder: Path) -> dict[Path, Read]:
-    """Return the files of a run that its reader must check, each with a function that reads it."""
+def readers_of(folder: Path) -> dict[Path, Read]:
+    """Return the files of a run, each with a function that reads and checks it."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     readers: dict[str, Read] = {"model": lambda path: zoo.load(path.parent), "checkpoints": read_checkpoint}
     verified = partial(check_file, folder)
@@ -38,21 +38,21 @@ def whole_files(folder: Path) -> dict[Path, Read]:
 
 
 def check_file(run: Path, path: Path) -> None:
-    """Raise an error if ``zoo verify`` reports the file as damaged, or the list of checksums, or a file that is missing."""
+    """Raise an error if ``zoo verify`` reports a damaged or missing file in the run."""
     for row in verify(run):
         if row["status"] == "damaged":
             raise InputError(f"{path.name}: {row['note']}", code="corrupt")
 
 
-def noticed(path: Path, read: Read, content: bytes) -> bool:
-    """Put other content into a file, and tell whether reading it fails in one line that names the file."""
+def is_detected(path: Path, read: Read, content: bytes) -> bool:
+    """Replace the content of a file, and return whether reading it fails in one line that names the file."""
     before = path.read_bytes()
     path.write_bytes(content)
     try:
         read(path)
     except InputError as error:
         return path.name in str(error) and "\n" not in str(error)
-    except Exception:  # anything else is a defect
+    except Exception:  # any other error is a defect
         return False
     else:
         return False
@@ -73,27 +73,27 @@ def flip(content: bytes, draw: random.Random) -> tuple[int, bytes]:
     return bit, flipped(content, bit)
 
 
-def cut(content: bytes, draw: random.Random) -> tuple[int, bytes]:
-    """Cut a file short."""
+def truncate(content: bytes, draw: random.Random) -> tuple[int, bytes]:
+    """Truncate a file."""
     length = draw.randrange(len(content))
     return length, content[:length]
 
 
 def zero(content: bytes, draw: random.Random) -> tuple[int, bytes]:
     """Fill a block of 512 bytes with zeros."""
-    place = draw.randrange(max(1, len(content) - 512))
-    return place, content[:place] + bytes(min(512, len(content) - place)) + content[place + 512 :]
+    start = draw.randrange(max(1, len(content) - 512))
+    return start, content[:start] + bytes(min(512, len(content) - start)) + content[start + 512 :]
 
 
 def damaged(run: Path, damage: Damage, count: int, seed: int = 0) -> Iterator[tuple[Path, int, bool]]:
-    """Damage files of a run, one after the other; yield the file, where, and whether it was noticed."""
-    draw, files = random.Random(seed), whole_files(run)
+    """Damage files of a run one at a time; yield the file, the position, and whether it is detected."""
+    draw, readers = random.Random(seed), readers_of(run)
     for _ in range(count):
-        path = draw.choice([*files])
+        path = draw.choice([*readers])
         content = path.read_bytes()
-        place, changed = damage(content, draw)
+        position, changed = damage(content, draw)
         if changed != content:
-            yield path, place, noticed(path, files[path], changed)
+            yield path, position, is_detected(path, readers[path], changed)
 
 
 def resumed_flips(part: Path, count: int, seed: int = 0) -> Iterator[tuple[Path, int, bool]]:
@@ -112,37 +112,36 @@ def resumed_flips(part: Path, count: int, seed: int = 0) -> Iterator[tuple[Path,
 
 
 def swapped(run: Path, other: Path) -> Iterator[tuple[Path, bool]]:
-    """Replace each file of a model folder by that of another run; yield the file, and whether a file of the folder is named.
+    """Replace each file of a model folder by that of another run; yield it, and whether an error names a file of the folder.
 
-    It cannot be told whether a file or the manifest is the stale one.
+    Either the file or the manifest may be the stale one.
     """
     names = [path.name for path in sorted((run / "model").iterdir())]
     for name in names:
-        path, theirs = run / "model" / name, (other / "model" / name).read_bytes()
-        if theirs != path.read_bytes():
-            before = path.read_bytes()
-            path.write_bytes(theirs)
+        path, replacement = run / "model" / name, (other / "model" / name).read_bytes()
+        if replacement != (before := path.read_bytes()):
+            path.write_bytes(replacement)
             try:
                 zoo.load(path.parent)
                 yield path, False
             except InputError as error:
-                yield path, any(each in str(error) for each in names)
+                yield path, any(file in str(error) for file in names)
             path.write_bytes(before)
 
 
 def swapped_checkpoints(part: Path, whole: Path, other: Path) -> Iterator[tuple[Path, bool]]:
-    """Replace each checkpoint of a run that was killed by that of another, and go on; yield it, and whether no problems found.
+    """Replace each checkpoint of a killed run by one of another run, and resume it; yield the file and whether the test passes.
 
-    A checkpoint is sound in itself. The run must notice that it is another's and use the one before, or not read it: it must
-    become what the undisturbed run is, or be refused in a line that names the file.
+    The checkpoints are intact. The run must use the previous one and equal the uninterrupted run, or fail in one line that
+    names the file.
     """
-    wanted = (whole / "model" / "model.safetensors").read_bytes()
+    expected = (whole / "model" / "model.safetensors").read_bytes()
     for path in sorted((part / "checkpoints").glob("*.ckpt")):
         copy = part.with_name("copy")
         shutil.copytree(part, copy)
-        theirs = other / "checkpoints" / path.name
-        shutil.copyfile(theirs if theirs.exists() else max(theirs.parent.glob("*.ckpt")), copy / "checkpoints" / path.name)
+        source = other / "checkpoints" / path.name
+        shutil.copyfile(source if source.exists() else max(source.parent.glob("*.ckpt")), copy / "checkpoints" / path.name)
         ended = zoo_command(["fit", "--resume", "copy"], part.parent)
         model = copy / "model" / "model.safetensors"
-        yield path, model.read_bytes() == wanted if ended.code == 0 else ended.refused and path.name in ended.err
+        yield path, model.read_bytes() == expected if ended.code == 0 else ended.refused and path.name in ended.err
         shutil.rmtree(copy)

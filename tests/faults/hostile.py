@@ -1,4 +1,4 @@
-"""Model folders that an attacker could offer: sound but for one thing, with a manifest that fits what is in them."""
+"""Malicious model folders: valid except for one change, with a matching manifest."""
 
 import hashlib
 import json
@@ -18,38 +18,31 @@ from zoo.checkpoint.manifest import sealed
 from zoo.data import ImageInfo
 
 DEEP = 10**5
-INFO = ImageInfo(
-    in_channels=1,
-    image_size=8,
-    classes=("cat", "dog", "eel"),
-    mean=(0.5,),
-    std=(0.2,),
-    sizes={"train": 9, "val": 1},
-    sha256="ab",
-)
+FACTS = {"in_channels": 1, "image_size": 8, "mean": (0.5,), "std": (0.2,), "sizes": {"train": 9, "val": 1}, "sha256": "ab"}
+INFO = ImageInfo(classes=("cat", "dog", "eel"), **FACTS)
 SPEC = "vit(dim=16,depth=1,heads=1)"
 HARMLESS = ("a mean of 1e308", "a pickle as tokenizer.json", "an importable embedding")
-"""Finite, and a file and an option that a model of images does not read: the folder loads."""
+"""Changes that are valid or that image models ignore, so the folder loads."""
 
 
 def write_sound(folder: Path) -> None:
-    """Write a model folder as it should be."""
+    """Write a valid model folder."""
     net = backbone(SPEC, "quaternion", **INFO.model_kwargs)
     values = {"backbone": SPEC, "algebra": "quaternion", "scope": "all", "init": "variance", "task": "image_classification"}
     save(folder, net, values | {"data": "digits", "info": INFO.to_dict()}, {"metrics": {}, "versions": {"torch": "2"}})
 
 
-def offer(name: str, sound: Path, place: Path) -> list[str]:
-    """Put the folder of a name in the corpus into a place, and return the command that reads it."""
-    folder = copytree(sound, place / "model")
-    CORPUS[name](folder, place / "ran")
+def offer(name: str, sound: Path, target: Path) -> list[str]:
+    """Write a malicious folder of the corpus, and return the command that reads it."""
+    folder = copytree(sound, target / "model")
+    CORPUS[name](folder, target / "ran")
     seal(folder)
-    Image.new("L", (8, 8)).save(place / "a.png")
+    Image.new("L", (8, 8)).save(target / "a.png")
     return ["predict", "model", "a.png"]
 
 
 def seal(folder: Path, **known: Any) -> None:
-    """Write the manifest anew, with what is known of the training."""
+    """Write a matching manifest."""
     files = {}
     for path in sorted(folder.iterdir()):
         if path.name != "manifest.json" and path.is_file():
@@ -59,7 +52,7 @@ def seal(folder: Path, **known: Any) -> None:
 
 
 class Payload:
-    """Pickles to a call that makes a file, should anything unpickle it."""
+    """Creates a file if it is unpickled."""
 
     def __init__(self, marker: Path) -> None:
         self.marker = marker
@@ -69,13 +62,13 @@ class Payload:
 
 
 def header(entries: dict[str, Any], data: bytes = b"") -> bytes:
-    """Return a safetensors file with any header."""
+    """Return a safetensors file with the given header."""
     text = json.dumps(entries).encode()
     return struct.pack("<Q", len(text)) + text + data
 
 
 def many(count: int) -> bytes:
-    """Return a safetensors file of empty tensors."""
+    """Return a safetensors file with many empty tensors."""
     text = "{" + ",".join(f'"t{i}":{{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}' for i in range(count)) + "}"
     return struct.pack("<Q", len(text)) + text.encode()
 
@@ -85,7 +78,7 @@ def tensor(shape: list[int], begin: int, end: int, dtype: str = "F32") -> dict[s
 
 
 def weights(data: Callable[[Path], bytes]) -> Callable[[Path, Path], None]:
-    """Replace the weights by what a function of the sound file returns."""
+    """Replace the weights by the result of a function of the valid file."""
 
     def change(folder: Path, marker: Path) -> None:
         path = folder / "model.safetensors"
@@ -112,7 +105,7 @@ def first(entries: dict[str, Any]) -> dict[str, Any]:
 
 
 def config(**changes: Any) -> Callable[[Path, Path], None]:
-    """Change values of the configuration; a function gets the old value."""
+    """Change values of the configuration; a callable gets the old value."""
 
     def change(folder: Path, marker: Path) -> None:
         path = folder / "config.json"
@@ -133,7 +126,7 @@ def raw_config(text: str) -> Callable[[Path, Path], None]:
 
 
 def pickled(name: str) -> Callable[[Path, Path], None]:
-    """Put a pickle in the place of a file."""
+    """Replace a file by a pickle."""
     return lambda folder, marker: (folder / name).write_bytes(pickle.dumps(Payload(marker))) and None
 
 
@@ -180,4 +173,4 @@ CORPUS: dict[str, Callable[[Path, Path], None]] = {
     "labels on several lines": info(classes=["cat\nrm -rf ~", "dog", "eel"]),
     "labels that turn the text": info(classes=["\u202etac", "dog", "eel"]),
 }
-"""What is done to a sound folder, by what it makes of it; the second argument is a file that must never appear."""
+"""Changes of a valid folder by name; the second argument is a file that must never be created."""

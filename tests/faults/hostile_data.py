@@ -1,7 +1,4 @@
-"""Data and configurations that a stranger could offer: each case makes files and returns the command line that reads them.
-
-What is promised to be large takes little room on the disk; what is unpacked to be large is long enough to be noticed.
-"""
+"""Malicious data and configurations; each case writes files and returns the command line that reads them."""
 
 import gzip
 import io
@@ -33,7 +30,7 @@ def command(base: list[str], data: str) -> list[str]:
 
 
 def labelled(split: str, label: int, dtype: str = "uint64") -> Case:
-    """An archive with one label of some size in a split."""
+    """An archive with an invalid label in a split."""
 
     def make(folder: Path) -> list[str]:
         arrays = {}
@@ -48,7 +45,7 @@ def labelled(split: str, label: int, dtype: str = "uint64") -> Case:
 
 
 def promised(shape: tuple[int, ...], name: str = "train_images") -> Case:
-    """An array whose header promises more than there is."""
+    """An array with more elements in its header than in the file."""
 
     def make(folder: Path) -> list[str]:
         head = io.BytesIO()
@@ -61,7 +58,7 @@ def promised(shape: tuple[int, ...], name: str = "train_images") -> Case:
 
 
 def zipped_zeros(folder: Path) -> list[str]:
-    """An archive of zeros that is a thousand times its size when it is unpacked, as its header says."""
+    """An archive that unpacks to a thousand times its size."""
     np.savez_compressed(folder / "a.npz", train_images=np.zeros((2**11, 256, 256), np.uint8), train_labels=np.arange(2**11) % 2)
     return command(IMAGES, "npz(path=a.npz)")
 
@@ -93,19 +90,19 @@ def bomb_image(folder: Path) -> list[str]:
 
 
 def packed(name: str, data: str, base: list[str], start: bytes, unit: bytes, count: int = 128) -> Case:
-    """A packed file that is `count` MiB long when it is unpacked: it begins with some bytes, then a unit recurs."""
+    """A compressed file that unpacks to `start` and then `count` MiB of a repeated unit."""
 
     def make(folder: Path) -> list[str]:
         piece = unit * (MIB // len(unit))
         pack = partial(gzip.compress, compresslevel=1) if name.endswith(".gz") else partial(lzma.compress, preset=0)
-        (folder / name).write_bytes(pack(start) + count * pack(piece))  # several packed files are one
+        (folder / name).write_bytes(pack(start) + count * pack(piece))  # concatenated compressed files form one file
         return command(base, data)
 
     return make
 
 
 def vectors(name: str, start: bytes, unit: bytes = b"") -> Case:
-    """A file of vectors that begins with some bytes; then a unit recurs."""
+    """A file of vectors with the given bytes, followed by a repeated unit."""
 
     def make(folder: Path) -> list[str]:
         (folder / "a.tsv").write_text(REVIEWS)
@@ -124,7 +121,7 @@ def vectors(name: str, start: bytes, unit: bytes = b"") -> Case:
 
 
 def pipe(name: str, words: Callable[[], list[str]]) -> Case:
-    """A named pipe that nobody writes to."""
+    """A named pipe without a writer."""
 
     def make(folder: Path) -> list[str]:
         path = folder / name
@@ -136,7 +133,7 @@ def pipe(name: str, words: Callable[[], list[str]]) -> Case:
 
 
 def beside(name: str, others: dict[str, str], words: list[str]) -> Case:
-    """A named pipe among files of texts."""
+    """A named pipe beside text files."""
 
     def make(folder: Path) -> list[str]:
         for path, content in others.items():
@@ -161,15 +158,15 @@ def config(text: str) -> Case:
 
 
 def aliases(levels: int = 30, times: int = 10) -> str:
-    """Lists of lists of lists: a few lines that stand for 10^30 values."""
+    """Nested YAML aliases that expand to 10^30 values."""
     lines = ["l0: &l0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
     lines += [f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * times)}]" for i in range(1, levels)]
     return "\n".join(lines)
 
 
-def bomb_at(place: str, levels: int = 30) -> str:
-    """The same below an option."""
-    names = place.split(".")
+def aliases_below(option: str, levels: int = 30) -> str:
+    """Nested YAML aliases below an option."""
+    names = option.split(".")
     head = "\n".join(f"{'  ' * i}{name}:" for i, name in enumerate(names))
     indent = "  " * len(names)
     return f"{head}\n" + "\n".join(f"{indent}{line}" for line in aliases(levels).splitlines())
@@ -230,7 +227,7 @@ CORPUS: dict[str, Case] = {
     "a device for a configuration": lambda folder: [*IMAGES, *FEW, "-c", "/dev/zero"],
     "aliases at the top": config(aliases()),
     **{
-        f"aliases below {place}": config(bomb_at(place))
+        f"aliases below {place}": config(aliases_below(place))
         for place in ("trainer", "trainer.logger", "optimizer", "metrics", "backbone", "seed", "decoding.beam")
     },
     "an alias to itself": config("trainer: &t\n  logger: *t\n"),
@@ -268,18 +265,13 @@ CORPUS: dict[str, Case] = {
         [(folder / "i" / name).mkdir(parents=True) for name in ("\x1b[2Ja", "b")] and command(IMAGES, "imagefolder(path=i)")
     ),
 }
-"""What must be refused, by what it is."""
+"""Cases that must be refused."""
 
 LONG = {
     *(f"a label of {label:.0e} for {split}" for split in ("val", "test") for label in (10**6, 10**9, 10**12)),
     *(f"a pipe for {what}" for what in ("a packed table", "a table of pairs", "a Parquet file", "CIFAR", "a training split")),
     *(f"aliases below {place}" for place in ("optimizer", "metrics", "backbone", "seed")),
-    *(
-        "a table of zeros",
-        "a table of empty lines",
-        "JSON lines that are empty",
-        "a CSV of empty lines",
-        "a device for a corpus",
-    ),
+    *("a table of zeros", "a table of empty lines", "a CSV of empty lines", "JSON lines that are empty"),
+    "a device for a corpus",
 }
-"""Cases like others, which only the long version tries."""
+"""Cases that only the long version runs."""

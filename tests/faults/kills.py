@@ -1,11 +1,10 @@
-"""Runs that are killed at some point and resumed: they must become, bit for bit, what the undisturbed run is."""
+"""Kill runs at random points and resume them; they must equal the uninterrupted run bit for bit."""
 
 import json
 import os
 import random
 import shutil
 import signal
-import socket
 import sys
 import time
 from collections.abc import Sequence
@@ -13,18 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.faults.process import Ended, Running, zoo_command
+from tests.faults.process import Ended, Running, free_port, zoo_command
 from tests.faults.runs import fit_words
 from zoo.pruning.masks import digest
 from zoo.training.checkpoint_io import read_checkpoint
 
 CHANGES = ("open", "os.rename", "os.remove", "os.mkdir")
-"""Events of Python's audit hooks by which files change."""
+"""Audit events that change files."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A run to kill: its kind of data, the processes that load them, and those that train."""
+    """A run to kill: its kind of data, number of loader workers and number of ranks."""
 
     kind: str
     workers: int = 0
@@ -38,7 +37,7 @@ class Case:
         return [*fit_words(self.kind, run, workers=self.workers), "--resume", "auto"]
 
     def stage(self, run: Path) -> str:
-        """Say what a run has reached, by what is in its folder."""
+        """Return the stage of a run according to its folder."""
         if (run / "summary.json").exists():
             return "over"
         if (run / "model").exists():
@@ -47,21 +46,19 @@ class Case:
         return "training" if kept else "before the first checkpoint"
 
     def made(self, run: Path) -> dict[str, Any]:
-        """Return what a finished run must have made, by name."""
+        """Return the results of a finished run by name."""
         return {"weights": (run / "model/model.safetensors").read_bytes(), "metrics.csv": (run / "metrics.csv").read_text()}
 
 
 class Rounds(Case):
-    """Four rounds of lottery tickets, and three of a control arm."""
+    """A lottery experiment with four rounds, and three of a control arm."""
 
     @property
     def name(self) -> str:
         return f"lottery-{super().name}"
 
     def words(self, run: str) -> list[str]:
-        one, *rest = super().words(run)
-        assert one == "fit"
-        return ["lottery", *rest, "--rounds", "3", "--controls", "reinit", "--collapse", "1"]
+        return ["lottery", *super().words(run)[1:], "--rounds", "3", "--controls", "reinit", "--collapse", "1"]
 
     def stage(self, run: Path) -> str:
         done, begun = (len([*run.glob(f"*/seed-0/round-*/{name}")]) for name in ("summary.json", "config.yaml"))
@@ -72,7 +69,7 @@ class Rounds(Case):
         found: dict[str, Any] = {}
         for path in sorted(run.glob("*/seed-0/round-*")):
             name = "/".join(path.parts[-3:])
-            found |= {f"{what} of {name}": value for what, value in super().made(path).items()}
+            found |= {f"{key} of {name}": value for key, value in super().made(path).items()}
         state = read_checkpoint(run / "quaternion/seed-0/ticket.ckpt")
         ticket = state["ticket"]
         tensors = {"masks": ticket["masks"], "rewind point": ticket["rewind_point"], "pruned from": state["pruned_from"]}
@@ -84,14 +81,7 @@ class Rounds(Case):
 
 @dataclass(frozen=True)
 class Killed:
-    """A run that was killed and resumed.
-
-    Attributes:
-        case: What was killed.
-        point: When: after so many seconds, or before so many changes of files.
-        stage: What the folder held then.
-        wrong: What is wrong with the resumed run; empty if nothing is.
-    """
+    """A run that was killed at a point (seconds or file change) in a stage, and what is wrong after resuming, if anything."""
 
     case: Case
     point: str
@@ -100,7 +90,7 @@ class Killed:
 
 
 def changes(event: str, arguments: tuple[Any, ...], folder: str) -> bool:
-    """Tell whether an event of an audit hook is about to change a file below a folder."""
+    """Return whether an audit event changes a file below a folder."""
     if event not in CHANGES or not os.path.abspath(str(arguments[0])).startswith(os.path.abspath(folder)):
         return False
     if event != "open":
@@ -110,7 +100,7 @@ def changes(event: str, arguments: tuple[Any, ...], folder: str) -> bool:
 
 
 def die_before(number: int, folder: str) -> None:
-    """Kill this process before its nth change of a file below a folder."""
+    """Kill this process before its nth file change below a folder."""
     left = [number]
 
     def watch(event: str, arguments: tuple[Any, ...]) -> None:
@@ -123,7 +113,7 @@ def die_before(number: int, folder: str) -> None:
 
 
 def count_changes(folder: str, report: str) -> None:
-    """Count the changes of files below a folder, in a file elsewhere."""
+    """Count the file changes below a folder, and write the count to a report."""
     seen = [0]
 
     def watch(event: str, arguments: tuple[Any, ...]) -> None:
@@ -137,14 +127,11 @@ def count_changes(folder: str, report: str) -> None:
 
 
 def start(case: Case, folder: Path, run: str, prepare: Any = None, rank: int = 0, more: Sequence[str] = ()) -> list[Running]:
-    """Start the processes of a run, as torchrun does where there are several; one of them is prepared."""
+    """Start the processes of a run, like torchrun if there are several; call `prepare` in that of the given rank."""
     words = [*case.words(run), *more]
     if case.ranks == 1:
         return [Running(words, folder, prepare=prepare)]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    shared = {"TORCHELASTIC_RUN_ID": "x", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
+    shared = {"TORCHELASTIC_RUN_ID": "x", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": "2"}
     shared |= {"LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0"}
     ranks = [shared | {"RANK": str(number), "LOCAL_RANK": str(number)} for number in range(case.ranks)]
     return [Running(words, folder, env, prepare if number == rank else None) for number, env in enumerate(ranks)]
@@ -157,7 +144,7 @@ def finish(case: Case, folder: Path, run: str, prepare: Any = None) -> list[Ende
 
 @dataclass(frozen=True)
 class Whole:
-    """The undisturbed run: what it made, how long it took, how often it changed files."""
+    """The uninterrupted run: its results, time and number of file changes."""
 
     made: dict[str, Any]
     seconds: float
@@ -165,18 +152,18 @@ class Whole:
 
 
 def undisturbed(case: Case, folder: Path) -> Whole:
-    """Train without a disturbance."""
-    zoo_command(["list"], folder)  # what all processes are forked from is there when the clock starts
+    """Train without interruption."""
+    zoo_command(["list"], folder)  # starts the process that all others are forked from
     began, run = time.monotonic(), f"whole-{case.name}"
     report = folder / f"changes-{case.name}"
     shutil.rmtree(folder / run, ignore_errors=True)
     ended = finish(case, folder, run, (count_changes, (run, str(report))))
-    assert {each.code for each in ended} == {0}, ended[0].err
+    assert {process.code for process in ended} == {0}, ended[0].err
     return Whole(case.made(folder / run), time.monotonic() - began, int(report.read_text()))
 
 
 def kill_and_resume(case: Case, whole: Whole, folder: Path, draw: random.Random, run: str) -> Killed:
-    """Kill a run at a random point, resume it, and compare it with the undisturbed one."""
+    """Kill a run at a random point, resume it, and compare it with the uninterrupted one."""
     stage = "over"
     while stage == "over":
         shutil.rmtree(folder / run, ignore_errors=True)
@@ -187,20 +174,20 @@ def kill_and_resume(case: Case, whole: Whole, folder: Path, draw: random.Random,
             time.sleep(seconds)
             processes[draw.randrange(case.ranks)].process.kill()
         processes[0].process.join(60)
-        for process in processes:  # as torchrun does where one is lost
+        for process in processes:  # like torchrun if one is lost
             process.process.join(1)
             process.process.kill()
         lost = [process.ended() for process in processes]
-        stage = case.stage(folder / run) if any(one.code for one in lost) else "over"
+        stage = case.stage(folder / run) if any(process.code for process in lost) else "over"
     point = f"change {change}" if change else f"{seconds:.2f} s"
     ended = finish(case, folder, run)
     return Killed(case, point, stage, compare(case, ended, whole, folder / run))
 
 
 def compare(case: Case, ended: list[Ended], whole: Whole, run: Path) -> str:
-    """Say what is wrong with a resumed run."""
-    if any(one.code for one in ended):
-        return f"exit codes {[one.code for one in ended]}: {' | '.join(one.err[-300:] for one in ended)}"
+    """Return what is wrong with a resumed run, if anything."""
+    if any(process.code for process in ended):
+        return f"exit codes {[process.code for process in ended]}: {' | '.join(process.err[-300:] for process in ended)}"
     made = case.made(run)
     if different := [name for name in made.keys() | whole.made.keys() if made.get(name) != whole.made.get(name)]:
         return f"other {', '.join(sorted(different))}"

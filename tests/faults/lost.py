@@ -1,7 +1,7 @@
-"""One of two processes of a run is lost while it trains; the run must end in time, and go on to the same bits.
+"""One of two processes of a run is lost during training: the run must end in time and resume bit for bit.
 
-The processes are started as torchrun starts them, and its agent is played here: it ends what is left. `tests.faults.ranks`
-starts runs as users do.
+The processes are started like by torchrun, and this module ends the remaining one, as its agent would. `tests.faults.ranks`
+uses real launchers.
 """
 
 import os
@@ -20,12 +20,12 @@ WHEN = ("step", "checkpoint")
 
 @dataclass(frozen=True)
 class Lost:
-    """How a run ended of which one process was lost.
+    """The end of a run that has lost one process.
 
     Attributes:
-        codes: Exit codes of the two.
-        seconds: From the loss until the other one had ended by itself; None if it did not in time.
-        wrong: What is wrong with the resumed run; empty if nothing is.
+        codes: The exit codes of both processes.
+        seconds: Time from the loss until the other process ended by itself; None if it did not in time.
+        wrong: What is wrong with the resumed run, if anything.
     """
 
     codes: tuple[int, int]
@@ -34,7 +34,7 @@ class Lost:
 
 
 def go_wrong(how: str, when: str, mark: str) -> None:
-    """Let this process go wrong in its third step, or when it writes its second checkpoint."""
+    """Make this process fail in its third step, or when it writes its second checkpoint."""
 
     def fail() -> None:
         Path(mark).touch()
@@ -61,10 +61,10 @@ def go_wrong(how: str, when: str, mark: str) -> None:
 
 
 def lose(rank: int, how: str, when: str, whole: Whole, folder: Path, timeout: int) -> Lost:
-    """Lose a process, play the agent of torchrun, and resume the run, whose processes have all the time to meet."""
+    """Lose a process, end the other one like torchrun's agent, and resume the run without a short timeout."""
     run = f"lost-{rank}-{how}-{when}"
     mark = folder / f"{run}.mark"
-    for _ in range(3):  # a busy machine may keep them from meeting
+    for _ in range(3):  # they may fail to connect on a busy machine
         running = start(CASE, folder, run, (go_wrong, (how, when, str(mark))), rank, ["--ddp_timeout", str(timeout)])
         processes = [each.process for each in running]
         while not mark.exists() and any(process.exitcode is None for process in processes):

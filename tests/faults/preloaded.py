@@ -1,4 +1,4 @@
-"""What a command imports before it does anything, imported once: `tests.faults.process` forks from a process that has it."""
+"""Import the modules of all commands in the process that `tests.faults.process` forks from."""
 
 import gc
 import os
@@ -26,4 +26,4 @@ for group in registry.GROUPS:
             registry.load(entry)
 
 gc.collect()
-gc.freeze()  # a process that is forked shares the pages that its collector does not look at
+gc.freeze()  # so that forked processes share the pages of these objects

@@ -1,27 +1,28 @@
-"""Two processes, started by Lightning or torchrun, of which one is killed, fails or hangs."""
+"""Runs with two processes, started by Lightning or torchrun, one of which is killed, fails or hangs."""
 
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.faults.process import free_port
+
 GRACE = 15
-"""Seconds after the timeout in which everything must be over."""
+"""Seconds after the timeout within which all processes must have ended."""
 LONG = 280
-"""Seconds that whatever is not measured has."""
+"""Timeout in seconds of steps that are not measured."""
 AGENT = 30
-"""Seconds that torchrun leaves a process that hangs between SIGTERM and SIGKILL."""
+"""Seconds that torchrun waits between SIGTERM and SIGKILL."""
 TRAIN = """
 import os, signal, sys, time
 from pathlib import Path
 from lightning.pytorch import Callback
 import zoo
-import zoo.training.fit  # what takes long
+import zoo.training.fit  # slow to import
 
 RANK, BAD, HOW, WHEN = int(os.environ.get("LOCAL_RANK", 0)), int(sys.argv[1]), sys.argv[2], sys.argv[3]
 
@@ -29,7 +30,7 @@ RANK, BAD, HOW, WHEN = int(os.environ.get("LOCAL_RANK", 0)), int(sys.argv[1]), s
 def go_wrong():
     if RANK != BAD:
         return
-    while len(list(Path().glob("rank-*"))) < 2:  # the other one is there
+    while len(list(Path().glob("rank-*"))) < 2:  # until the other one has started
         time.sleep(0.1)
     Path(f"wrong-{os.getpid()}").touch()
     if HOW == "kill":
@@ -49,7 +50,7 @@ class Wrong(Callback):
 
 
 Path(f"rank-{os.getpid()}").touch()
-if WHEN == "start" and BAD == 0 and "TORCHELASTIC_RUN_ID" not in os.environ:  # before they meet
+if WHEN == "start" and BAD == 0 and "TORCHELASTIC_RUN_ID" not in os.environ:  # before the process group exists
     from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher as Launcher
     launch = Launcher.launch
     Launcher.launch = lambda self, *args, **options: (launch(self, *args, **options), go_wrong())[0]
@@ -63,14 +64,14 @@ zoo.fit(backbone="vit(dim=16,depth=1,heads=1)", algebra="quaternion", data="digi
 
 @dataclass(frozen=True)
 class Ending:
-    """How a run ended.
+    """The end of a run.
 
     Attributes:
-        code: Its exit code.
-        seconds: From the moment when something went wrong until the last process was gone; None if nothing went wrong.
-        orphans: Processes that were left then.
-        model: Whether there is a model folder.
-        output: What was printed.
+        code: The exit code.
+        seconds: Time from the fault until the last process ended; None without a fault.
+        orphans: The number of processes that remain.
+        model: Whether the run has a model folder.
+        output: The output.
     """
 
     code: int
@@ -81,7 +82,7 @@ class Ending:
 
 
 def alive(pid: int) -> bool:
-    """Tell whether a process runs; a zombie does not."""
+    """Return whether a process is running and not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -89,18 +90,15 @@ def alive(pid: int) -> bool:
 
 
 def command(launcher: str, *arguments: str) -> list[str]:
-    """Return the command line that lets Lightning or torchrun start both processes."""
+    """Return the command line to start both processes with Lightning or torchrun."""
     if launcher == "lightning":
         return [sys.executable, "train.py", *arguments]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={port}"]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
     return [*launch, "train.py", *arguments]
 
 
 def train(folder: Path, arguments: list[str], timeout: int) -> subprocess.Popen[bytes]:
-    """Start a run in a folder, with what is printed in its file ``out``."""
+    """Start a run in a folder, and write its output to the file ``out``."""
     (folder / "train.py").write_text(TRAIN % timeout)
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     with (folder / "out").open("wb") as out:
@@ -108,14 +106,14 @@ def train(folder: Path, arguments: list[str], timeout: int) -> subprocess.Popen[
 
 
 def lose(folder: Path, rank: int, how: str, when: str, timeout: int, launcher: str = "lightning") -> Ending:
-    """Train with two processes in a folder, of which one goes wrong.
+    """Train with two processes in a folder and inject a fault into one rank.
 
     Args:
         folder: An empty folder.
-        rank: Which one.
+        rank: The rank.
         how: ``kill``, ``raise``, ``hang`` or ``terminate``.
-        when: At the ``start``, before the processes meet, or after a ``step``.
-        timeout: Seconds that a process waits for the others.
+        when: ``start``, before the process group exists, or ``step``.
+        timeout: Timeout of the process group in seconds.
         launcher: ``lightning`` or ``torchrun``.
     """
     process = train(folder, command(launcher, str(rank), how, when), timeout)
@@ -136,15 +134,15 @@ def lose(folder: Path, rank: int, how: str, when: str, timeout: int, launcher: s
 
 
 def lose_and_resume(folder: Path, rank: int, how: str, when: str, timeout: int, launcher: str) -> tuple[Ending, str]:
-    """Lose a process and run the same command again without a fault; say what is wrong with the run, if anything is.
+    """Lose a process, resume the run without a fault, and return what is wrong with it, if anything.
 
-    The weights are compared with those of ``folder / "whole"``, the undisturbed run, which is trained if it is not there.
+    The weights are compared with those of the uninterrupted run ``folder / "whole"``, which is trained if it is missing.
     """
     whole, place = folder / "whole", folder / f"{launcher}-{rank}-{how}-{when}"
     if not whole.exists():
         whole.mkdir()
         assert train(whole, command("lightning", "9", "", ""), LONG).wait(timeout=LONG) == 0, (whole / "out").read_text()
-    for _ in range(3):  # a busy machine may keep them from meeting
+    for _ in range(3):  # they may fail to connect on a busy machine
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
         ending = lose(place, rank, how, when, timeout, launcher)

@@ -57,7 +57,7 @@ def write() -> None:
 
 
 def made(found: dict[str, Any]) -> str:
-    """Say when and on what a section was run."""
+    """Describe the date, machine and versions of a section."""
     where = found["machine"]
     versions = f"torch {where['torch']}, lightning {where['lightning']}"
     return (
@@ -73,8 +73,8 @@ def table(head: list[str], rows: list[list[Any]]) -> str:
 
 
 def listed(wrong: list[str], what: str) -> str:
-    """List what went wrong."""
-    return "\n".join([f"\n{what}:\n", *(f"- `{' '.join(each.replace('`', ' ').split())}`" for each in wrong)]) if wrong else ""
+    """Format a list of failures."""
+    return "\n".join([f"\n{what}:\n", *(f"- `{' '.join(text.replace('`', ' ').split())}`" for text in wrong)]) if wrong else ""
 
 
 def flips(found: dict[str, Any]) -> str:

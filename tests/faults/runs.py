@@ -1,4 +1,4 @@
-"""Small runs of all kinds of data, each with dropout, in a folder with the files that they read."""
+"""Small runs with dropout on all kinds of data."""
 
 import random
 from pathlib import Path
@@ -16,16 +16,15 @@ OPTIONS = {
         "gpt(dim=16,depth=1,heads=1)",
         "--data",
         "corpus(path=corpus.txt, max_length=16)",
-        "--batch_size",
-        "8",
+        "--batch_size=8",
     ],
 }
-"""What the kinds of runs differ in."""
+"""Options by kind of data."""
 TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": "false", "log_every_n_steps": 1}
 
 
 def write_data(folder: Path) -> None:
-    """Write the files that the runs read."""
+    """Write the data of the runs."""
     draw = random.Random(0)
     texts = [" ".join(draw.choices(WORDS, k=draw.randrange(3, 9))) for _ in range(240)]
     rows = [f"{text}\t{('no', 'yes')[' good' in text]}" for text in texts]
@@ -36,7 +35,7 @@ def write_data(folder: Path) -> None:
 
 
 def fit_words(kind: str, run: str = "run", seed: int = 0, workers: int = 0, **trainer: object) -> list[str]:
-    """Return the command line of a small run, with checkpoints many times a second."""
+    """Return the command line of a small run with frequent checkpoints."""
     settings = [word for name, value in (TRAINER | trainer).items() for word in (f"--trainer.{name}", str(value))]
-    own = ["--run_dir", run, "--seed", str(seed), "--num_workers", str(workers), "--checkpoint_every", "0.02s"]
-    return ["fit", "--algebra", "quaternion", *OPTIONS[kind], *own, *settings]
+    run_options = ["--run_dir", run, "--seed", str(seed), "--num_workers", str(workers), "--checkpoint_every", "0.02s"]
+    return ["fit", "--algebra", "quaternion", *OPTIONS[kind], *run_options, *settings]

@@ -1,4 +1,4 @@
-"""The sections of the long version: each tries something many times and returns its figures."""
+"""The sections of the long version; each injects many faults and returns its results."""
 
 import random
 from collections import Counter
@@ -26,7 +26,7 @@ def say(text: str) -> None:
 
 
 def counted(name: str, found: Iterable[tuple[Any, ...]]) -> Figures:
-    """Count what was tried and how often it was noticed; the last value of each tells."""
+    """Count the attempts and those that were detected, which the last value of each tells."""
     tried, missed = 0, list[str]()
     for *what, noticed in found:
         tried += 1
@@ -46,7 +46,7 @@ def flips(folder: Path) -> Figures:
     return {
         "a bit flips": counted("bits", damage.damaged(run, damage.flip, 1000)),
         "a bit of an unfinished run flips": counted("unfinished", damage.resumed_flips(folder / "part", 60)),
-        "a file is cut short": counted("cuts", damage.damaged(run, damage.cut, 200)),
+        "a file is cut short": counted("cuts", damage.damaged(run, damage.truncate, 200)),
         "a block becomes zeros": counted("zeros", damage.damaged(run, damage.zero, 200)),
         "a file of a model folder is another's, or its manifest is stale": counted("swaps", damage.swapped(run, other)),
         "a checkpoint is another run's": counted("checkpoints", damage.swapped_checkpoints(folder / "part", run, other)),
@@ -65,7 +65,7 @@ def hostile(folder: Path) -> Figures:
 
 
 def _refusals(folder: Path, cases: Mapping[str, Callable[[Path], list[str]]], harmless: Collection[str] = ()) -> Figures:
-    """Run the command of each case in a folder of its own; the memory that any command takes does not count."""
+    """Run the command of each case in a new folder; memory is counted beyond that of a simple command."""
     base = zoo_command(["list"], folder).memory
     refused, fine, wrong, seconds, memory, ran = 0, 0, list[str](), dict[str, float](), dict[str, int](), 0
     for name, case in cases.items():
@@ -90,7 +90,7 @@ def _refusals(folder: Path, cases: Mapping[str, Callable[[Path], list[str]]], ha
 
 
 def commands(folder: Path, wanted: int = 200) -> Figures:
-    """Try mutations until so many are not valid by chance."""
+    """Try mutations until `wanted` of them are not valid by chance."""
     mutated.prepare(folder)
     refused, valid, wrong = 0, 0, list[str]()
     for words, text in mutated.mutations(1):
@@ -109,7 +109,7 @@ def commands(folder: Path, wanted: int = 200) -> Figures:
 
 
 def ranks(folder: Path, timeout: int = 15) -> Figures:
-    """Lose a rank in every way, at every moment that `lost` knows, and before the processes have met."""
+    """Lose each rank in every way, during training and before the process group exists."""
     write_data(folder)
     whole, rows = killing.undisturbed(lost.CASE, folder), list[Figures]()
     for when, how, rank in product(lost.WHEN, lost.HOW, (0, 1)):
@@ -132,7 +132,7 @@ def ranks(folder: Path, timeout: int = 15) -> Figures:
 
 
 def disk(folder: Path) -> Figures:
-    """Try disks that fail."""
+    """Run all checks of disks and folders."""
     write_data(folder)
     found = {}
     for name, check in disks.checks(folder).items():
@@ -147,7 +147,7 @@ def disk(folder: Path) -> Figures:
 
 
 def kills(folder: Path, count: int = 200) -> Figures:
-    """Kill runs of all kinds, two at a time."""
+    """Kill and resume runs of all kinds, two at a time."""
     write_data(folder)
     cases = [killing.Case(kind, workers, ranks) for ranks in (1, 2) for workers in (0, 2) for kind in KINDS]
     shares = [count // len(cases) + (i < count % len(cases)) for i in range(len(cases))]
@@ -165,7 +165,7 @@ def kills(folder: Path, count: int = 200) -> Figures:
 
 
 def lottery(folder: Path, count: int = 50) -> Figures:
-    """Kill experiments with lottery tickets."""
+    """Kill and resume lottery experiments."""
     found = _killed(killing.Rounds("images"), count, folder)
     return {"tried": len(found), "equal": sum(not killed.wrong for killed in found),
             "stages": dict(sorted(Counter(killed.stage.partition(",")[0] for killed in found).items())),

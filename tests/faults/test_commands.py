@@ -1,4 +1,4 @@
-"""Command lines and configurations that are nearly right are refused in a few lines."""
+"""Invalid command lines and configurations are refused in a few lines."""
 
 import sys
 from itertools import islice
@@ -12,6 +12,6 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are m
 
 def test_mutations_are_refused(tmp_path):
     prepare(tmp_path)
-    tried = [(words, attempt(tmp_path, words, text)) for words, text in islice(mutations(0), 20)]
-    assert [(words, ended) for words, ended in tried if not ended.refused and ended.code != 0] == []
-    assert sum(ended.refused for _, ended in tried) > 10
+    results = [(words, attempt(tmp_path, words, text)) for words, text in islice(mutations(0), 20)]
+    assert [(words, ended) for words, ended in results if not ended.refused and ended.code != 0] == []
+    assert sum(ended.refused for _, ended in results) > 10

@@ -1,4 +1,4 @@
-"""Data and configurations from strangers: nothing runs or hangs, memory and time stay small, one line says what is wrong."""
+"""Untrusted data and configurations: no code runs, memory and time stay small, and one line reports the problem."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ from zoo.cli.configuration import MOST_BYTES
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are measured in /proc")
 MOST_MEMORY = 100 * 2**20
-"""Bytes beyond twice the files: a line of a table may have 16 MiB, of which there are three copies for a moment."""
+"""Memory in bytes beyond twice the file size: a line of a table may have 16 MiB, with up to three copies."""
 
 
 @pytest.mark.parametrize("name", [name for name in CORPUS if name not in LONG])
@@ -26,7 +26,7 @@ def test_hostile_data_are_refused(tmp_path, name):
     assert ended.seconds < 10
 
 
-def test_a_configuration_may_come_through_a_pipe(tmp_path):
+def test_a_configuration_can_be_read_from_a_pipe(tmp_path):
     (tmp_path / "a.tsv").write_text(REVIEWS)
     end, begin = os.pipe()
     os.write(begin, b"seed: 7\noptimizer: {lr: 1e-3}\n")
@@ -39,7 +39,7 @@ def test_a_configuration_may_come_through_a_pipe(tmp_path):
     assert "lr: 0.001\n" in ended.out
 
 
-def test_the_limit_of_a_configuration(tmp_path):
+def test_the_size_limit_of_a_configuration(tmp_path):
     for size, code in ((MOST_BYTES, 0), (MOST_BYTES + 1, 2)):
         Path(tmp_path, "c.yaml").write_text("seed: 1\n".ljust(size, "#"))
         assert zoo_command([*TEXTS, "-c", "c.yaml", "--print_config"], tmp_path).code == code

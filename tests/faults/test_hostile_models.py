@@ -1,4 +1,4 @@
-"""Folders from strangers: nothing runs, memory and time stay small, one clear line says what is wrong."""
+"""Untrusted model folders: no code runs, memory and time stay small, and one line reports the problem."""
 
 import time
 from pathlib import Path
@@ -16,18 +16,18 @@ from zoo.errors import InputError
 def sound(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("sound") / "model"
     write_sound(folder)
-    zoo.load(folder).predict(torch.zeros(1, 8, 8))  # what is imported at first use does not count below
+    zoo.load(folder).predict(torch.zeros(1, 8, 8))  # imports at first use are not measured below
     return folder
 
 
 def peak() -> int:
-    """Return the largest resident size since `reset` in bytes."""
+    """Return the peak memory since `reset` in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * int(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
 
 
 def reset() -> int:
-    """Begin to measure the largest resident size, and return the present one."""
+    """Reset the peak memory, and return the current memory."""
     Path("/proc/self/clear_refs").write_text("5")
     return peak()
 
@@ -50,4 +50,4 @@ def test_a_hostile_folder_is_refused(sound, tmp_path, name):
     seconds, memory = time.process_time() - start, peak() - before
     assert not marker.exists()
     assert memory < 2 * size + 50 * 2**20, f"{memory / 2**20:.0f} MiB for {size / 2**20:.1f}"
-    assert seconds < 5, "a folder is refused at once"
+    assert seconds < 5, "must be refused quickly"

@@ -1,4 +1,4 @@
-"""Two processes of which one dies: the run ends in time, with an exit code that says so, and nobody is left."""
+"""If one of two processes dies, the run ends in time with a nonzero exit code and no process left."""
 
 import sys
 from contextlib import suppress
@@ -18,12 +18,12 @@ def test_a_lost_rank_ends_the_run(tmp_path, rank, how, when):
     ending = lose(tmp_path, rank, how, when, TIMEOUT)
     assert ending.seconds is not None, ending.output
     assert (ending.code != 0, ending.orphans, ending.model) == (True, 0, False), ending.output
-    assert ending.seconds < 2 * GRACE, "nobody waits for the timeout; twice the time, for a busy machine"
+    assert ending.seconds < 2 * GRACE, "must not wait for the timeout; twice the grace period, for a busy machine"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up in /proc")
 @pytest.mark.slow
-def test_a_process_that_never_meets_the_first_one_is_ended_with_it(tmp_path):
+def test_a_process_that_cannot_connect_ends_with_rank_0(tmp_path):
     ending = lose(tmp_path, 1, "hang", "start", 5)
     assert (ending.code, ending.model) == (1, False), ending.output
     assert "did not connect within 5 s" in ending.output
@@ -31,10 +31,10 @@ def test_a_process_that_never_meets_the_first_one_is_ended_with_it(tmp_path):
 
 
 def running_in(folder):
-    """Return the processes that work in a folder, with what they run."""
-    found = []
+    """Return the command lines of the processes whose working directory is a folder."""
+    commands = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if (process / "cwd").readlink() == folder:
-                found.append((process / "cmdline").read_bytes())
-    return found
+                commands.append((process / "cmdline").read_bytes())
+    return commands

@@ -1,4 +1,4 @@
-"""The page on what a run survives."""
+"""The page of the results."""
 
 import pytest
 
@@ -10,5 +10,5 @@ MACHINE = {"date": "2026-11-22", "cores": 2, "processor": "one", "torch": "2.15.
 @pytest.mark.parametrize(
     ("commit", "shown"), [("0123456789ab", "0123456789"), ("0123456789ab-changed", "0123456789-changed"), (None, "none")]
 )
-def test_the_page_says_whether_the_package_was_as_committed(commit, shown):
+def test_the_page_shows_the_commit(commit, shown):
     assert made({"machine": MACHINE, "commit": commit}).endswith(f", commit {shown}.")

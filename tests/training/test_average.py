@@ -1,4 +1,4 @@
-"""The mean of the last weights: what it is, what it is measured with, and what is refused."""
+"""Averages of the last checkpoints: values, metrics, and invalid calls."""
 
 import json
 import shutil
@@ -23,11 +23,11 @@ def state_of(path):
 
 @pytest.fixture
 def run(options):
-    """A run of four epochs, of which three are kept."""
+    """A run of four epochs that keeps three checkpoints."""
     return Path(zoo.fit(**options(keep=3, trainer={"max_epochs": 4}))["run_dir"])
 
 
-def test_it_is_the_mean_and_is_measured_as_it_was_saved(run):
+def test_the_average_is_saved_and_measured(run):
     made = average(run, Average(last=2, trainer=CPU))
     assert made["folder"] == str(run / "average")
     assert made["averaged"] == ["epoch-0003.ckpt", "epoch-0004.ckpt"]
@@ -51,24 +51,24 @@ def test_it_is_the_mean_and_is_measured_as_it_was_saved(run):
     assert [path.name for path in run.iterdir() if path.name.startswith(".")] == []
 
 
-def test_the_mean_of_one_is_that_one(run):
+def test_the_average_of_one_checkpoint(run):
     average(run, Average(last=1, out=str(run / "one"), trainer=CPU))
     last, net = state_of(run / "checkpoints" / "epoch-0004.ckpt"), zoo.load(run / "one").net.state_dict()
     assert all(torch.equal(value, last[name]) for name, value in net.items())
 
 
-def test_whole_numbers_are_the_last_ones_and_equal_numbers_stay_equal(tmp_path):
+def test_integers_are_the_last_ones_and_equal_floats_are_unchanged(tmp_path):
     paths = [tmp_path / f"epoch-000{number}.ckpt" for number in (1, 2, 3)]
     for number, path in enumerate(paths):
         state = {"w": torch.tensor([float(number), 1 / 3]), "count": torch.tensor(10 * number + 1)}
         named = {f"net.{key}": value for key, value in state.items()}
         AtomicCheckpointIO().save_checkpoint({"state_dict": named, "zoo_run": {}, "zoo_state": {}}, path)
-    found = mean(paths, state)
-    assert torch.equal(found["w"], torch.tensor([1.0, 1 / 3]))
-    assert (int(found["count"]), found["count"].dtype) == (21, torch.int64)
+    result = mean(paths, state)
+    assert torch.equal(result["w"], torch.tensor([1.0, 1 / 3]))
+    assert (int(result["count"]), result["count"].dtype) == (21, torch.int64)
 
 
-def test_a_network_that_counts_batches_and_data_without_a_test_split(options, archive):
+def test_batch_norm_and_data_without_a_test_split(options, archive):
     chosen = {"backbone": "timm/resnet10t", "algebra": "real", "data": f"npz(path='{archive('train', 'val')}')"}
     run = Path(zoo.fit(**options(keep=2, trainer={"max_epochs": 2, "limit_val_batches": 1}, **chosen))["run_dir"])
     made = average(run, Average(last=2, trainer=CPU))
@@ -79,12 +79,12 @@ def test_a_network_that_counts_batches_and_data_without_a_test_split(options, ar
         (state_of(run / "checkpoints" / name) for name in made["averaged"]),
     )
     count, var = "bn1.num_batches_tracked", "bn1.running_var"
-    found = {name.removeprefix("net."): value for name, value in net.items()}
-    assert torch.equal(found[count], second[count])
-    assert torch.allclose(found[var], (first[var] + second[var]) / 2)
+    state = {name.removeprefix("net."): value for name, value in net.items()}
+    assert torch.equal(state[count], second[count])
+    assert torch.allclose(state[var], (first[var] + second[var]) / 2)
 
 
-def test_a_tokenizer_comes_along(options, corpus):
+def test_the_tokenizer_is_copied(options, corpus):
     path = corpus(Path("train.tsv"), "text")
     chosen = {"backbone": "fasttext", "algebra": "real", "data": f"text(path='{path}')"}
     run = Path(zoo.fit(**options(keep=2, trainer={"max_epochs": 2}, **chosen))["run_dir"])
@@ -94,10 +94,7 @@ def test_a_tokenizer_comes_along(options, corpus):
     assert row["label"] in ("yes", "no")
 
 
-# --- what is refused ---
-
-
-def test_what_is_refused(run, options, archive):
+def test_invalid_calls_are_refused_and_write_nothing(run, options, archive):
     before = sorted(run.rglob("*"))
     other = zoo.fit(**options(keep=2, algebra="complex", trainer={"max_epochs": 2}))["run_dir"]
     checkpoints = run / "checkpoints"
@@ -134,12 +131,12 @@ def test_what_is_refused(run, options, archive):
 def test_an_interruption_leaves_nothing(run, monkeypatch):
     before = sorted(run.rglob("*"))
 
-    def stopped(place, **options):
-        if Path(place) != run:
+    def interrupted(folder, **options):
+        if Path(folder) != run:
             raise KeyboardInterrupt
-        return zoo.load(place, **options)
+        return zoo.load(folder, **options)
 
-    monkeypatch.setattr("zoo.training.average.load", stopped)
+    monkeypatch.setattr("zoo.training.average.load", interrupted)
     with pytest.raises(KeyboardInterrupt):
         average(run, Average(last=2, trainer=CPU))
     assert sorted(run.rglob("*")) == before

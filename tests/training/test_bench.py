@@ -1,4 +1,4 @@
-"""Networks beside their twins: ratios of steps in turns, operations counted, kernels listed."""
+"""`zoo bench` and `zoo info --kernels`: timings relative to the real twin, operations, kernels."""
 
 import pytest
 
@@ -16,30 +16,30 @@ def test_ratios_are_to_the_first_call(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr("zoo.training.bench.time.perf_counter", lambda: clock[0])
 
-    def lasts(seconds):
+    def wait(seconds):
         return lambda: clock.__setitem__(0, clock[0] + seconds)
 
-    found = side_by_side({"short": lasts(0.5), "long": lasts(1.25)}, 5)
-    assert found["short"] == {"ms": 500, "ratio": 1, "low": 1, "high": 1}
-    assert found["long"] == {"ms": 1250, "ratio": 2.5, "low": 2.5, "high": 2.5}
+    times = side_by_side({"short": wait(0.5), "long": wait(1.25)}, 5)
+    assert times["short"] == {"ms": 500, "ratio": 1, "low": 1, "high": 1}
+    assert times["long"] == {"ms": 1250, "ratio": 2.5, "low": 2.5, "high": 2.5}
 
 
-def test_a_network_beside_its_twin(capsys):
+def test_a_network_and_its_real_twin(capsys):
     assert main(["bench", "--backbone", TINY, "--algebra", "quaternion", "--rounds", "2", "--batch-size", "8"]) == 0
     printed = capsys.readouterr().out
     assert "batches of 8" in printed
     assert "GFLOP" in printed
-    assert bench(Bench(backbone=TINY, algebra="quaternion", rounds=2, batch_size=5000))["batch_size"] == 1257  # all that are
-    found = bench(Bench(backbone=TINY, algebra="quaternion", rounds=2, batch_size=8))
-    assert [row["algebra"] for row in found["rows"]] == ["real", "quaternion"]
-    real, own = found["rows"]
+    assert bench(Bench(backbone=TINY, algebra="quaternion", rounds=2, batch_size=5000))["batch_size"] == 1257  # all rows
+    result = bench(Bench(backbone=TINY, algebra="quaternion", rounds=2, batch_size=8))
+    assert [row["algebra"] for row in result["rows"]] == ["real", "quaternion"]
+    real, quaternion = result["rows"]
     net = zoo.backbone(TINY, "quaternion", in_channels=1, image_size=8, num_classes=10)
-    assert own["parameters"] == zoo.count(net)["total"] < real["parameters"]
-    # The block kernel does the operations of the real layer, and some more to assemble its matrices.
-    assert real["flops"] < own["flops"] < 1.5 * real["flops"]
+    assert quaternion["parameters"] == zoo.count(net)["total"] < real["parameters"]
+    # The block kernel computes the real layer after assembling its matrix.
+    assert real["flops"] < quaternion["flops"] < 1.5 * real["flops"]
 
 
-def test_the_kernels_of_a_network_are_those_that_its_layers_use(monkeypatch, capsys):
+def test_the_kernels_of_a_network(monkeypatch, capsys):
     rows = kernel_table(Fit(backbone=TINY, algebra="quaternion", batch_size=4))
     assert {row["features"]: row["layers"] for row in rows} == {"8 -> 24": 1, "8 -> 8": 1, "8 -> 32": 1, "32 -> 8": 1}
     assert {row["rows"] for row in rows} == {4 * 17}
@@ -51,7 +51,7 @@ def test_the_kernels_of_a_network_are_those_that_its_layers_use(monkeypatch, cap
     assert {row["training"]["kernel"] for row in rows} == {"factored"}
 
 
-def test_a_run_uses_the_kernel_that_is_asked_for(tmp_path, monkeypatch):
+def test_a_run_uses_the_chosen_kernel(tmp_path, monkeypatch):
     apply, called = Factored.apply, []
     monkeypatch.setattr(Factored, "apply", lambda *args: called.append(1) or apply(*args))
     options = {"backbone": TINY, "algebra": "quaternion", "data": "digits", "batch_size": 512, "seed": 1}

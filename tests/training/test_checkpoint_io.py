@@ -1,4 +1,4 @@
-"""Checkpoint files: whole or not there, every flipped bit found, nothing unpickled."""
+"""Checkpoint files: written atomically, verified, and loaded without unpickling."""
 
 import os
 import pickle
@@ -25,24 +25,24 @@ def path(tmp_path):
     return file
 
 
-def test_what_is_written_is_read_by_us_and_by_torch(path):
-    for found in (read_checkpoint(path), torch.load(path, weights_only=True), AtomicCheckpointIO().load_checkpoint(path)):
-        assert torch.equal(found["state_dict"]["w"], STATE["state_dict"]["w"])
-        assert (found["epoch"], found["random"]) == (3, STATE["random"])
+def test_checkpoints_are_loaded_by_the_zoo_and_by_torch(path):
+    for state in (read_checkpoint(path), torch.load(path, weights_only=True), AtomicCheckpointIO().load_checkpoint(path)):
+        assert torch.equal(state["state_dict"]["w"], STATE["state_dict"]["w"])
+        assert (state["epoch"], state["random"]) == (3, STATE["random"])
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-def test_every_flipped_bit_is_found(path):
+def test_every_flipped_bit_is_detected(path):
     data, draw = path.read_bytes(), random.Random(1)
-    places = [draw.randrange(len(data)) for _ in range(150)] + [len(data) - number for number in range(1, 78)]
-    for place in places:
-        path.write_bytes(data[:place] + bytes([data[place] ^ 1 << draw.randrange(8)]) + data[place + 1 :])
+    positions = [draw.randrange(len(data)) for _ in range(150)] + [len(data) - number for number in range(1, 78)]
+    for i in positions:
+        path.write_bytes(data[:i] + bytes([data[i] ^ 1 << draw.randrange(8)]) + data[i + 1 :])
         with raises("corrupt", path):
             read_checkpoint(path)
 
 
 @pytest.mark.parametrize("size", [0, 1, 75, 76, 77, 500, -1, -76, -77])
-def test_every_truncation_is_found(path, size):
+def test_every_truncation_is_detected(path, size):
     path.write_bytes(path.read_bytes()[:size])
     with raises("corrupt", path):
         read_checkpoint(path)
@@ -54,9 +54,9 @@ class Payload:
 
 
 @pytest.mark.parametrize("sealed", [False, True])
-def test_a_foreign_pickle_is_refused_and_not_run(tmp_path, monkeypatch, sealed):
+def test_a_pickle_is_refused_and_not_executed(tmp_path, monkeypatch, sealed):
     monkeypatch.chdir(tmp_path)
-    if sealed:  # whoever writes a file can write its checksum, too
+    if sealed:  # with a valid checksum
         AtomicCheckpointIO().save_checkpoint({"state_dict": Payload()}, "x.ckpt")
     else:
         Path("x.ckpt").write_bytes(pickle.dumps(Payload()))
@@ -65,7 +65,7 @@ def test_a_foreign_pickle_is_refused_and_not_run(tmp_path, monkeypatch, sealed):
     assert not Path("ran").exists()
 
 
-def test_something_else_and_nothing_are_refused(tmp_path):
+def test_other_and_missing_files_are_refused(tmp_path):
     AtomicCheckpointIO().save_checkpoint([1], tmp_path / "list.ckpt")
     with raises("corrupt", "state_dict"):
         read_checkpoint(tmp_path / "list.ckpt")
@@ -73,7 +73,7 @@ def test_something_else_and_nothing_are_refused(tmp_path):
         read_checkpoint(tmp_path / "none.ckpt")
 
 
-def test_a_disk_that_is_full_leaves_the_old_file_and_says_so(path):
+def test_a_full_disk_raises_and_keeps_the_old_file(path):
     before, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
     try:
@@ -86,23 +86,23 @@ def test_a_disk_that_is_full_leaves_the_old_file_and_says_so(path):
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-def test_a_folder_that_cannot_be_written_to_is_no_success(tmp_path):
+def test_a_folder_that_cannot_be_created_raises(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="file"):
         AtomicCheckpointIO().save_checkpoint(STATE, tmp_path / "file" / "x.ckpt")
 
 
-def write_for_ever(path: Path) -> None:
+def write_repeatedly(path: Path) -> None:
     tempfile.tempdir = "/dev/shm"
     for number in range(10**6):
         AtomicCheckpointIO().save_checkpoint({"state_dict": {"w": torch.full((10**6,), float(number))}}, path)
 
 
-def test_a_writer_that_is_killed_leaves_a_whole_file_wherever_the_temporary_folder_is(tmp_path):
+def test_a_killed_writer_leaves_an_intact_file_if_the_temporary_folder_is_elsewhere(tmp_path):
     path, draw = tmp_path / "x.ckpt", random.Random(2)
     for _ in range(2):
         path.unlink(missing_ok=True)
-        process = forked(write_for_ever, path)
+        process = forked(write_repeatedly, path)
         while not path.exists():
             assert process.exitcode is None
             time.sleep(0.01)
@@ -114,7 +114,7 @@ def test_a_writer_that_is_killed_leaves_a_whole_file_wherever_the_temporary_fold
         assert all(file.name == path.name or file.name.startswith(f".{path.name}-") for file in tmp_path.iterdir())
 
 
-def test_every_flipped_bit_of_a_run_id_is_noticed(tmp_path):
+def test_every_flipped_bit_of_a_run_id_is_detected(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     write_run_id(tmp_path, "0123456789abcdef" * 2)
     assert read_run_id(tmp_path) == "0123456789abcdef" * 2

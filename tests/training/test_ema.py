@@ -1,4 +1,4 @@
-"""A running mean of the weights: its formula, what is measured and kept, and going on from a checkpoint."""
+"""The exponential moving average of the weights: its formula, and its use in validation, checkpoints and models."""
 
 from pathlib import Path
 
@@ -15,8 +15,8 @@ from zoo.training.resume import newest
 DECAY = 0.9
 
 
-class Whole(LightningModule):
-    """A weight, a fixed buffer of numbers, one of whole numbers, and one that counts."""
+class Buffers(LightningModule):
+    """A weight, constant and changing buffers of floats and integers."""
 
     def __init__(self):
         super().__init__()
@@ -27,8 +27,8 @@ class Whole(LightningModule):
         self.register_buffer("count", torch.tensor(0))
 
 
-def test_floating_buffers_are_averaged_and_whole_numbers_are_those_of_the_network():
-    net, callback = Whole(), MovingAverage(DECAY)
+def test_floats_are_averaged_and_integers_are_copied():
+    net, callback = Buffers(), MovingAverage(DECAY)
     callback.setup(None, net, "fit")
     mean, weights = None, []
     for step in range(300):
@@ -39,25 +39,25 @@ def test_floating_buffers_are_averaged_and_whole_numbers_are_those_of_the_networ
         weights.append(net.weight.detach().double().clone())
         callback._average_model.update_parameters(net)
         mean = weights[0] if mean is None else DECAY * mean + (1 - DECAY) * weights[-1]
-    found = callback._average_model.module
-    assert torch.allclose(found.weight.double(), mean, rtol=1e-4, atol=1e-4)
-    assert 280 < float(found.mean) < 298  # lags behind 299
-    assert torch.equal(found.fixed, net.fixed)
-    assert torch.equal(found.index, torch.arange(50))
-    assert int(found.count) == 300
+    average = callback._average_model.module
+    assert torch.allclose(average.weight.double(), mean, rtol=1e-4, atol=1e-4)
+    assert 280 < float(average.mean) < 298  # lags behind 299
+    assert torch.equal(average.fixed, net.fixed)
+    assert torch.equal(average.index, torch.arange(50))
+    assert int(average.count) == 300
 
 
 @pytest.mark.parametrize("decay", [0.0, 1.0, -0.5, 2.0, float("nan")])
-def test_a_decay_that_is_none(decay):
+def test_invalid_decays(decay):
     with raises("invalid", "ema="):
         MovingAverage(decay)
 
 
-# --- through whole runs ---
+# --- runs ---
 
 
 class Steps(Callback):
-    """Writes down the weights after every step of the optimizer, and those that validation sees."""
+    """Records the weights after every optimizer step and in validation."""
 
     def __init__(self):
         self.trained, self.measured = [], []
@@ -81,31 +81,31 @@ def mean_of(weights):
     return mean
 
 
-def kept(path):
+def state_of(path):
     state = torch.load(path, weights_only=True)["state_dict"]
     return {name.removeprefix("net."): value for name, value in state.items()}
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_the_mean_is_measured_and_kept(options, accumulate):
+def test_the_average_is_validated_and_saved(options, accumulate):
     steps = Steps()
     trainer = {"max_epochs": 3, "limit_train_batches": 4, "callbacks": [steps], "accumulate_grad_batches": accumulate}
-    made = zoo.fit(**options(ema=DECAY, optimizer={"lr": 0.05}, schedule={"name": "constant"}, trainer=trainer))
+    summary = zoo.fit(**options(ema=DECAY, optimizer={"lr": 0.05}, schedule={"name": "constant"}, trainer=trainer))
     per_epoch = 4 // accumulate
     assert len(steps.trained) == 3 * per_epoch
     for epoch, measured in enumerate(steps.measured, 1):
         expected = mean_of(steps.trained[: epoch * per_epoch])
         assert torch.allclose(measured, expected, atol=1e-5)
         assert not torch.allclose(measured, steps.trained[epoch * per_epoch - 1], atol=1e-3)
-    best = newest(Path(made["run_dir"]))[1]["zoo_state"]["best"]["epoch"] - 1
-    net = zoo.load(made["run_dir"]).net
+    best = newest(Path(summary["run_dir"]))[1]["zoo_state"]["best"]["epoch"] - 1
+    net = zoo.load(summary["run_dir"]).net
     assert torch.allclose(nn.utils.parameters_to_vector(net.parameters()), steps.measured[best], atol=1e-6)
-    assert all(torch.equal(value, net.state_dict()[name]) for name, value in kept(made["checkpoint"]).items())
+    assert all(torch.equal(value, net.state_dict()[name]) for name, value in state_of(summary["checkpoint"]).items())
 
 
-def test_without_checkpoints_the_mean_is_the_model(options):
+def test_without_checkpoints_the_model_has_the_average(options):
     steps = Steps()
     trainer = {"callbacks": [steps], "enable_checkpointing": False}
-    made = zoo.fit(**options(ema=DECAY, optimizer={"lr": 0.05}, trainer=trainer))
-    weights = nn.utils.parameters_to_vector(zoo.load(made["run_dir"]).net.parameters())
+    summary = zoo.fit(**options(ema=DECAY, optimizer={"lr": 0.05}, trainer=trainer))
+    weights = nn.utils.parameters_to_vector(zoo.load(summary["run_dir"]).net.parameters())
     assert torch.allclose(weights, mean_of(steps.trained), atol=1e-5)

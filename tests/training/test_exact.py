@@ -1,4 +1,4 @@
-"""A run that is stopped and goes on is the run that was never stopped, bit for bit."""
+"""A resumed run equals an uninterrupted one bit for bit."""
 
 import json
 import os
@@ -21,7 +21,7 @@ WORDS = ("one", "two", "three", "four", "five", "six")
 
 
 class Crash(Callback):
-    """Ends the process's run without warning before a step, counted over all epochs."""
+    """Raises before a step, counted over all epochs."""
 
     def __init__(self, step):
         self.step = step
@@ -32,7 +32,7 @@ class Crash(Callback):
 
 
 class Press(Callback):
-    """Sends a signal at a step, or in the validation after it."""
+    """Sends a signal at a step or in the validation after it."""
 
     def __init__(self, step, number=signal.SIGINT, validation=False):
         self.step, self.number, self.validation = step, number, validation
@@ -47,7 +47,7 @@ class Press(Callback):
 
 
 def tensors(value, name=""):
-    """Return all tensors and numbers of a checkpoint by name."""
+    """Flatten the values of a checkpoint by name."""
     if isinstance(value, dict):
         return {key: item for k, v in value.items() for key, item in tensors(v, f"{name}.{k}").items()}
     if isinstance(value, list | tuple):
@@ -56,15 +56,15 @@ def tensors(value, name=""):
 
 
 def state(run):
-    """Return what a run leaves behind: weights, optimizer, schedule, scaler, averages, random numbers."""
+    """Return the final state of a run: weights, optimizer, schedule, scaler, averages, random generators."""
     checkpoint = newest(Path(run))[1]
     parts = ("state_dict", "current_model_state", "averaging_state", "optimizer_states", "lr_schedulers", "MixedPrecision")
     kept = {name: checkpoint[name] for name in parts if name in checkpoint}
     return tensors(kept | {"random": checkpoint["zoo_state"]["ranks"]})
 
 
-def same(first, second):
-    """Return the names of what differs between two runs, metrics.csv and the test metrics included."""
+def differences(first, second):
+    """Return the names of the values that differ between two runs, including metrics.csv and test metrics."""
     a, b = state(first), state(second)
     differs = [name for name in a.keys() | b.keys() if name not in a or name not in b or not equal(a[name], b[name])]
     differs += [] if table(first) == table(second) else ["metrics.csv"]
@@ -81,7 +81,7 @@ def table(run):
 
 
 def stopped(options, callback, **more):
-    """Train until the callback ends the run, in the folder `stopped`."""
+    """Train in the folder `stopped` until the callback ends the run."""
     trainer = options["trainer"] | {"callbacks": [callback]}
     with pytest.raises((RuntimeError, KeyboardInterrupt)):
         zoo.fit(**options | {"run_dir": "stopped", "trainer": trainer} | more)
@@ -96,7 +96,7 @@ IMAGE = BASE | {"backbone": "vit(dim=16,depth=1,dropout=0.2)", "algebra": "quate
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch, corpus):
+def workdir(tmp_path, monkeypatch, corpus):
     monkeypatch.chdir(tmp_path)
     for kind in ("text", "pairs", "ranking"):
         corpus(Path(f"{kind}.tsv"), kind, 200)
@@ -111,16 +111,16 @@ def place(tmp_path, monkeypatch, corpus):
 
 
 @pytest.fixture(scope="session")
-def undisturbed(tmp_path_factory):
-    """Return the folder of the run with these options that nobody disturbs; it is trained once."""
-    found = {}
+def uninterrupted(tmp_path_factory):
+    """Return a function that returns the folder of the uninterrupted run with the given options, trained once."""
+    folders = {}
 
     def make(options):
         key = repr(options)
-        if key not in found:
-            found[key] = tmp_path_factory.mktemp("undisturbed") / "run"
-            zoo.fit(**options, run_dir=str(found[key]))
-        return found[key]
+        if key not in folders:
+            folders[key] = tmp_path_factory.mktemp("uninterrupted") / "run"
+            zoo.fit(**options, run_dir=str(folders[key]))
+        return folders[key]
 
     return make
 
@@ -150,27 +150,27 @@ FEW = {("image", 2), ("text", 0), ("corpus", 2), ("parallel", 0), ("stream", 0)}
         for workers in (0, 2)
     ],
 )
-def test_every_kind_of_data_goes_on_within_an_epoch(place, kind, workers):
+def test_every_kind_of_data_resumes_within_an_epoch(workdir, kind, workers):
     backbone, data = KINDS[kind]
     options = BASE | {"backbone": backbone, "algebra": "quaternion", "data": data, "num_workers": workers, "batch_size": 8}
     options["trainer"] = options["trainer"] | {"max_epochs": 2}
     zoo.fit(**options, run_dir="whole")
     stopped(options, Press(6))
     resumed()
-    assert same("whole", "stopped") == []
+    assert differences("whole", "stopped") == []
 
 
 @pytest.mark.parametrize(
     "step", [pytest.param(step, marks=() if step in (3, 8, 14) else pytest.mark.slow) for step in range(1, 15)]
 )
-def test_a_crash_at_every_step(place, step, undisturbed):
+def test_a_crash_at_every_step(workdir, step, uninterrupted):
     options = IMAGE | {"checkpoint_every": "2steps", "ema": 0.9, "keep": 4}
-    whole = undisturbed(options)
+    whole = uninterrupted(options)
     stopped(options, Crash(step))
     if not any(Path("stopped").glob("checkpoints/*.ckpt")):
         pytest.skip("before the first checkpoint")
     resumed()
-    assert same(whole, "stopped") == []
+    assert differences(whole, "stopped") == []
     assert names(whole) == names("stopped")
 
 
@@ -200,11 +200,11 @@ def names(run):
     ids=str,
 )
 @pytest.mark.parametrize("step", [pytest.param(4, marks=pytest.mark.slow), 5, pytest.param(7, marks=pytest.mark.slow)])
-def test_it_does_not_matter_how_the_trainer_is_set(place, change, step, undisturbed):
+def test_trainer_arguments(workdir, change, step, uninterrupted):
     options = IMAGE | {"trainer": IMAGE["trainer"] | change, "checkpoint_every": "1steps"}
     stopped(options, Crash(step))
     resumed()
-    assert same(undisturbed(options), "stopped") == []
+    assert differences(uninterrupted(options), "stopped") == []
 
 
 @pytest.mark.parametrize(
@@ -217,23 +217,23 @@ def test_it_does_not_matter_how_the_trainer_is_set(place, change, step, undistur
     ids=str,
 )
 @pytest.mark.parametrize("validation", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_a_signal_in_training_and_in_validation(place, validation, change, ema, validations, undisturbed):
+def test_a_signal_in_training_and_in_validation(workdir, validation, change, ema, validations, uninterrupted):
     options = IMAGE | {"trainer": IMAGE["trainer"] | change, "ema": ema}
     for step in validations if validation else (4, 7, 9, 14):
         stopped(options, Press(step, signal.SIGTERM, validation))
         resumed()
-        assert same(undisturbed(options), "stopped") == []
+        assert differences(uninterrupted(options), "stopped") == []
         Path("stopped").rename(f"stopped-{step}")
 
 
-def test_a_signal_in_the_validation_after_the_last_of_so_many_steps(place, undisturbed):
+def test_a_signal_in_the_validation_after_max_steps(workdir, uninterrupted):
     options = IMAGE | {"trainer": IMAGE["trainer"] | {"max_steps": 10}}
     stopped(options, Press(9, signal.SIGTERM, validation=True))
     resumed()
-    assert same(undisturbed(options), "stopped") == []
+    assert differences(uninterrupted(options), "stopped") == []
 
 
-def test_it_can_be_stopped_again_and_again(place):
+def test_a_run_can_be_interrupted_repeatedly(workdir):
     options = IMAGE | {"checkpoint_every": "1steps"}
     zoo.fit(**options, run_dir="whole")
     stopped(options, Crash(2))
@@ -241,43 +241,43 @@ def test_it_can_be_stopped_again_and_again(place):
         with pytest.raises(RuntimeError):
             zoo.fit(resume="stopped", trainer={"callbacks": [Crash(step)]})
     resumed()
-    assert same("whole", "stopped") == []
-    found = [EventAccumulator(str(Path(run) / "tensorboard")).Reload() for run in ("whole", "stopped")]
-    values = [{tag: [(e.step, e.value) for e in one.Scalars(tag)] for tag in one.Tags()["scalars"]} for one in found]
+    assert differences("whole", "stopped") == []
+    events = [EventAccumulator(str(Path(run) / "tensorboard")).Reload() for run in ("whole", "stopped")]
+    values = [{tag: [(e.step, e.value) for e in run.Scalars(tag)] for tag in run.Tags()["scalars"]} for run in events]
     assert values[0] == values[1]
 
 
-class Plain(pl.LightningDataModule):
-    """Data whose order is drawn from the global generators, as anyone's is."""
+class CustomData(pl.LightningDataModule):
+    """A data module with a custom dataloader, whose order is drawn from the global generators."""
 
     task = "image_classification"
 
     def __init__(self):
         super().__init__()
-        self.own = digits(batch_size=32)
+        self.digits = digits(batch_size=32)
 
     def setup(self, stage=None):
-        self.own.setup()
-        self.info = self.own.info
+        self.digits.setup()
+        self.info = self.digits.info
 
     def train_dataloader(self):
-        return DataLoader(TensorDataset(*self.own.dataset("train").__getitems__(list(range(320)))), 32, shuffle=True)
+        return DataLoader(TensorDataset(*self.digits.dataset("train").__getitems__(list(range(320)))), 32, shuffle=True)
 
     def val_dataloader(self):
-        return self.own.val_dataloader()
+        return self.digits.val_dataloader()
 
     def test_dataloader(self):
-        return self.own.test_dataloader()
+        return self.digits.test_dataloader()
 
 
-def test_anyones_data_go_on_at_the_end_of_an_epoch(place, capsys):
-    options = IMAGE | {"data": Plain()}
+def test_a_custom_dataloader_resumes_at_epoch_boundaries(workdir, capsys):
+    options = IMAGE | {"data": CustomData()}
     zoo.fit(**options, run_dir="whole")
     stopped(options, Crash(7))
     capsys.readouterr()
-    zoo.fit(resume="stopped", data=Plain(), trainer={"callbacks": None})
-    assert same("whole", "stopped") == []
+    zoo.fit(resume="stopped", data=CustomData(), trainer={"callbacks": None})
+    assert differences("whole", "stopped") == []
     assert "custom dataloader" not in capsys.readouterr().out
     stopped(options | {"run_dir": "within"}, Press(7), run_dir="within")
-    zoo.fit(resume="within", data=Plain(), trainer={"callbacks": None})
+    zoo.fit(resume="within", data=CustomData(), trainer={"callbacks": None})
     assert "custom dataloader" in capsys.readouterr().out

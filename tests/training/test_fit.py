@@ -1,4 +1,4 @@
-"""One small run, looked at from every side; then what a run promises about repeating, stopping and going on."""
+"""The files, summary and output of a small run; repeating, testing, predicting, interrupting and resuming."""
 
 import csv
 import importlib.metadata
@@ -34,8 +34,8 @@ def call(*words: object) -> tuple[int, str, str]:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """The folder that the run of this module was started in, and what it printed."""
+def started(tmp_path_factory):
+    """The working directory and output of the run of this module."""
     folder = tmp_path_factory.mktemp("work")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -45,8 +45,8 @@ def place(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def run(place) -> Path:
-    (run,) = (place[0] / "runs").iterdir()
+def run(started) -> Path:
+    (run,) = (started[0] / "runs").iterdir()
     return run
 
 
@@ -63,7 +63,7 @@ def net(run):
 # --- the folder ---
 
 
-def test_the_folder_holds_what_was_promised_and_nothing_else(run):
+def test_the_files_of_a_run(run):
     assert run.name == "vit-depth1-dim32-quaternion-digits-seed0"
     names = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
     events = {name for name in names if name.startswith("tensorboard/")}
@@ -87,17 +87,13 @@ def test_the_metrics_of_every_epoch_are_in_the_table(run, summary):
     assert float(test["test_accuracy"]) == pytest.approx(summary["metrics"]["accuracy"])
 
 
-def test_the_configuration_is_whole(run):
+UNSET = ("betas", "eps", "mup_base_width")
+
+
+def test_the_configuration_is_complete(run):
     config = yaml.safe_load((run / "config.yaml").read_text())
     assert config["backbone"] == "vit(depth=1, dim=32)"
-    assert config["optimizer"] == {
-        "name": "adamw",
-        "lr": 0.002,
-        "weight_decay": 0.05,
-        "betas": None,
-        "eps": None,
-        "mup_base_width": None,
-    }
+    assert config["optimizer"] == {"name": "adamw", "lr": 0.002, "weight_decay": 0.05} | dict.fromkeys(UNSET)
     assert config["trainer"] == {"max_epochs": 2, "accelerator": "cpu"}
     assert "run_dir" not in config
     assert zoo.training.options.build(zoo.training.options.Fit, config).seed == 0
@@ -110,7 +106,7 @@ KEYS |= {"device", "data_sha256", "scope", "init", "embedding", "vectors", "equa
 KEYS |= {"resumed_from", "stayed_real", "teacher", "validation"}
 
 
-def test_the_summary_is_a_contract(summary, run, net):
+def test_the_summary(summary, run, net):
     assert summary.keys() == KEYS
     expected = {"backbone": "vit(depth=1, dim=32)", "algebra": "quaternion", "data": "digits", "scope": "all", "seed": 0}
     expected |= {"init": "variance", "epochs": 2, "device": "cpu", "task": "image_classification"}
@@ -136,11 +132,11 @@ def test_the_best_checkpoint_is_the_model(summary, run, net):
     assert all(torch.equal(state[f"net.{name}"], value) for name, value in net.state_dict().items())
 
 
-# --- what it printed ---
+# --- output ---
 
 
-def test_what_the_run_prints(place, run, summary):
-    _, out, err = place
+def test_the_output(started, run, summary):
+    _, out, err = started
     assert err == ""
     lines = out.splitlines()
     assert lines[0] == "digits: 1,257 train, 360 test, 180 val images"
@@ -154,9 +150,9 @@ def test_what_the_run_prints(place, run, summary):
     assert f"zoo fit -c runs/{run.name}/config.yaml" in out
 
 
-def test_the_printed_next_command_can_be_run(place, run, monkeypatch):
-    monkeypatch.chdir(place[0])
-    (line,) = [line for line in place[1].splitlines() if line.strip().startswith("zoo test")]
+def test_the_printed_next_command_can_be_run(started, run, monkeypatch):
+    monkeypatch.chdir(started[0])
+    (line,) = [line for line in started[1].splitlines() if line.strip().startswith("zoo test")]
     code, out, _ = call(*line.partition("#")[0].split()[1:])
     assert code == 0
     assert "test accuracy" in out
@@ -167,7 +163,7 @@ def test_the_printed_next_command_can_be_run(place, run, monkeypatch):
 
 @pytest.fixture(scope="module")
 def again(run, tmp_path_factory):
-    """The same run from its own config.yaml, the same but for the seed, both in one folder."""
+    """Two repetitions of the run from its config.yaml, and one with another seed."""
     folder = tmp_path_factory.mktemp("again")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -176,7 +172,7 @@ def again(run, tmp_path_factory):
     return folder / "runs"
 
 
-def test_the_configuration_repeats_the_run_bit_for_bit_and_another_seed_is_another_run(run, summary, again):
+def test_the_configuration_repeats_the_run_bit_for_bit_unless_the_seed_changes(run, summary, again):
     second = again / f"{run.name}-2"
     other = again / run.name.replace("seed0", "seed1")
     assert {path.name for path in again.iterdir()} == {run.name, second.name, other.name}
@@ -190,7 +186,7 @@ def test_the_configuration_repeats_the_run_bit_for_bit_and_another_seed_is_anoth
 
 
 def test_the_seed_decides_the_first_weights(options):
-    """Steps too small for a float32 keep what the run started from."""
+    """The learning rate is too small to change a float32."""
     files = []
     for seed in (0, 0, 1):
         made = zoo.fit(**options(seed=seed, optimizer={"lr": 1e-30, "weight_decay": 0.0}))
@@ -199,17 +195,17 @@ def test_the_seed_decides_the_first_weights(options):
     assert files[0] != files[2]
 
 
-# --- measuring again ---
+# --- testing ---
 
 
-def test_evaluating_reproduces_the_summary_and_writes_nothing(run, summary, tmp_path, monkeypatch):
+def test_testing_reproduces_the_summary_and_writes_nothing(run, summary, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     code, out, err = call("test", run, "--json", "--trainer.accelerator", "cpu")
     assert (code, err) == (0, "")
     measured = json.loads(out)
     assert measured["accuracy"] == summary["metrics"]["accuracy"]
-    assert measured == pytest.approx(summary["metrics"], abs=1e-6)  # batches of another size
+    assert measured == pytest.approx(summary["metrics"], abs=1e-6)  # other batch size
     assert f"test accuracy  {summary['metrics']['accuracy']:.4f}" in call("test", run / "model")[1].splitlines()
     with (run / "metrics.csv").open() as file:
         losses = [float(row["val_loss"]) for row in csv.DictReader(file) if row["val_loss"]]
@@ -233,7 +229,7 @@ def pictures(tmp_path_factory):
     return paths
 
 
-def test_predict_says_what_the_network_says_of_the_same_pixels(run, net, pictures, tmp_path):
+def test_predictions_equal_those_of_the_network(run, net, pictures, tmp_path):
     code, out, err = call("predict", run, *pictures, "--json")
     assert (code, err) == (0, "")
     rows = [json.loads(line) for line in out.splitlines()]
@@ -270,7 +266,7 @@ def test_data_without_a_test_split(options, archive, tmp_path, capsys):
     assert call("validate", tmp_path / "run")[0] == 0
 
 
-def test_two_classes_report_the_area_under_the_curve(options, archive, tmp_path):
+def test_auroc_with_two_classes(options, archive, tmp_path):
     path = archive("train", "val", "test")
     made = zoo.fit(**options(data=f"npz(path='{path}')", run_dir=str(tmp_path / "run"), trainer={"max_epochs": 4}))
     assert set(made["metrics"]) == {"loss", "accuracy", "f1", "auroc"}
@@ -284,8 +280,8 @@ def test_two_classes_report_the_area_under_the_curve(options, archive, tmp_path)
     assert made["metrics"]["auroc"] == pytest.approx(roc_auc_score(labels, scores), abs=1e-6)
 
 
-def test_other_data_are_prepared_as_the_training_data_were(options, archive, tmp_path):
-    """Not with their own mean and deviation, which a single picture does not have."""
+def test_other_data_are_normalized_like_the_training_data(options, archive, tmp_path):
+    """Not with their own mean and standard deviation."""
     from zoo.data.images.files import npz
 
     made = zoo.fit(**options(data=f"npz(path='{archive('train')}')", run_dir="run"))
@@ -306,7 +302,7 @@ def test_other_data_are_prepared_as_the_training_data_were(options, archive, tmp
 # --- from Python ---
 
 
-def test_python_returns_what_it_writes(options, tmp_path):
+def test_python_returns_the_summary(options, tmp_path):
     made = zoo.fit(**options(run_dir=str(tmp_path / "run")))
     assert made == json.loads((tmp_path / "run" / "summary.json").read_text())
     assert made["run_dir"] == str(tmp_path / "run")
@@ -343,10 +339,10 @@ class Stopper(Callback):
 
 
 def test_an_interrupted_run_can_be_resumed(options, tmp_path, tmp_path_factory, monkeypatch):
-    """With a callback of an installed package, which a configuration may name."""
+    """The configuration names a callback of an installed package."""
     site = tmp_path_factory.mktemp("site")
     (site / "zoo_test_stopper.py").write_text(STOPPER)
-    info = site / "zoo_test_stopper-1.0.dist-info"  # as pip leaves it
+    info = site / "zoo_test_stopper-1.0.dist-info"  # like pip
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: zoo-test-stopper\nVersion: 1.0\n")
     (info / "top_level.txt").write_text("zoo_test_stopper\n")

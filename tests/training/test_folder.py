@@ -1,4 +1,4 @@
-"""Every run gets a folder of its own, whoever else starts at the same moment."""
+"""Run folders: names, locks, and the search of unfinished runs."""
 
 import errno
 import os
@@ -34,12 +34,12 @@ def in_tmp(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_second_of_a_name_gets_a_number():
+def test_repeated_names_are_numbered():
     name = run_name(config_values(OPTIONS))
     assert [claim(OPTIONS).path for _ in range(3)] == [Path("runs", name + end) for end in ("", "-2", "-3")]
 
 
-def test_runs_that_start_at_once_share_no_folder():
+def test_simultaneous_runs_get_different_folders():
     with ThreadPoolExecutor(16) as pool:
         folders = [folder.path for folder in pool.map(lambda _: claim(OPTIONS), range(32))]
     assert len(set(folders)) == 32
@@ -47,7 +47,7 @@ def test_runs_that_start_at_once_share_no_folder():
 
 
 @pytest.mark.parametrize("run_dir", ["mine", "a/b/c", "~/mine", "empty"])
-def test_a_chosen_folder_is_made(tmp_path, monkeypatch, run_dir):
+def test_a_given_folder_is_created(tmp_path, monkeypatch, run_dir):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     Path("empty").mkdir()
     with claim(replace(OPTIONS, run_dir=run_dir)) as folder:
@@ -56,7 +56,7 @@ def test_a_chosen_folder_is_made(tmp_path, monkeypatch, run_dir):
     assert list(folder.path.iterdir()) == []
 
 
-def test_a_folder_with_something_in_it_is_refused_and_left_alone():
+def test_a_nonempty_folder_is_refused_and_unchanged():
     Path("mine").mkdir()
     Path("mine/note").write_text("keep")
     with raises("conflict", "'mine'", "--run-dir"):
@@ -65,46 +65,46 @@ def test_a_folder_with_something_in_it_is_refused_and_left_alone():
 
 
 @pytest.mark.parametrize("run_dir", ["file", "file/inside", None])
-def test_a_file_in_the_way(run_dir):
+def test_a_file_in_place_of_a_folder(run_dir):
     Path("file" if run_dir else "runs").touch()
     with raises("failed", run_dir or "runs", "--run-dir"):
         claim(replace(OPTIONS, run_dir=run_dir))
 
 
-def claim_and_wait(place: Path, tell: Connection) -> None:
-    """Claim the folder ``mine`` and keep it until the other side of the connection is closed."""
-    os.chdir(place)
+def claim_and_wait(workdir: Path, connection: Connection) -> None:
+    """Claim the folder ``mine`` until the connection is closed."""
+    os.chdir(workdir)
     try:
         with claim(replace(OPTIONS, run_dir="mine")):
-            tell.send("claimed")
-            tell.recv()
+            connection.send("claimed")
+            connection.recv()
     except InputError as error:
-        tell.send(str(error))
+        connection.send(str(error))
 
 
-def other_run(place: Path) -> tuple[BaseProcess, Connection]:
-    """Start `claim_and_wait` in a process of its own."""
-    here, there = Pipe()
-    process = forked(claim_and_wait, place, there)
-    there.close()  # if the process fails, reading from the other side fails too and does not wait
-    return process, here
+def other_run(workdir: Path) -> tuple[BaseProcess, Connection]:
+    """Start `claim_and_wait` in a new process."""
+    parent, child = Pipe()
+    process = forked(claim_and_wait, workdir, child)
+    child.close()  # so that reading fails if the process fails
+    return process, parent
 
 
-def test_a_folder_belongs_to_one_run_as_long_as_it_lives_and_not_longer(tmp_path):
+def test_a_folder_is_locked_while_the_process_lives(tmp_path):
     mine = replace(OPTIONS, run_dir="mine")
-    other, told = other_run(tmp_path)
-    assert told.recv() == "claimed"
+    other, connection = other_run(tmp_path)
+    assert connection.recv() == "claimed"
     with raises("busy", f"process {other.pid} on ", "'mine'", "--run-dir"):
         claim(mine)
-    other.kill()  # it has no time to give anything back
+    other.kill()  # without releasing the lock
     other.join()
     assert [path.name for path in Path("mine").iterdir()] == [LOCK]
     with claim(mine):
-        _, told = other_run(tmp_path)
-        assert f"process {os.getpid()} " in told.recv()
+        _, connection = other_run(tmp_path)
+        assert f"process {os.getpid()} " in connection.recv()
 
 
-def test_a_folder_is_given_back_or_discarded():
+def test_a_folder_is_released_or_discarded():
     mine = replace(OPTIONS, run_dir="mine")
     for _ in range(2):
         with claim(mine) as folder:
@@ -117,17 +117,17 @@ def test_a_folder_is_given_back_or_discarded():
 
 
 @pytest.mark.parametrize("name", ["mkdir", "open", "write"])
-@pytest.mark.parametrize("place", ["mine", None])
-def test_a_full_disk_is_no_mistake_of_the_user(name, place, monkeypatch):
+@pytest.mark.parametrize("run_dir", ["mine", None])
+def test_a_full_disk_is_not_an_input_error(name, run_dir, monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "mine")
 
     monkeypatch.setattr(os, name, full)
-    if name == "write":  # the name of the holder; the first file that matters says that the disk is full
-        claim(replace(OPTIONS, run_dir=place)).discard()
+    if name == "write":  # of the process id into the lock file, which may fail
+        claim(replace(OPTIONS, run_dir=run_dir)).discard()
     else:
         with pytest.raises(OSError, match="No space left on device"):
-            claim(replace(OPTIONS, run_dir=place))
+            claim(replace(OPTIONS, run_dir=run_dir))
     assert list(Path().iterdir()) == []
 
 
@@ -151,7 +151,7 @@ def test_names(options, name):
 @pytest.mark.parametrize(
     "data", ["imagefolder(path='" + "x" * 300 + "')", "npz(path='../../../etc')", "npz(path='a\\nb\\x00')"]
 )
-def test_a_name_is_one_plain_folder_whatever_the_data_are_called(data):
+def test_names_are_safe_for_any_data(data):
     name = run_name(config_values(Fit("vit", "real", data)))
     assert len(name) <= 120
     assert Path(name).name == name
@@ -160,7 +160,7 @@ def test_a_name_is_one_plain_folder_whatever_the_data_are_called(data):
     assert name.endswith("-seed0")
 
 
-def test_what_is_written_builds_the_same_options(tmp_path):
+def test_config_yaml_builds_the_same_options(tmp_path):
     options = replace(OPTIONS, trainer={"max_epochs": 2, "devices": [0, 1]}, run_dir="mine", resume="auto")
     write_config(tmp_path, config_values(options))
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
@@ -168,9 +168,9 @@ def test_what_is_written_builds_the_same_options(tmp_path):
     assert build(Fit, values) == replace(options, run_dir=None, resume=None)
 
 
-def hold_and_be_killed(place: Path) -> None:
-    """Hold the folder ``run``, start a process as a loader does, which lives on, and end without giving anything back."""
-    os.chdir(place)
+def lock_and_be_killed(workdir: Path) -> None:
+    """Lock the folder ``run``, fork a process like a loader worker, and be killed before it."""
+    os.chdir(workdir)
     with closing(lock_folder(Path("run"))):
         if worker := os.fork():
             Path("worker").write_text(str(worker))
@@ -178,10 +178,10 @@ def hold_and_be_killed(place: Path) -> None:
         time.sleep(60)
 
 
-def test_a_claim_ends_with_its_process_though_loader_workers_live_on(tmp_path):
+def test_a_lock_ends_with_its_process_even_if_loader_workers_survive(tmp_path):
     (tmp_path / "run").mkdir()
-    process = forked(hold_and_be_killed, tmp_path)
-    while Path(f"/proc/{process.pid}").exists():  # the worker has all that join() waits for
+    process = forked(lock_and_be_killed, tmp_path)
+    while Path(f"/proc/{process.pid}").exists():  # join() would wait for the worker
         time.sleep(0.01)
     worker = int((tmp_path / "worker").read_text())
     try:
@@ -192,7 +192,7 @@ def test_a_claim_ends_with_its_process_though_loader_workers_live_on(tmp_path):
 
 
 @pytest.mark.parametrize("resume", [None, "auto"])
-def test_a_folder_of_a_run_that_was_killed_before_its_configuration_was_whole_is_used(tmp_path, resume):
+def test_the_folder_of_a_run_that_was_killed_before_it_wrote_config_yaml_is_reused(tmp_path, resume):
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / LOCK).touch()
@@ -202,7 +202,7 @@ def test_a_folder_of_a_run_that_was_killed_before_its_configuration_was_whole_is
 
 
 @pytest.mark.parametrize(
-    ("change", "goes_on"),
+    ("change", "resumes"),
     [
         ({"ddp_timeout": 15.0, "num_workers": 2, "checkpoint_every": "1m"}, True),
         ({"trainer": {"max_epochs": 2, "enable_progress_bar": False}}, True),
@@ -211,30 +211,30 @@ def test_a_folder_of_a_run_that_was_killed_before_its_configuration_was_whole_is
     ],
     ids=str,
 )
-def test_auto_finds_a_run_whatever_the_options_that_its_result_does_not_depend_on(change, goes_on):
+def test_auto_ignores_options_that_do_not_affect_results(change, resumes):
     options = replace(OPTIONS, trainer={"max_epochs": 2}, run_dir="mine")
     with claim(options) as begun:
         write_config(begun.path, config_values(options))
         (begun.path / "checkpoints").mkdir()
         (begun.path / "checkpoints" / "resume-step-1.ckpt").touch()
     changed = replace(options, resume="auto", **change)
-    if goes_on:
-        with claim(changed) as found:
-            assert found.resumed
+    if resumes:
+        with claim(changed) as folder:
+            assert folder.resumed
     else:
         with raises("conflict", "'mine'"):
             claim(changed)
 
 
-@pytest.mark.parametrize("place", ["checkpoints", "fold-03/checkpoints"])
+@pytest.mark.parametrize("checkpoints", ["checkpoints", "fold-03/checkpoints"])
 @pytest.mark.parametrize("newest", ["a", "b"])
-def test_auto_takes_the_newest_run_or_the_newest_folds(place, newest):
+def test_auto_resumes_the_newest_run_or_folds(checkpoints, newest):
     for name in ("a", "b"):
         with claim(replace(OPTIONS, run_dir=f"runs/{name}")) as begun:
             write_config(begun.path, config_values(OPTIONS))
-            (begun.path / place).mkdir(parents=True)
-            checkpoint = begun.path / place / "resume-step-1.ckpt"
+            (begun.path / checkpoints).mkdir(parents=True)
+            checkpoint = begun.path / checkpoints / "resume-step-1.ckpt"
             checkpoint.touch()
             os.utime(checkpoint, (name == newest, name == newest))
-    with claim(replace(OPTIONS, resume="auto")) as found:
-        assert (found.path.name, found.resumed) == (newest, True)
+    with claim(replace(OPTIONS, resume="auto")) as folder:
+        assert (folder.path.name, folder.resumed) == (newest, True)

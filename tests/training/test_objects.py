@@ -1,4 +1,4 @@
-"""Objects where specs are accepted: they are used as they are, and the run says what cannot be repeated."""
+"""Objects in place of specs in `zoo.fit`."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ CPU = {"max_epochs": 1, "limit_train_batches": 2, "accelerator": "cpu"}
 
 
 class Small(nn.Module):
-    """A network without any algebra."""
+    """A real network."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,8 +33,8 @@ class Small(nn.Module):
         return self.layers(x)
 
 
-class Plain(LightningDataModule):
-    """A data module of anyone, which knows nothing of the zoo."""
+class CustomData(LightningDataModule):
+    """A data module without info."""
 
     def _loader(self):
         draw = torch.Generator().manual_seed(0)
@@ -53,31 +53,31 @@ def read(name: str):
     return json.loads(Path("run", name).read_text())
 
 
-def test_an_algebra_is_used_and_not_built_anew(monkeypatch):
+def test_an_algebra_is_used_without_a_copy(monkeypatch):
     algebra = zoo.algebra("quaternion")
     seen = []
     real = zoo.Algebra.for_layer
     monkeypatch.setattr(zoo.Algebra, "for_layer", lambda self: seen.append(self) or real(self))
-    made = zoo.fit(algebra=algebra, backbone="vit(dim=32, depth=1)", data="digits", run_dir="run", trainer=CPU)
-    assert any(one is algebra for one in seen)
-    assert made["algebra"] == "quaternion"
+    summary = zoo.fit(algebra=algebra, backbone="vit(dim=32, depth=1)", data="digits", run_dir="run", trainer=CPU)
+    assert any(used is algebra for used in seen)
+    assert summary["algebra"] == "quaternion"
     assert (Path("run") / "model").is_dir()
 
 
-def test_an_algebra_that_no_spec_names_is_needed_again():
+def test_an_algebra_without_a_spec_is_needed_to_load_the_model():
     algebra = zoo.algebra("quaternion")
     other = zoo.Algebra(-algebra.structure)
-    made = zoo.fit(algebra=other, backbone="vit(dim=32, depth=1)", data="digits", run_dir="run", trainer=CPU)
-    assert made["algebra"].endswith(OBJECT)
-    assert made["note"].startswith("given in Python: algebra; zoo.load needs them again")
+    summary = zoo.fit(algebra=other, backbone="vit(dim=32, depth=1)", data="digits", run_dir="run", trainer=CPU)
+    assert summary["algebra"].endswith(OBJECT)
+    assert summary["note"].startswith("given in Python: algebra; zoo.load needs them again")
     with raises("invalid", "algebra=THE_ALGEBRA"):
         zoo.load("run")
-    assert zoo.load("run", algebra=other).evaluate() == pytest.approx(made["metrics"], abs=1e-6)
+    assert zoo.load("run", algebra=other).evaluate() == pytest.approx(summary["metrics"], abs=1e-6)
     with raises("unsupported", "algebra: "):
         zoo.fit(**yaml.safe_load(Path("run/config.yaml").read_text()))
 
 
-def test_an_algebra_that_was_changed_does_not_stand_for_its_spec():
+def test_a_changed_algebra_is_not_its_spec():
     algebra = zoo.algebra("quaternion")
     assert stands_for_spec(algebra)
     assert stands_for_spec(zoo.algebra("phm(n=4)"))
@@ -87,7 +87,7 @@ def test_an_algebra_that_was_changed_does_not_stand_for_its_spec():
 
 
 def set_product(spec="phm-4"):
-    """A learned product that somebody sets, to that of the quaternions."""
+    """Return a learned algebra whose product is set to that of the quaternions."""
     algebra = zoo.algebra(spec)
     with torch.no_grad():
         algebra.structure.copy_(zoo.algebra("quaternion").structure)
@@ -106,33 +106,36 @@ BUILDS = {
 
 
 @pytest.mark.parametrize("build", BUILDS)
-def test_a_learned_product_that_was_set_is_where_networks_start(build):
+def test_networks_start_from_the_learned_product(build):
     algebra = set_product()
-    found = products(BUILDS[build](algebra))
-    assert found
-    assert all(torch.equal(one, algebra.structure) and one.requires_grad and one is not algebra.structure for one in found)
+    structures = products(BUILDS[build](algebra))
+    assert structures
+    for structure in structures:
+        assert torch.equal(structure, algebra.structure)
+        assert structure.requires_grad
+        assert structure is not algebra.structure
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_run_starts_from_the_learned_product_it_is_given_and_records_an_object(shared):
+def test_a_run_starts_from_the_learned_product_and_records_an_object(shared):
     algebra = set_product("phm(n=4, shared=true)" if shared else "phm-4")
     given = algebra.structure.detach().clone()
-    made = zoo.fit(algebra=algebra, backbone=VIT, data="digits", run_dir="run", trainer=CPU, optimizer={"lr": 1e-9})
-    assert made["algebra"].endswith(OBJECT)
-    assert made["note"].startswith("given in Python: algebra")
+    summary = zoo.fit(algebra=algebra, backbone=VIT, data="digits", run_dir="run", trainer=CPU, optimizer={"lr": 1e-9})
+    assert summary["algebra"].endswith(OBJECT)
+    assert summary["note"].startswith("given in Python: algebra")
     for other in ("quaternion", "phm(n=2, shared=true)" if shared else "phm-2"):
         with raises("invalid", "run/model"):
             zoo.load("run", algebra=zoo.algebra(other))
     model = zoo.load("run", algebra=algebra)
-    found = products(model.net)
-    assert found
-    for one in found:
-        torch.testing.assert_close(one.detach(), given, atol=1e-5, rtol=0)
-    assert model.evaluate() == pytest.approx(made["metrics"], abs=1e-6)
+    structures = products(model.net)
+    assert structures
+    for structure in structures:
+        torch.testing.assert_close(structure.detach(), given, atol=1e-5, rtol=0)
+    assert model.evaluate() == pytest.approx(summary["metrics"], abs=1e-6)
 
 
 @pytest.mark.parametrize("spec", ["phm-4", "phm(n=4, rule=quaternion)", "phm(n=4, learned=false)", "phm(n=4, shared=true)"])
-def test_a_learned_product_stands_for_its_spec_until_it_is_set(spec):
+def test_a_learned_algebra_is_its_spec_until_it_is_set(spec):
     algebra = zoo.algebra(spec)
     assert stands_for_spec(algebra)
     assert stands_for_spec(algebra.double())
@@ -141,34 +144,34 @@ def test_a_learned_product_stands_for_its_spec_until_it_is_set(spec):
     assert not stands_for_spec(algebra)
 
 
-def test_a_network_and_a_data_module_are_used_as_they_are():
+def test_a_network_and_a_data_module():
     net, data = Small(), digits(batch_size=16)
     first = net.layers[1].weight.clone()
-    made = zoo.fit(backbone=net, data=data, run_dir="run", trainer=CPU)
+    summary = zoo.fit(backbone=net, data=data, run_dir="run", trainer=CPU)
     assert not torch.equal(net.layers[1].weight, first)
-    assert made["task"] == "image_classification"
-    assert made["parameters"] == {"total": 650, "embedding": 0}
-    assert made["data"].endswith(f"ImageData {OBJECT}")
-    assert made["metrics"]["accuracy"] >= 0
-    assert read("summary.json") == made
+    assert summary["task"] == "image_classification"
+    assert summary["parameters"] == {"total": 650, "embedding": 0}
+    assert summary["data"].endswith(f"ImageData {OBJECT}")
+    assert summary["metrics"]["accuracy"] >= 0
+    assert read("summary.json") == summary
     again = zoo.load("run", module=Small()).net.layers[1].weight
     assert torch.equal(again, net.layers[1].weight)
 
 
-def test_a_factory_is_called_with_layers_and_what_it_takes_of_the_data():
+def test_a_factory_is_called_with_layers_and_info():
     def build(layers, *, image_size, num_classes):
         return nn.Sequential(nn.Flatten(), layers.linear(image_size**2, 8, role="ffn"), nn.Linear(8, num_classes))
 
-    made = zoo.fit(algebra="quaternion", backbone=build, data="digits", run_dir="run", trainer=CPU)
-    assert made["parameters"]["total"] < made["parameters"]["real_twin"]
-    assert made["note"].startswith("given in Python: backbone")
+    summary = zoo.fit(algebra="quaternion", backbone=build, data="digits", run_dir="run", trainer=CPU)
+    assert summary["parameters"]["total"] < summary["parameters"]["real_twin"]
+    assert summary["note"].startswith("given in Python: backbone")
 
 
-def test_a_task_with_its_network_and_data_of_anyone():
+def test_a_task_with_its_network_and_custom_data():
     task = Classification(Small(), num_classes=10, lr=0.01)
-    made = zoo.fit(task=task, data=Plain(), run_dir="run", trainer=CPU)
-    assert made["metrics"].keys() >= {"loss", "accuracy"}
-    assert made["data_sha256"] is None
+    summary = zoo.fit(task=task, data=CustomData(), run_dir="run", trainer=CPU)
+    assert summary["metrics"].keys() >= {"loss", "accuracy"}
+    assert summary["data_sha256"] is None
     model = zoo.load("run", module=Small())
     assert torch.equal(model.net.layers[1].weight, task.net.layers[1].weight)
     with raises("invalid", "model.net"):
@@ -177,7 +180,7 @@ def test_a_task_with_its_network_and_data_of_anyone():
         zoo.load("run", module=Small(), task=Classification)
 
 
-def test_a_task_of_data_that_say_what_they_are():
+def test_a_task_and_data_with_info():
     data = digits(batch_size=16)
     task = Classification(Small(), num_classes=10, lr=0.01)
     zoo.fit(task=task, data=data, run_dir="run", trainer=CPU)
@@ -190,13 +193,13 @@ def test_a_task_of_data_that_say_what_they_are():
     assert [row["label"] for row in model.predict(images, normalized=True)] == [str(label) for label in best]
 
 
-def test_a_task_class_and_a_data_module_leave_a_model_folder():
+def test_a_task_class_and_a_data_module():
     class Calm(ImageClassification):
-        """A task of the user's."""
+        """A custom task."""
 
-    made = zoo.fit(algebra="complex", backbone="vit(dim=16, depth=1)", data=digits(), task=Calm, run_dir="run", trainer=CPU)
-    assert made["task"].endswith(OBJECT)
-    assert "accuracy" in made["metrics"]
+    summary = zoo.fit(algebra="complex", backbone="vit(dim=16, depth=1)", data=digits(), task=Calm, run_dir="run", trainer=CPU)
+    assert summary["task"].endswith(OBJECT)
+    assert "accuracy" in summary["metrics"]
     assert isinstance(zoo.load("run", task=Calm).task, Calm)
 
 
@@ -215,17 +218,17 @@ MINE = Classification(Small(), num_classes=10)
         ({"algebra": "real", "backbone": "vit", "data": digits(), "batch_size": 3}, "conflict", ["batch_size"]),
         ({"task": MINE, "data": digits(), "optimizer": {"name": "sgd"}}, "conflict", ["optimizer"]),
         ({"task": MINE, "data": digits(), "backbone": "vit"}, "conflict", ["backbone"]),
-        ({"backbone": Small(), "data": Plain()}, "missing", ["task"]),
+        ({"backbone": Small(), "data": CustomData()}, "missing", ["task"]),
         ({"backbone": Small(), "data": digits(), "folds": 3}, "invalid", ["folds"]),
     ],
     ids=range(11),
 )
-def test_what_does_not_fit_together_is_one_line(options, code, named):
+def test_invalid_combinations(options, code, named):
     with raises(code, *named):
         zoo.fit(**options, trainer=CPU)
     assert list(Path().iterdir()) == []
 
 
-def test_specs_are_no_objects():
+def test_specs_are_not_objects():
     named = {"algebra": "real", "backbone": "vit", "data": None}
     assert take_objects(named) == (Objects(), named)

@@ -1,4 +1,4 @@
-"""Options of a run are checked before data are fetched, read or tokenised: one line says which one is wrong."""
+"""The options of a run are checked before data are downloaded or read."""
 
 from pathlib import Path
 
@@ -15,13 +15,13 @@ NAMES = {"backbone": "vit", "algebra": "real"}
 
 @pytest.fixture
 def untouched(monkeypatch):
-    """Let any attempt to read data fail."""
+    """Fail if data are read."""
 
-    def touched(*args):
-        raise AssertionError("data were touched")
+    def fail(*args):
+        raise AssertionError("data were read")
 
     for name in ("prepare_data", "setup"):
-        monkeypatch.setattr(ImageData, name, touched)
+        monkeypatch.setattr(ImageData, name, fail)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def untouched(monkeypatch):
         ({"trainer": {"precision": 17}}, "invalid", ["--trainer.precision", "17"]),
         ({"trainer": {"max_steps": 0}}, "invalid", ["--trainer.max_steps 0"]),
         ({"trainer": {"max_epochs": -1}}, "invalid", ["--trainer.max_steps"]),
-        # what excludes each other, or is missing
+        # conflicts and missing values
         ({"decoding": {"beam": 2}}, "unknown", ["--beam"]),
         ({"task": "seq2seq"}, "mismatch", ["--task seq2seq"]),
         ({"vectors": "nothing.txt"}, "missing", ["nothing.txt"]),
@@ -80,7 +80,7 @@ def untouched(monkeypatch):
     ],
     ids=str,
 )
-def test_a_wrong_option_is_refused_before_data_are_touched(options, untouched, change, code, named):
+def test_invalid_options_are_refused_before_data_are_read(options, untouched, change, code, named):
     Path("taken").mkdir()
     Path("taken/note").touch()
     with raises(code, *named):
@@ -88,15 +88,15 @@ def test_a_wrong_option_is_refused_before_data_are_touched(options, untouched, c
     assert [path.name for path in Path().iterdir()] == ["taken"]
 
 
-def test_a_missing_option_is_named():
+def test_a_missing_option():
     with raises("invalid", "algebra"):
         build(Fit, {"backbone": "vit"})
 
 
-def test_what_is_built_already_and_paths_and_lists_are_taken():
+def test_objects_paths_and_lists_are_accepted():
     given = {"optimizer": Optimizer(lr=0.5), "run_dir": Path("here"), "vectors": Path("glove.txt")}
-    made = build(Fit, NAMES | given)
-    assert (made.optimizer.lr, made.run_dir, made.vectors) == (0.5, "here", "glove.txt")
+    options = build(Fit, NAMES | given)
+    assert (options.optimizer.lr, options.run_dir, options.vectors) == (0.5, "here", "glove.txt")
     assert build(Fit, NAMES | {"optimizer": {"betas": [0.9, 0.99]}}).optimizer.betas == (0.9, 0.99)
 
 
@@ -105,9 +105,14 @@ def test_intervals():
     assert {text: parse_interval(text) for text in (*texts, "never")} == texts | {"never": (None, 0)}
 
 
-def test_the_recipe_fills_in_what_is_not_given(untouched):
-    made = resolve(Fit("vit", "quaternion"))
-    assert (made.data, made.optimizer.lr, made.batch_size, made.trainer) == ("digits", 0.002, 32, {"max_epochs": 50})
+def test_the_recipe_fills_in_defaults(untouched):
+    options = resolve(Fit("vit", "quaternion"))
+    assert (options.data, options.optimizer.lr, options.batch_size, options.trainer) == (
+        "digits",
+        0.002,
+        32,
+        {"max_epochs": 50},
+    )
 
 
 @pytest.mark.parametrize(
@@ -120,5 +125,5 @@ def test_the_recipe_fills_in_what_is_not_given(untouched):
     ],
     ids=str,
 )
-def test_what_ends_a_run(trainer, schedule, expected):
+def test_the_end_of_a_run(trainer, schedule, expected):
     assert resolve(build(Fit, NAMES | {"trainer": trainer, "schedule": schedule})).trainer == expected

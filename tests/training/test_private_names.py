@@ -17,7 +17,7 @@ FOLDER = Path(zoo.training.__file__).parent
 OURS = re.compile(r"\b(?:self|cls|super\(\))\._|\._(?:asdict|replace)\b|_pytree")
 
 
-def test_they_exist():
+def test_private_names_exist():
     trainer = pl.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
     loop = trainer.fit_loop
     assert hasattr(loop, "_data_fetcher")
@@ -34,8 +34,8 @@ def test_they_exist():
         assert callable(getattr(kind, name))
 
 
-def test_no_other_file_uses_any():
+def test_no_other_file_uses_private_names():
     for path in FOLDER.glob("*.py"):
         lines = [line.split("#")[0] for line in path.read_text(encoding="utf-8").splitlines()]
-        found = [line for line in lines if re.search(r"\w\._[a-z]", OURS.sub("", line))]
-        assert path.name == "state.py" or not found, f"{path.name}: {found}"
+        private = [line for line in lines if re.search(r"\w\._[a-z]", OURS.sub("", line))]
+        assert path.name == "state.py" or not private, f"{path.name}: {private}"

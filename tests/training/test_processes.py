@@ -1,4 +1,4 @@
-"""Several processes: one folder, one voice, the metrics of one process; started by Lightning, torchrun or srun."""
+"""Runs with several processes, started by Lightning, torchrun or srun."""
 
 import json
 import os
@@ -26,8 +26,8 @@ WORDS = ("one", "two", "three", "four", "five")
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory, corpus) -> Path:
-    """A folder with data whose rows two processes cannot share out evenly."""
+def workdir(tmp_path_factory, corpus) -> Path:
+    """A folder with data whose rows cannot be divided evenly between two processes."""
     folder = tmp_path_factory.mktemp("processes")
     corpus(folder / "ranking.tsv", "ranking", 180)
     corpus(folder / "text.tsv", "text", 65)
@@ -40,46 +40,46 @@ def place(tmp_path_factory, corpus) -> Path:
     return folder
 
 
-def fit(place: Path, backbone: str, data: str, *words: str) -> list[str]:
-    """Return the words of a command that trains for an epoch."""
+def fit(workdir: Path, backbone: str, data: str, *words: str) -> list[str]:
+    """Return a command that trains for one epoch."""
     return ["fit", f"--backbone={backbone}", "--algebra=quaternion", f"--data={data}", *LIMITS, *words]
 
 
-def lightning(place: Path, words: list[str]) -> list[subprocess.Popen[str]]:
-    """Start one process, from which Lightning starts another."""
-    return [start(place, [sys.executable, "-m", "zoo", *words, "--trainer.devices=2"])]
+def lightning(workdir: Path, words: list[str]) -> list[subprocess.Popen[str]]:
+    """Start one process, which starts the other."""
+    return [start(workdir, [sys.executable, "-m", "zoo", *words, "--trainer.devices=2"])]
 
 
-def torchrun(place: Path, words: list[str]) -> list[subprocess.Popen[str]]:
+def torchrun(workdir: Path, words: list[str]) -> list[subprocess.Popen[str]]:
     """Start two processes with torchrun."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
-    return [start(place, [*command, "-m", "zoo", *words])]
+    return [start(workdir, [*command, "-m", "zoo", *words])]
 
 
-def nodes(place: Path, words: list[str]) -> list[subprocess.Popen[str]]:
-    """Start one process on each of two machines, both of them this one, with torchrun."""
-    meeting = ["--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}"]
-    command = [sys.executable, "-m", "torch.distributed.run", *meeting, "--rdzv-id=zoo", "-m", "zoo", *words]
-    return [start(place, command) for _ in range(2)]
+def nodes(workdir: Path, words: list[str]) -> list[subprocess.Popen[str]]:
+    """Start one process on each of two nodes, both on this machine, with torchrun."""
+    rendezvous = ["--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}"]
+    command = [sys.executable, "-m", "torch.distributed.run", *rendezvous, "--rdzv-id=zoo", "-m", "zoo", *words]
+    return [start(workdir, command) for _ in range(2)]
 
 
-def start(place: Path, command: list[str], **env: str) -> subprocess.Popen[str]:
-    """Start a process whose threads do not fight for the cores."""
+def start(workdir: Path, command: list[str], **env: str) -> subprocess.Popen[str]:
+    """Start a process with one thread."""
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", **env}
-    return subprocess.Popen(command, cwd=place, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, cwd=workdir, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def finish(processes: list[subprocess.Popen[str]] | list[Running]) -> list[tuple[int, str, str]]:
-    """Wait for processes and return their exit codes and what they printed."""
-    found = []
+    """Wait for processes and return their exit codes, stdout and stderr."""
+    results = []
     for process in processes:
         if isinstance(process, Running):
             ended = process.ended(300)
-            found.append((ended.code, ended.out, ended.err))
+            results.append((ended.code, ended.out, ended.err))
         else:
             out, err = process.communicate(timeout=300)
-            found.append((process.returncode, out, err))
-    return found
+            results.append((process.returncode, out, err))
+    return results
 
 
 PAIRS = "parallel(path=pairs, source=en, target=fr)"
@@ -97,13 +97,13 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", [name if name == "torchrun" else pytest.param(name, marks=pytest.mark.slow) for name in CASES])
-def test_two_processes_share_a_folder_and_measure_every_row_once(place, name, monkeypatch):
+def test_two_processes_share_a_folder_and_measure_every_row_once(workdir, name, monkeypatch):
     launch, backbone, data, metrics = CASES[name]
-    ended = finish(launch(place, fit(place, backbone, data)))
+    ended = finish(launch(workdir, fit(workdir, backbone, data)))
     assert [code for code, _, _ in ended] == [0] * len(ended), ended[0][2]
     printed = "".join(out for _, out, _ in ended)
     assert printed.count("epoch 1/1  ") == printed.count("saved in ") == 1
-    monkeypatch.chdir(place)
+    monkeypatch.chdir(workdir)
     (run,) = (run for run in Path("runs").iterdir() if backbone.partition("(")[0] in run.name)
     summary = json.loads((run / "summary.json").read_text())
     assert summary["device"] == "2 x cpu"
@@ -115,29 +115,29 @@ def test_two_processes_share_a_folder_and_measure_every_row_once(place, name, mo
     assert (run / "metrics.csv").read_text().count("\n") > 2
 
 
-def test_an_error_of_the_first_process_ends_all_of_them(place):
-    words = fit(place, "fasttext(dim=8, hidden=8)", "text(path=text.tsv, text=nothing)", "--run-dir=refused")
-    first, second = finish(srun(place, words))
+def test_an_error_of_rank_0_ends_all_processes(workdir):
+    words = fit(workdir, "fasttext(dim=8, hidden=8)", "text(path=text.tsv, text=nothing)", "--run-dir=refused")
+    first, second = finish(srun(workdir, words))
     assert (first[0], second[0]) == (2, 2)
     assert "nothing" in first[2]
     assert len(first[2].splitlines()) == 1
     assert second[1] == second[2] == ""
-    assert not (place / "refused").exists()
+    assert not (workdir / "refused").exists()
 
 
 @pytest.mark.slow
-def test_an_error_of_the_second_process_is_said(place):
-    """The second validation image, which the second process reads, is broken."""
+def test_an_error_of_rank_1_is_reported(workdir):
+    """Rank 1 reads the second validation image, which is damaged."""
     for split, count in (("train", 8), ("val", 2), ("test", 2)):
         for number in range(count):
-            path = place / "pictures" / split / "ab"[number % 2] / f"{number}.png"
+            path = workdir / "pictures" / split / "ab"[number % 2] / f"{number}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.new("L", (8, 8), 100 * (number % 2)).save(path)
-    (place / "pictures" / "val" / "b" / "1.png").write_bytes(b"no image")
+    (workdir / "pictures" / "val" / "b" / "1.png").write_bytes(b"no image")
     words = fit(
-        place, "vit(dim=8,depth=1,heads=1)", "imagefolder(path=pictures,size=8,channels=1,batch_size=1)", "--run-dir=alone"
+        workdir, "vit(dim=8,depth=1,heads=1)", "imagefolder(path=pictures,size=8,channels=1,batch_size=1)", "--run-dir=alone"
     )
-    ((code, _, err),) = finish(lightning(place, words))
+    ((code, _, err),) = finish(lightning(workdir, words))
     assert code != 0
     assert [line for line in err.splitlines() if line.startswith("zoo: process 1: ") and "1.png" in line], err
 
@@ -152,14 +152,14 @@ def test_an_error_of_the_second_process_is_said(place):
     ],
     ids=str,
 )
-def test_the_devices_are_those_that_a_launcher_has_started_processes_for(env, devices, monkeypatch):
+def test_the_devices_of_a_launcher(env, devices, monkeypatch):
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     assert launched_devices() == devices
 
 
 @pytest.mark.parametrize("name", ["RANK", "LOCAL_RANK", "SLURM_PROCID", "NODE_RANK"])
-def test_only_the_first_process_prints(name, monkeypatch):
+def test_only_rank_0_prints(name, monkeypatch):
     assert is_first_process()
     monkeypatch.setenv(name, "0")
     assert is_first_process()
@@ -167,14 +167,14 @@ def test_only_the_first_process_prints(name, monkeypatch):
     assert not is_first_process()
 
 
-def test_sharding_is_refused_where_lightning_allows_it():
-    """Without a GPU, Lightning itself refuses FSDP; with one, the run does."""
+def test_sharding_is_refused():
+    """Lightning refuses FSDP only without a GPU."""
     with raises("invalid", "--trainer.strategy", "FSDP"):
         check_strategy(SimpleNamespace(strategy=FSDPStrategy()))
 
 
-def test_a_process_that_cannot_reach_the_first_one_ends_in_time():
-    """Torch needs up to 2.6 times its timeout: of two backoffs, one inside the other, each has it for itself."""
+def test_a_process_that_cannot_reach_rank_0_ends_in_time():
+    """Torch would need up to 2.6 times the timeout, because of two nested backoffs."""
     environment = SimpleNamespace(main_address="127.0.0.1", main_port=int(free_port()))
     begun = time.monotonic()
     with pytest.raises(OSError, match=f"rank 0 does not answer at 127.0.0.1, port {environment.main_port}: .*refused"):
@@ -182,7 +182,7 @@ def test_a_process_that_cannot_reach_the_first_one_ends_in_time():
     assert 0.3 < time.monotonic() - begun < 2
 
 
-def test_a_process_waits_for_the_first_one():
+def test_a_process_waits_for_rank_0():
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         Timer(0.2, server.listen).start()
@@ -244,14 +244,14 @@ print([os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]), *codes])
 
 
 @pytest.mark.parametrize(("how", "codes"), [("succeeds", "[0, 0]"), ("fails", "[-9, 1]")])
-def test_processes_end_in_order_after_their_last_operation(how, codes):
-    """One that ends while Python is torn down ends its process with SIGABRT; after a failure none is waited for."""
+def test_processes_exit_cleanly_after_their_last_operation(how, codes):
+    """An operation that ends during interpreter shutdown would abort the process; after a failure ranks do not wait."""
     ended = subprocess.run([sys.executable, "-c", LEAVING, how], capture_output=True, text=True, timeout=120)
     assert ended.stdout == f"{codes}\n", ended.stderr
 
 
 @pytest.mark.parametrize(("started_by", "parent", "ends"), [(1, 1, False), (5, 5, False), (5, 1, True)])
-def test_a_run_ends_with_its_sweep_which_is_process_1_in_a_container(started_by, parent, ends, monkeypatch):
+def test_a_run_ends_with_its_sweep_even_if_that_is_process_1(started_by, parent, ends, monkeypatch):
     killed = []
     monkeypatch.setenv(processes.SWEEP, str(started_by))
     monkeypatch.setattr(processes.ctypes, "CDLL", lambda name: SimpleNamespace(prctl=lambda *words: 0))
@@ -261,7 +261,7 @@ def test_a_run_ends_with_its_sweep_which_is_process_1_in_a_container(started_by,
     assert bool(killed) is ends
 
 
-def test_a_process_of_torchrun_knows_its_parent_whatever_an_earlier_run_has_left(monkeypatch):
+def test_a_process_of_torchrun_ignores_the_parent_of_an_earlier_run(monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
     monkeypatch.setenv(processes.PARENT, "1")
     monkeypatch.setattr(processes.ctypes, "CDLL", lambda name: SimpleNamespace(prctl=lambda *words: 0))
@@ -271,10 +271,10 @@ def test_a_process_of_torchrun_knows_its_parent_whatever_an_earlier_run_has_left
 
 
 class Other(zoo.InputError):
-    """An error that a caller tells from others."""
+    """A subclass of `InputError`."""
 
 
-def test_all_processes_raise_the_error_of_the_first():
+def test_all_processes_raise_the_error_of_rank_0():
     sent = []
 
     def broadcast(outcome):

@@ -1,4 +1,4 @@
-"""The model is there before it is tested, and a run that crashed has one in its best checkpoint."""
+"""The model is saved before the test, and recovered from the best checkpoint after a crash."""
 
 import json
 from pathlib import Path
@@ -29,8 +29,8 @@ class Crash(Callback):
             raise RuntimeError("out of memory")
 
 
-def test_a_full_disk_says_what_is_kept(options, monkeypatch):
-    """When the model is written, and when it is written once more with what its test has found."""
+def test_a_full_disk_reports_what_is_saved(options, monkeypatch):
+    """While the model is saved for the first time, and again with the test metrics."""
     save, calls = fit.save, []
 
     def full(folder, *arguments):
@@ -68,14 +68,14 @@ def state_of(run):
     return {name.removeprefix("net."): value for name, value in state.items() if name.startswith("net.")}
 
 
-def same(run) -> bool:
+def is_best(run) -> bool:
     net = zoo.load(run).net
     return all(torch.equal(value, state_of(run)[name]) for name, value in net.state_dict().items())
 
 
 def test_a_test_that_crashes_leaves_the_model(options):
     run = crashed(options, trainer={"callbacks": [Crash()]})
-    assert same(run)
+    assert is_best(run)
     assert json.loads((run / "model" / "manifest.json").read_text())["metrics"] == {}
     assert not (run / "summary.json").exists()
     assert not (run / ".lock").exists()
@@ -85,7 +85,7 @@ def test_a_test_that_crashes_leaves_the_model(options):
 
 
 @pytest.mark.parametrize("kind", ["image", "text"])
-def test_a_run_that_crashed_has_its_best_epoch(options, corpus, kind):
+def test_the_best_epoch_of_a_crashed_run_is_recovered(options, corpus, kind):
     data = f"text(path='{corpus(Path('train.tsv').absolute(), 'text')}')"
     chosen = {"backbone": "fasttext(dim=8, hidden=8)", "data": data} if kind == "text" else {}
     run = crashed(options, trainer={"max_epochs": 3, "callbacks": [Crash(2)]}, **chosen)
@@ -94,11 +94,11 @@ def test_a_run_that_crashed_has_its_best_epoch(options, corpus, kind):
     best = best_of(run)
     epoch = int(best.stem.removeprefix("epoch-"))
     assert recover(run) == {"folder": str(run / "model"), "checkpoint": str(best), "epoch": epoch}
-    assert same(run)
+    assert is_best(run)
     assert not (run / ".lock").exists()
 
 
-def test_what_cannot_be_recovered(options):
+def test_runs_that_cannot_be_recovered(options):
     with raises("invalid", "'nothing'"):
         recover("nothing")
     run = crashed(options, trainer={"max_epochs": 2, "callbacks": [Crash(1)]})
@@ -109,7 +109,7 @@ def test_what_cannot_be_recovered(options):
         recover(run)
 
 
-def test_the_file_that_tensorboard_could_not_write_is_named(tmp_path):
+def test_the_unwritten_file_of_tensorboard_is_named(tmp_path):
     events = tmp_path / "tensorboard" / "events.out.tfevents.1"
     events.parent.mkdir()
     events.touch()

@@ -1,4 +1,4 @@
-"""Resume runs: in their folder, from the newest intact checkpoint, and nothing is overridden silently."""
+"""Resume runs in their folder, from the newest intact checkpoint, without silent changes of options."""
 
 import os
 import shutil
@@ -27,8 +27,8 @@ def half(options):
     return chosen, Path(zoo.fit(**chosen)["run_dir"])
 
 
-def test_another_number_of_processes_goes_on_with_the_same_rows(tmp_path, monkeypatch, capfd):
-    """Two processes, then one, against one from the start: the same steps but for rounding."""
+def test_another_number_of_processes_trains_on_the_same_rows(tmp_path, monkeypatch, capfd):
+    """Two processes and then one take the same steps as one process, except for rounding."""
     monkeypatch.chdir(tmp_path)
     chosen = {"backbone": "vit(dim=16,depth=1,heads=1)", "algebra": "quaternion", "data": "digits(augment='none')"}
     chosen |= {"schedule": {"name": "constant", "warmup": 0.0}, "optimizer": {"name": "sgd", "lr": 0.1}}
@@ -68,7 +68,7 @@ def folders():
     return sorted(Path("runs").iterdir())
 
 
-def test_other_rows_are_refused(corpus, tmp_path, monkeypatch):
+def test_changed_data_are_refused(corpus, tmp_path, monkeypatch):
     """Folds are cut anew, and rows that were trained on could be tested."""
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "texts.tsv"
@@ -94,7 +94,7 @@ def test_other_rows_are_refused(corpus, tmp_path, monkeypatch):
     ],
     ids=str,
 )
-def test_other_settings_are_refused_by_name(half, changed, named):
+def test_changes_of_fixed_options_are_refused(half, changed, named):
     _, run = half
     before = folders(), names(run), (run / "config.yaml").read_text()
     with raises("mismatch", named):
@@ -103,33 +103,32 @@ def test_other_settings_are_refused_by_name(half, changed, named):
     assert (run / "summary.json").exists()
 
 
-def test_a_finished_run_is_trained_further_in_its_folder(half, capsys):
+def test_a_finished_run_can_be_trained_further(half, capsys):
     _, run = half
     with raises("conflict", str(run), "--trainer.max_epochs"):
         zoo.fit(resume=str(run))
     capsys.readouterr()
-    made = zoo.fit(resume=str(run), trainer={"max_epochs": 4}, num_workers=1)
+    summary = zoo.fit(resume=str(run), trainer={"max_epochs": 4}, num_workers=1)
     assert capsys.readouterr().out.splitlines()[0] == (
         f"resuming {run} after epoch 0002; changed: num_workers 0 -> 1, trainer.max_epochs 2 -> 4"
     )
-    assert (made["epochs"], made["run_dir"]) == (4, str(run))
-    assert made["resumed_from"] == str(run / "checkpoints" / "epoch-0002.ckpt")
+    assert (summary["epochs"], summary["run_dir"]) == (4, str(run))
+    assert summary["resumed_from"] == str(run / "checkpoints" / "epoch-0002.ckpt")
     assert folders() == [run]
     config = yaml.safe_load((run / "config.yaml").read_text())
     assert config["trainer"]["max_epochs"] == 4
     assert "resume" not in config
 
 
-def test_the_best_epoch_so_far_stays_the_best(half):
+def test_the_best_epoch_is_remembered_on_resume(half):
     _, run = half
-    newest_one = checkpoint_files(run / "checkpoints")[-1]
-    change(newest_one, lambda state: state["zoo_state"]["best"].update(score=-1.0))  # better than any loss to come
+    change(checkpoint_files(run / "checkpoints")[-1], lambda state: state["zoo_state"]["best"].update(score=-1.0))
     best = state_of(run, newest(run)[1]["zoo_state"]["best"]["file"])
     moved = Path("moved")
     run.rename(moved)
-    made = zoo.fit(resume="moved", trainer={"max_epochs": 5})
-    assert made["epochs"] == 5
-    assert Path(made["checkpoint"]).parent == moved / "checkpoints"
+    summary = zoo.fit(resume="moved", trainer={"max_epochs": 5})
+    assert summary["epochs"] == 5
+    assert Path(summary["checkpoint"]).parent == moved / "checkpoints"
     net = zoo.load(moved).net
     assert all(torch.equal(best[f"net.{name}"], value) for name, value in net.state_dict().items())
 
@@ -138,12 +137,12 @@ def state_of(run, name):
     return read_checkpoint(run / "checkpoints" / name)["state_dict"] if (run / "checkpoints" / name).exists() else None
 
 
-# --- what is damaged ---
+# --- damaged checkpoints ---
 
 
 @pytest.fixture
 def stopped(options):
-    """A run of four epochs that ended after two and a half."""
+    """A run of four epochs that crashed in the third."""
 
     class Crash(Callback):
         def on_train_batch_start(self, trainer, module, batch, batch_idx):
@@ -157,12 +156,12 @@ def stopped(options):
     return whole
 
 
-def go_on(**options):
-    return zoo.fit(resume="run", trainer={"callbacks": None}, **options)
+def resume():
+    return zoo.fit(resume="run", trainer={"callbacks": None})
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty", "foreign", "another run"])
-def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_it_used(stopped, damage, capsys):
+def test_a_damaged_newest_checkpoint_is_reported_and_the_previous_one_is_used(stopped, damage, capsys):
     last = checkpoint_files(Path("run/checkpoints"))[-1]
     assert last.name == "epoch-0002.ckpt"
     if damage == "flip":
@@ -172,29 +171,29 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_it_used(stopped
     else:
         last.write_bytes({"cut": last.read_bytes()[:-500], "empty": b"", "foreign": b"\x80\x04K\x01."}[damage])
     capsys.readouterr()
-    made = go_on()
+    summary = resume()
     err = capsys.readouterr().err.splitlines()
     assert len([line for line in err if line.startswith("zoo: ")]) == 1
     assert "epoch-0002.ckpt" in err[0]
     assert err[0].endswith("using the previous checkpoint, epoch-0001.ckpt")
-    assert made["metrics"] == stopped["metrics"]
+    assert summary["metrics"] == stopped["metrics"]
     files = [Path(run, "model", "model.safetensors").read_bytes() for run in ("run", "whole")]
     assert files[0] == files[1]
 
 
-def test_nothing_whole_is_refused_in_one_line(stopped):
+def test_a_run_without_an_intact_checkpoint_is_refused(stopped):
     for path in checkpoint_files(Path("run/checkpoints")):
         flip(path)
     with raises("corrupt", "epoch-0002.ckpt"):
-        go_on()
+        resume()
 
 
 @pytest.mark.parametrize("damage", ["flip", "removed", "another run"])
-def test_a_best_checkpoint_that_is_not_the_runs_own_is_never_used(options, damage):
+def test_a_damaged_or_replaced_best_checkpoint_is_never_used(options, damage):
     # At this rate no output changes: of equal epochs the first is the best.
-    made = zoo.fit(**options(run_dir="run", seed=3, optimizer={"lr": 1e-30}, trainer={"max_epochs": 3}))
+    summary = zoo.fit(**options(run_dir="run", seed=3, optimizer={"lr": 1e-30}, trainer={"max_epochs": 3}))
     zoo.fit(**options(run_dir="other", seed=4, trainer={"max_epochs": 1}))
-    best = Path(made["checkpoint"])
+    best = Path(summary["checkpoint"])
     change(checkpoint_files(Path("run/checkpoints"))[-1], lambda state: None)
     later = [path for path in checkpoint_files(Path("run/checkpoints")) if path != best]
     assert later  # else the best is the newest, and the newest is checked above
@@ -212,8 +211,8 @@ def test_a_best_checkpoint_that_is_not_the_runs_own_is_never_used(options, damag
 
 
 @pytest.mark.parametrize("left", [pytest.param(9, marks=pytest.mark.slow), 13, pytest.param(17, marks=pytest.mark.slow)])
-def test_a_stop_at_any_moment_of_a_checkpoint_leaves_a_run_that_goes_on(options, left):
-    """Whatever file operation is the last one that happens, the folder is one that training can go on from."""
+def test_a_run_that_is_killed_while_it_saves_a_checkpoint_can_be_resumed(options, left):
+    """The run can be resumed after every file operation."""
     chosen = options(trainer={"max_epochs": 3})
     whole = zoo.fit(**chosen, run_dir="whole")
     script = (
@@ -240,7 +239,7 @@ def test_a_stop_at_any_moment_of_a_checkpoint_leaves_a_run_that_goes_on(options,
 # --- resume auto ---
 
 
-def test_auto_goes_on_with_the_newest_unfinished_run_of_the_same_configuration(options, monkeypatch):
+def test_auto_resumes_the_newest_unfinished_run_of_the_configuration(options, monkeypatch):
     def crash(self, trainer, *_):
         if trainer.current_epoch == 1:
             raise RuntimeError
@@ -254,32 +253,32 @@ def test_auto_goes_on_with_the_newest_unfinished_run_of_the_same_configuration(o
             with pytest.raises(RuntimeError):
                 zoo.fit(**chosen | {"seed": seed})
     assert len(folders()) == 3
-    made = zoo.fit(**chosen, resume="auto")
-    assert made["resumed_from"] is not None
-    assert made["metrics"] == finished["metrics"]
+    summary = zoo.fit(**chosen, resume="auto")
+    assert summary["resumed_from"] is not None
+    assert summary["metrics"] == finished["metrics"]
     assert len(folders()) == 3
-    assert zoo.fit(**chosen, resume="auto")["resumed_from"] is None  # both are finished now
+    assert zoo.fit(**chosen, resume="auto")["resumed_from"] is None  # because both are finished
     assert len(folders()) == 4
 
 
-def test_auto_starts_again_in_a_folder_without_a_checkpoint_and_ends_at_once_when_the_run_is_finished(options, capsys):
+def test_auto_restarts_a_run_without_a_checkpoint_and_skips_a_finished_run(options, capsys):
     chosen = options(run_dir="run", resume="auto")
     first = zoo.fit(**chosen)
     for name in ("checkpoints", "model"):
         shutil.rmtree(Path("run") / name)
     (Path("run") / "summary.json").unlink()
-    made = zoo.fit(**chosen)  # as after a kill before the first checkpoint
-    assert (made["resumed_from"], made["metrics"]) == (None, first["metrics"])
+    summary = zoo.fit(**chosen)  # as if killed before the first checkpoint
+    assert (summary["resumed_from"], summary["metrics"]) == (None, first["metrics"])
     assert len((Path("run") / "metrics.csv").read_text().splitlines()) == 4
     capsys.readouterr()
-    assert zoo.fit(**chosen, verbose=False) == made
+    assert zoo.fit(**chosen, verbose=False) == summary
     assert capsys.readouterr().out == "the run 'run' is already finished\n"
     with raises("conflict", "max_epochs 1"):
         zoo.fit(resume="run", trainer={"max_epochs": 2})
         zoo.fit(resume="run", trainer={"max_epochs": 1})
 
 
-def test_a_damaged_run_id_or_table_does_not_lose_the_run(half):
+def test_a_damaged_run_id_or_metrics_table_is_repaired(half):
     _, run = half
     (run / "summary.json").unlink()
     run_id = (run / "checkpoints" / "run_id").read_bytes()
@@ -292,13 +291,13 @@ def test_a_damaged_run_id_or_table_does_not_lose_the_run(half):
 
 
 def test_a_folder_without_a_checkpoint_is_refused(options):
-    made = zoo.fit(**options())
-    shutil.rmtree(Path(made["run_dir"]) / "checkpoints")
-    with raises("missing", made["run_dir"]):
-        zoo.fit(resume=made["run_dir"], trainer={"max_epochs": 2})
+    summary = zoo.fit(**options())
+    shutil.rmtree(Path(summary["run_dir"]) / "checkpoints")
+    with raises("missing", summary["run_dir"]):
+        zoo.fit(resume=summary["run_dir"], trainer={"max_epochs": 2})
 
 
-# --- a run that was stopped ---
+# --- interrupted runs ---
 
 
 class Impatient(Callback):
@@ -309,39 +308,39 @@ class Impatient(Callback):
         os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_a_run_that_ends_before_its_first_checkpoint_leaves_no_folder(options):
+def test_a_run_that_is_stopped_before_its_first_checkpoint_leaves_no_folder(options):
     with pytest.raises(KeyboardInterrupt, match="no checkpoint was written yet"):
         zoo.fit(**options(trainer={"callbacks": [Impatient()]}))
     assert list(Path().iterdir()) == []
 
 
 def test_checkpoints_by_time_within_an_epoch(options):
-    found = set()
+    seen = set()
 
     class Names(Callback):
         def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
-            found.update(names("run"))
+            seen.update(names("run"))
 
     trainer = {"max_steps": 5, "limit_train_batches": 8, "callbacks": [Names()]}
     zoo.fit(**options(run_dir="run", checkpoint_every="0.001s", trainer=trainer))
-    assert {f"resume-epoch-0001-step-0000000{step}.ckpt" for step in (1, 2, 3, 4)} <= found
+    assert {f"resume-epoch-0001-step-0000000{step}.ckpt" for step in (1, 2, 3, 4)} <= seen
     assert names("run") == ["epoch-0001-step-00000005.ckpt", "resume-epoch-0001-step-00000004.ckpt"]
 
 
-def test_a_finished_run_of_steps_within_an_epoch_goes_on_where_it_ended(options):
+def test_a_run_that_ends_within_an_epoch_is_continued_there(options):
     chosen = options(schedule={"name": "constant", "warmup": 0.0}, trainer={"limit_train_batches": 8, "max_epochs": 2})
     whole = zoo.fit(**chosen | {"trainer": chosen["trainer"] | {"max_steps": 12}}, run_dir="whole")
     zoo.fit(**chosen | {"trainer": chosen["trainer"] | {"max_steps": 5}}, run_dir="run")
-    made = zoo.fit(resume="run", trainer={"max_steps": 12})
-    assert made["metrics"] == whole["metrics"]
+    summary = zoo.fit(resume="run", trainer={"max_steps": 12})
+    assert summary["metrics"] == whole["metrics"]
     ours, theirs = (newest(Path(run))[1]["state_dict"] for run in ("run", "whole"))
     assert all(torch.equal(ours[name], value) for name, value in theirs.items())
 
 
-# --- the last so many checkpoints ---
+# --- kept checkpoints ---
 
 
-def test_the_newest_two_the_best_ones_and_the_last_so_many_stay(options):
+def test_the_newest_two_the_best_and_the_last_checkpoints_are_kept(options):
     run = zoo.fit(**options(keep=2, trainer={"max_epochs": 4}))
     assert set(names(run["run_dir"])) == {"epoch-0003.ckpt", "epoch-0004.ckpt", Path(run["checkpoint"]).name}
     folder = Path(run["run_dir"]) / "checkpoints"
@@ -349,10 +348,10 @@ def test_the_newest_two_the_best_ones_and_the_last_so_many_stay(options):
     assert steps == [6, 8]
     run = zoo.fit(**options(trainer={"max_epochs": 5}))
     assert {"epoch-0004.ckpt", "epoch-0005.ckpt", Path(run["checkpoint"]).name} <= set(names(run["run_dir"]))
-    assert len(names(run["run_dir"])) <= 4  # the best one before the best, for the newest but one
+    assert len(names(run["run_dir"])) <= 4  # also the previous best one, which the second newest names
 
 
-def test_kept_epochs_stay_in_the_run_that_goes_on(options):
+def test_kept_checkpoints_remain_when_a_run_is_resumed(options):
     chosen = options(keep=3, schedule={"name": "constant", "warmup": 0.0}, trainer={"max_epochs": 2})
     run = Path(zoo.fit(**chosen)["run_dir"])
     before = (run / "checkpoints" / "epoch-0002.ckpt").read_bytes()
@@ -361,10 +360,10 @@ def test_kept_epochs_stay_in_the_run_that_goes_on(options):
     assert (run / "checkpoints" / "epoch-0002.ckpt").read_bytes() == before
 
 
-def test_validations_within_an_epoch_are_kept_too(options):
-    made = zoo.fit(**options(keep=3, trainer={"max_epochs": 1, "limit_train_batches": 8, "val_check_interval": 0.25}))
+def test_checkpoints_of_validations_within_an_epoch_are_kept(options):
+    summary = zoo.fit(**options(keep=3, trainer={"max_epochs": 1, "limit_train_batches": 8, "val_check_interval": 0.25}))
     steps = [f"epoch-0001-step-0000000{number}.ckpt" for number in (4, 6)]
-    folder = Path(made["run_dir"]) / "checkpoints"
+    folder = Path(summary["run_dir"]) / "checkpoints"
     assert [path.name for path in kept_checkpoints(checkpoint_files(folder))][-3:] == [*steps, "epoch-0001.ckpt"]
     assert torch.load(folder / steps[0], weights_only=True)["global_step"] == 4
 
@@ -380,9 +379,9 @@ def test_validations_within_an_epoch_are_kept_too(options):
     ],
     ids=str,
 )
-def test_too_few_checkpoints_to_keep_are_said_at_the_start(options, chosen, trainer, said, capsys):
-    made = zoo.fit(**options(trainer=trainer, **chosen))
+def test_a_run_too_short_for_keep_warns(options, chosen, trainer, said, capsys):
+    summary = zoo.fit(**options(trainer=trainer, **chosen))
     out = [line for line in capsys.readouterr().out.splitlines() if line.startswith("--keep")]
     assert [line[: len(said)] for line in out] == ([said] if said else [])
     if not said:
-        assert len(kept_checkpoints(checkpoint_files(Path(made["run_dir"]) / "checkpoints"))) >= chosen["keep"]
+        assert len(kept_checkpoints(checkpoint_files(Path(summary["run_dir"]) / "checkpoints"))) >= chosen["keep"]

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and kill -9 against the real command line: what is left goes on, and the exit code says what happened."""
+"""Ctrl-C, SIGTERM and kill -9 of the command line: exit codes, messages and exact resumption."""
 
 import json
 import os
@@ -19,12 +19,12 @@ LONG = (*SMALL, "--trainer.limit_train_batches=5", "--trainer.max_epochs=40", "-
 
 
 def start(folder, *words):
-    """Start ``zoo`` with these words in a process group of its own, forked from one that has imported everything."""
+    """Start ``zoo`` in a new session, forked from a process that has imported everything."""
     return Running(words, folder, {"PYTHONUNBUFFERED": "1"}, (os.setsid, ()))
 
 
 def launch(folder, *words):
-    """Start ``zoo`` as a user does, with a process that can start others."""
+    """Start ``zoo`` as a user does, so that it can start further processes."""
     command = [sys.executable, "-m", "zoo", *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, start_new_session=True, **pipes)
@@ -39,9 +39,9 @@ def finish(process):
 
 
 def wait_for(process, line):
-    """Wait until a run prints a line that begins like this."""
-    said = process.notes.with_suffix(".out")
-    while not (said.exists() and f"\n{line}" in f"\n{said.read_text()}"):
+    """Wait until a run prints a line with this beginning."""
+    output = process.outputs.with_suffix(".out")
+    while not (output.exists() and f"\n{line}" in f"\n{output.read_text()}"):
         assert process.process.exitcode is None, finish(process)
         time.sleep(0.005)
 
@@ -52,7 +52,7 @@ def model(run):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The run that nobody disturbs."""
+    """The uninterrupted run."""
     folder = tmp_path_factory.mktemp("whole")
     code, _, err = finish(start(folder, "fit", *LONG, "--run-dir=run"))
     assert (code, err) == (0, "")
@@ -99,7 +99,7 @@ def test_a_signal_while_the_model_is_tested(tmp_path, number, code):
 
 
 def test_kill_9_and_auto(tmp_path, whole):
-    """Killed twice, with the same command each time; the third time it ends."""
+    """The run is killed twice and finishes at the third call of the same command."""
     for line in ("epoch 3/40", "epoch 20/40"):
         process = start(tmp_path, "fit", *LONG, "--resume=auto")
         wait_for(process, line)
@@ -114,13 +114,13 @@ def test_kill_9_and_auto(tmp_path, whole):
 
 
 @pytest.mark.slow
-def test_two_processes_stop_together_and_go_on(tmp_path):
+def test_two_processes_stop_together_and_resume(tmp_path):
     two = (*LONG, "--trainer.devices=2", "--trainer.max_epochs=5", "--num-workers=0")
     code, _, err = finish(launch(tmp_path, "fit", *two, "--run-dir=whole"))
     assert (code, err) == (0, "")
     process = launch(tmp_path, "fit", *two, "--run-dir=run")
     assert any(line.startswith("epoch 2/5") for line in process.stdout)
-    os.killpg(process.pid, signal.SIGTERM)  # as a scheduler does: all processes at once
+    os.killpg(process.pid, signal.SIGTERM)  # all processes at once, like a scheduler
     code, _, err = finish(process)
     assert (code, len(err.splitlines())) == (143, 1)
     assert err.endswith("resume with: zoo fit --resume run\n")
@@ -135,21 +135,21 @@ def test_two_processes_stop_together_and_go_on(tmp_path):
 
 
 def group(number):
-    """Return the processes of a group that are alive."""
-    found = []
+    """Return the running processes of a group."""
+    running = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
             continue
         if int(fields[2]) == number and fields[0] != "Z":
-            found.append(stat.parent.name)
-    return found
+            running.append(stat.parent.name)
+    return running
 
 
 @pytest.mark.slow
-def test_all_processes_stop_when_the_loss_of_one_is_not_finite(tmp_path):
-    """Two gloo ranks; only the second one sees it, and both end at the same step."""
+def test_all_processes_stop_if_the_loss_of_one_is_not_finite(tmp_path):
+    """Only the loss of rank 1 is NaN, and both ranks stop at the same step."""
     callback = tmp_path / "zoo_test_diverge.py"
     callback.write_text(
         "import torch\n"

@@ -1,4 +1,4 @@
-"""Runs on texts, pairs, corpora and translations: the model holds its words, is measured again, and reads other texts."""
+"""Runs on texts, pairs, corpora and translations: tokenizers, metrics, and evaluation on other texts."""
 
 import csv
 import hashlib
@@ -43,18 +43,18 @@ RUNS = {
 """Data, backbone and algebra of each run."""
 TABLES, WRITERS = ("text", "order", "pairs", "ranking"), ("gpt", "xl", "bpe")
 DATA = {
-    "text": "text(path='{place}/text.tsv')",
-    "pairs": "pairs(path='{place}/pairs.tsv')",
-    "ranking": "ranking(path='{place}/ranking.tsv')",
-    "corpus": "corpus(path='{place}/text.txt', max_length=32)",
-    "stream": "corpus(path='{place}/text.txt', max_length=16)",
-    "bpe": "corpus(path='{place}/text.txt', max_length=16, tokenizer=bpe, vocab=300)",
-    "parallel": "parallel(path='{place}/en-fr', source=en, target=fr, tokenizer=space)",
+    "text": "text(path='{workdir}/text.tsv')",
+    "pairs": "pairs(path='{workdir}/pairs.tsv')",
+    "ranking": "ranking(path='{workdir}/ranking.tsv')",
+    "corpus": "corpus(path='{workdir}/text.txt', max_length=32)",
+    "stream": "corpus(path='{workdir}/text.txt', max_length=16)",
+    "bpe": "corpus(path='{workdir}/text.txt', max_length=16, tokenizer=bpe, vocab=300)",
+    "parallel": "parallel(path='{workdir}/en-fr', source=en, target=fr, tokenizer=space)",
 }
 
 
 def evaluate(run, split, data=None, **options):
-    """Load a model and measure it."""
+    """Load and evaluate a model."""
     return zoo.load(run).evaluate(data, split, **options)
 
 
@@ -77,8 +77,8 @@ def write_pairs(folder: Path, **splits: list[tuple[str, str]]) -> None:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory, corpus) -> Path:
-    """The folder of the data and of the runs of this module."""
+def workdir(tmp_path_factory, corpus) -> Path:
+    """The folder with the data and runs of this module."""
     folder = tmp_path_factory.mktemp("text")
     for kind in ("text", "pairs", "ranking"):
         corpus(folder / f"{kind}.tsv", kind)
@@ -89,17 +89,17 @@ def place(tmp_path_factory, corpus) -> Path:
 
 
 @pytest.fixture(scope="module")
-def summaries(place):
-    """Train a run when it is first asked for, and return its summary."""
+def summaries(workdir):
+    """Return a function that trains a run at its first call and returns its summary."""
     made = {}
 
     def summary_of(name: str) -> dict[str, object]:
         if name not in made:
             kind, backbone, algebra = RUNS[name]
-            options = {"data": DATA[kind].format(place=place), "batch_size": 8, "optimizer": {"lr": 0.01}}
+            options = {"data": DATA[kind].format(workdir=workdir), "batch_size": 8, "optimizer": {"lr": 0.01}}
             options |= {"embedding": "complex_order"} if name == "xl" else {}
             trainer = TRAINER | ({"max_epochs": 16} if name == "seq2seq" else {})
-            run_dir = str(place / name)
+            run_dir = str(workdir / name)
             made[name] = zoo.fit(backbone=backbone, algebra=algebra, run_dir=run_dir, trainer=trainer, **options)
         return made[name]
 
@@ -117,12 +117,12 @@ def summary(summaries, name):
 
 
 @pytest.fixture
-def run(summary, place, name) -> Path:
-    return place / name
+def run(summary, workdir, name) -> Path:
+    return workdir / name
 
 
 def some(*names: str):
-    """Use these runs only."""
+    """Select runs."""
     return pytest.mark.parametrize("name", names, indirect=True)
 
 
@@ -134,23 +134,23 @@ def info_of(run):
 # --- the folder ---
 
 
-def test_the_tokenizer_is_a_file_of_the_model(run, name, place):
+def test_the_tokenizer_is_a_file_of_the_model(run, name, workdir):
     tokenizer = run / "model" / "tokenizer.json"
     listed = json.loads((run / "model" / "manifest.json").read_text())["files"]
     assert set(listed) == {"config.json", "model.safetensors", "README.md", "tokenizer.json"}
     assert listed["tokenizer.json"]["sha256"] == hashlib.sha256(tokenizer.read_bytes()).hexdigest()
-    data = ready(registry.create("zoo.datasets", DATA[RUNS[name][0]].format(place=place)))
+    data = ready(registry.create("zoo.datasets", DATA[RUNS[name][0]].format(workdir=workdir)))
     assert tokenizer.read_text(encoding="utf-8") == data.tokenizer.to_json()
 
 
-def test_the_facts_of_the_data_are_kept(run, name, place, summary):
+def test_the_info_of_the_data_is_stored(run, name, workdir, summary):
     config, info = zoo.checkpoint.read_config(run), info_of(run)
     is_stream = {"stream": True} if name == "xl" else {}
-    data = ready(registry.create("zoo.datasets", DATA[RUNS[name][0]].format(place=place), **is_stream))
+    data = ready(registry.create("zoo.datasets", DATA[RUNS[name][0]].format(workdir=workdir), **is_stream))
     assert (info, summary["data_sha256"]) == (data.info, data.info.sha256)
     assert summary["task"] == config["task"] == data.task
     assert summary["embedding"] == config["embedding"] == ("complex_order" if name == "xl" else None)
-    assert "stream" not in yaml.safe_load((run / "config.yaml").read_text())["data"]  # the backbone says so
+    assert "stream" not in yaml.safe_load((run / "config.yaml").read_text())["data"]  # which the backbone implies
     counted = summary["parameters"]
     assert counted["embedding"] % info.vocab_size == 0
     assert 0 < counted["embedding"] < counted["total"] < counted["real_twin"] * 2
@@ -158,7 +158,7 @@ def test_the_facts_of_the_data_are_kept(run, name, place, summary):
 
 
 @some("text")
-def test_a_damaged_tokenizer_is_found(run, tmp_path):
+def test_a_damaged_tokenizer_is_detected(run, tmp_path):
     model = copytree(run / "model", tmp_path / "model")
     (model / "tokenizer.json").write_bytes((model / "tokenizer.json").read_bytes().replace(b'"film"', b'"firm"'))
     with raises("corrupt", "tokenizer.json"):
@@ -168,21 +168,21 @@ def test_a_damaged_tokenizer_is_found(run, tmp_path):
         evaluate(model, "test")
 
 
-def test_a_table_of_its_own_is_cut_and_the_run_says_so(place, capsys):
+def test_a_table_without_splits_is_split_and_reported(workdir, capsys):
     trainer = {"max_epochs": 1, "accelerator": "cpu", "limit_train_batches": 1}
-    options = {"backbone": "fasttext(dim=8, hidden=8)", "algebra": "real", "data": DATA["text"].format(place=place)}
-    zoo.fit(**options, run_dir=str(place / "said"), trainer=trainer)
+    options = {"backbone": "fasttext(dim=8, hidden=8)", "algebra": "real", "data": DATA["text"].format(workdir=workdir)}
+    zoo.fit(**options, run_dir=str(workdir / "said"), trainer=trainer)
     first = capsys.readouterr().out.splitlines()[0]
-    zoo.fit(**options, run_dir=str(place / "quiet"), trainer=trainer | {"enable_progress_bar": False})
+    zoo.fit(**options, run_dir=str(workdir / "quiet"), trainer=trainer | {"enable_progress_bar": False})
     assert capsys.readouterr().out.startswith(f"{first}\n")
     sizes = re.search(r"text\.tsv'?\): (.*) rows \(one table without splits: part 0 of 10 .*\)$", first)
     assert sorted(sizes[1].split(", ")) == ["49 train", "5 val", "6 test"]
 
 
-# --- measured again ---
+# --- evaluation ---
 
 
-def test_what_is_measured(summary, name):
+def test_metrics(summary, name):
     metrics = summary["metrics"]
     expected = {"ranking": {"loss", "map", "mrr", "top1"}, "seq2seq": {"loss", "exact_match", "bleu", "chrf"}}
     expected |= {writer: {"loss", "perplexity", "bits_per_character", "bits_per_byte"} for writer in WRITERS}
@@ -213,9 +213,9 @@ def test_the_loaded_network_is_the_best_epoch(run, summary):
 
 
 @some(*TABLES)
-def test_the_loaded_network_answers_as_the_summary_says(run, name, place, summary):
+def test_the_loaded_network_reproduces_the_summary(run, name, workdir, summary):
     loss, right, count, net = 0.0, 0.0, 0, zoo.load(run).net
-    data = ready(registry.create("zoo.datasets", DATA[RUNS[name][0]].format(place=place), batch_size=5))
+    data = ready(registry.create("zoo.datasets", DATA[RUNS[name][0]].format(workdir=workdir), batch_size=5))
     with torch.no_grad():
         for inputs, labels, *_ in data.test_dataloader():
             logits = net(*inputs) if isinstance(inputs, tuple) else net(inputs)
@@ -234,18 +234,18 @@ def test_the_configuration_repeats_the_run_bit_for_bit(run, summary, tmp_path):
         assert (tmp_path / "again" / "model" / file).read_bytes() == (run / "model" / file).read_bytes(), file
 
 
-def test_something_is_learned(place, summaries):
-    """The control of all numbers above: they are not those of networks that were never trained."""
+def test_networks_are_trained(workdir, summaries):
+    """A control for the tests above: the networks are better than untrained ones."""
     for name in WRITERS:
-        assert summaries(name)["metrics"]["perplexity"] < 0.7 * info_of(place / name).vocab_size
+        assert summaries(name)["metrics"]["perplexity"] < 0.7 * info_of(workdir / name).vocab_size
     assert 0 < summaries("seq2seq")["metrics"]["exact_match"] < 1
     options = {"backbone": "fasttext(dim=8, hidden=8, dropout=0.0)", "algebra": "quaternion", "optimizer": {"lr": 0.05}}
-    data, trainer = DATA["text"].format(place=place), TRAINER | {"max_epochs": 40}
-    assert zoo.fit(**options, data=data, run_dir=str(place / "learned"), trainer=trainer)["metrics"]["accuracy"] == 1
+    data, trainer = DATA["text"].format(workdir=workdir), TRAINER | {"max_epochs": 40}
+    assert zoo.fit(**options, data=data, run_dir=str(workdir / "learned"), trainer=trainer)["metrics"]["accuracy"] == 1
 
 
 @some("seq2seq")
-def test_how_texts_are_written_when_they_are_measured(run, summary):
+def test_the_decoding_of_evaluation(run, summary):
     greedy = summary["metrics"]
     assert evaluate(run, "test", beam=4)["loss"] == pytest.approx(greedy["loss"], rel=1e-6)
     short = evaluate(run, "test", length=1)
@@ -267,9 +267,9 @@ def test_a_run_on_vectors_has_no_tokenizer(tmp_path):
 
 
 @some(*TABLES)
-def test_other_tables_are_read_with_the_words_of_the_model(run, name, place, tmp_path):
+def test_other_tables_are_read_with_the_tokenizer_of_the_model(run, name, workdir, tmp_path):
     kind = RUNS[name][0]
-    header, *rows = (place / f"other-{kind}.tsv").read_text().splitlines()
+    header, *rows = (workdir / f"other-{kind}.tsv").read_text().splitlines()
     folder = tmp_path / "data"
     folder.mkdir()
     strange = [line.replace("film", "xylophone").replace("plot", "zebra") for line in rows]
@@ -286,8 +286,8 @@ def test_other_tables_are_read_with_the_words_of_the_model(run, name, place, tmp
 
 
 @some(*WRITERS)
-def test_another_corpus_is_read_with_the_words_of_the_model(run, name, tmp_path):
-    """All of it is measured, and what the model has never seen is one unknown token to it."""
+def test_another_corpus_is_read_with_the_tokenizer_of_the_model(run, name, tmp_path):
+    """All of it is evaluated, with unknown tokens for new words."""
     text = lines(7, 20).replace("noon", "n\N{SNOWMAN}\N{SNOWMAN}n")
     (tmp_path / "other.txt").write_text(text, encoding="utf-8")
     measured, model = evaluate(run, "test", f"corpus(path='{tmp_path / 'other.txt'}')"), zoo.load(run)
@@ -308,7 +308,7 @@ def test_another_corpus_is_read_with_the_words_of_the_model(run, name, tmp_path)
 
 
 @some("seq2seq")
-def test_other_pairs_are_read_with_the_words_of_the_model(run, place, tmp_path):
+def test_other_pairs_are_read_with_the_tokenizers_of_the_model(run, workdir, tmp_path):
     rows = [("six one", "six un"), ("two seven", "deux sept"), ("three", "trois")]
     write_pairs(tmp_path / "other", train=translations(5, 9), test=rows)
     measured = evaluate(run, "test", f"parallel(path='{tmp_path / 'other'}', source=en, target=fr)")
@@ -323,17 +323,17 @@ def test_other_pairs_are_read_with_the_words_of_the_model(run, place, tmp_path):
     assert measured["exact_match"] <= 2 / 3
 
 
-def test_new_pairs_of_files_are_measured_whole(place, summaries, tmp_path):
-    """Not the part that training would have held out."""
+def test_other_pairs_of_files_are_evaluated_completely(workdir, summaries, tmp_path):
+    """Not only the rows that training would hold out."""
     summaries("seq2seq")
     write_pairs(tmp_path / "new", all=translations(9, 30))
     write_pairs(tmp_path / "split", train=translations(5, 9), test=translations(9, 30))
-    expected = evaluate(place / "seq2seq", "test", f"parallel(path='{tmp_path / 'split'}', source=en, target=fr)")
+    expected = evaluate(workdir / "seq2seq", "test", f"parallel(path='{tmp_path / 'split'}', source=en, target=fr)")
     spec = f"parallel(source='{tmp_path / 'new/all.en'}', target='{tmp_path / 'new/all.fr'}')"
-    assert evaluate(place / "seq2seq", "test", spec) == pytest.approx(expected, rel=1e-5)
+    assert evaluate(workdir / "seq2seq", "test", spec) == pytest.approx(expected, rel=1e-5)
 
 
-def test_where_data_come_from(tmp_path, monkeypatch):
+def test_the_origin_of_data(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def source(spec: str) -> tuple[str, ...]:
@@ -347,9 +347,9 @@ def test_where_data_come_from(tmp_path, monkeypatch):
 
 
 @some("text", "ranking")
-def test_rows_that_the_model_cannot_read(run, name, place, tmp_path):
+def test_rows_that_do_not_match_the_model(run, name, workdir, tmp_path):
     kind = RUNS[name][0]
-    header, *rows = (place / f"{kind}.tsv").read_text().splitlines()
+    header, *rows = (workdir / f"{kind}.tsv").read_text().splitlines()
     changed = [*rows[:5], rows[5].rpartition("\t")[0] + "\tperhaps", *rows[6:]]
     (tmp_path / "label.tsv").write_text("\n".join([header, *changed]) + "\n")
     with raises("data", "label.tsv:7", "'perhaps'"):
@@ -365,23 +365,23 @@ def test_rows_that_the_model_cannot_read(run, name, place, tmp_path):
     ("name", "data", "named"),
     [
         ("text", "digits", []),
-        ("text", "pairs(path='{place}/pairs.tsv')", ["pair_classification", "text_classification"]),
+        ("text", "pairs(path='{workdir}/pairs.tsv')", ["pair_classification", "text_classification"]),
         ("gpt", "glosses(limit=60)", ["language_model"]),
         ("gpt", "glosses(task=seq2seq, limit=60)", ["seq2seq", "language_model"]),
         ("seq2seq", "glosses(task=language_model, limit=60)", ["language_model", "seq2seq"]),
     ],
     indirect=["name"],
 )
-def test_data_of_another_kind(run, place, data, named):
+def test_data_of_another_type(run, workdir, data, named):
     with raises("invalid", *named):
-        evaluate(run, "test", data.format(place=place))
+        evaluate(run, "test", data.format(workdir=workdir))
 
 
-# --- what belongs together ---
+# --- backbones, tasks and data ---
 
 
-def fitted(place: Path, name: str, **options) -> dict[str, object]:
-    return zoo.fit(**options, run_dir=str(place / name), trainer=TRAINER | {"limit_train_batches": 1, "max_epochs": 1})
+def fitted(workdir: Path, name: str, **options) -> dict[str, object]:
+    return zoo.fit(**options, run_dir=str(workdir / name), trainer=TRAINER | {"limit_train_batches": 1, "max_epochs": 1})
 
 
 def test_the_task_chooses_the_recipe(tmp_path, monkeypatch):
@@ -420,7 +420,7 @@ def glosses(task: str, more: str = "") -> str:
     ],
     ids=str,
 )
-def test_what_does_not_belong_together_is_refused(tmp_path, monkeypatch, backbone, options, code, named):
+def test_invalid_combinations(tmp_path, monkeypatch, backbone, options, code, named):
     monkeypatch.chdir(tmp_path)
     Path("glove.txt").write_text("one 0.1 0.2\n")
     with raises(code, *named):
@@ -429,8 +429,8 @@ def test_what_does_not_belong_together_is_refused(tmp_path, monkeypatch, backbon
 
 
 @some("xl")
-def test_a_memory_is_of_one_process(run, place, tmp_path):
-    options = {"backbone": RUNS["xl"][1], "algebra": "real", "data": DATA["stream"].format(place=place)}
+def test_a_network_with_memory_needs_one_process(run, workdir, tmp_path):
+    options = {"backbone": RUNS["xl"][1], "algebra": "real", "data": DATA["stream"].format(workdir=workdir)}
     several = {"accelerator": "cpu", "devices": 2}
     for call in (
         lambda: zoo.fit(**options, run_dir=str(tmp_path / "run"), trainer=several),
@@ -441,11 +441,11 @@ def test_a_memory_is_of_one_process(run, place, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-# --- one forward pass before any work begins ---
+# --- the check of the outputs before training ---
 
 
-class Answers(nn.Module):
-    """Answers with zeros of this shape, whatever it is given."""
+class Zeros(nn.Module):
+    """Returns zeros of a given shape."""
 
     def __init__(self, *shape: int) -> None:
         super().__init__()
@@ -462,8 +462,8 @@ TOKENS = torch.ones(2, 8, dtype=torch.int64)
     ("shape", "example", "every"),
     [((2, 8, 30), TOKENS, True), ((2, 5, 30), (TOKENS, TOKENS[:, :5]), True), ((2, 30), TOKENS, False)],
 )
-def test_what_answers_at_every_token_is_told_from_what_answers_once(shape, example, every):
-    check_fit(Answers(*shape), "gpt", example, 30, every=every)
+def test_outputs_per_token_and_per_example(shape, example, every):
+    check_fit(Zeros(*shape), "gpt", example, 30, every=every)
 
 
 @pytest.mark.parametrize(
@@ -475,6 +475,6 @@ def test_what_answers_at_every_token_is_told_from_what_answers_once(shape, examp
         ((2, 8, 30), (TOKENS, TOKENS[:, :5]), True),
     ],
 )
-def test_outputs_of_another_shape(shape, example, every):
+def test_outputs_of_the_wrong_shape(shape, example, every):
     with raises("mismatch", "gpt", list(shape[1:])):
-        check_fit(Answers(*shape), "gpt", example, 30, every)
+        check_fit(Zeros(*shape), "gpt", example, 30, every)

@@ -1,4 +1,4 @@
-"""Lightning's Trainer through our door: its own types, objects from files, and our defaults."""
+"""The Trainer of a run: its arguments, objects from files, defaults, loggers and callbacks."""
 
 import csv
 import inspect
@@ -25,11 +25,11 @@ from zoo.training.trainer import check_trainer, make_trainer, run_loggers
 
 
 def trainer_of(settings, folder):
-    """Build the Trainer of a run with our defaults."""
+    """Build the Trainer of a run."""
     return make_trainer(settings, folder, Checkpoints(folder, {}, ("val_loss", "min"), Signals()))
 
 
-def test_plain_values_pass_through():
+def test_plain_values_are_unchanged():
     given = {"max_epochs": 3, "precision": "bf16-mixed", "devices": [0], "limit_train_batches": 0.5, "deterministic": True}
     assert check_trainer(given) == given
 
@@ -76,7 +76,7 @@ EVIL = {"class_path": "zoo_test_beside.Evil"}
     ],
     ids=str,
 )
-def test_a_configuration_imports_no_module_beside_it(tmp_path, monkeypatch, values):
+def test_a_configuration_cannot_import_modules_that_are_not_installed(tmp_path, monkeypatch, values):
     (tmp_path / "zoo_test_beside.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     monkeypatch.syspath_prepend(str(tmp_path))
     with raises("untrusted", "zoo_test_beside.Evil"):
@@ -84,31 +84,31 @@ def test_a_configuration_imports_no_module_beside_it(tmp_path, monkeypatch, valu
     assert not (tmp_path / "ran").exists()
 
 
-def test_other_objects_from_a_file_are_built(tmp_path):
+def test_objects_from_a_file_are_built(tmp_path):
     profiler = {"class_path": "lightning.pytorch.profilers.SimpleProfiler", "init_args": {"filename": "times"}}
     assert check_trainer({"profiler": profiler})["profiler"].filename == "times"
     timer = {"class_path": "lightning.pytorch.callbacks.Timer", "init_args": {"duration": "00:01:00:00"}}
     mine = Callback()
-    ((built, same),) = (check_trainer({"callbacks": [timer, mine]})["callbacks"],)
+    built, same = check_trainer({"callbacks": [timer, mine]})["callbacks"]
     assert (built.time_remaining(), same) == (3600, mine)
     logger = {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": "x"}}
     assert isinstance(check_trainer({"logger": logger})["logger"], CSVLogger)
     assert check_trainer({}) == {}
 
 
-def test_a_trainer_for_a_run(tmp_path):
+def test_the_trainer_of_a_run(tmp_path):
     trainer = trainer_of({"max_epochs": 3, "accelerator": "cpu"}, tmp_path)
     assert [type(logger) for logger in trainer.loggers] == [MetricsTable, TensorBoardLogger]
     assert all(Path(logger.log_dir).is_relative_to(tmp_path) for logger in trainer.loggers)
-    (keeper,) = (callback for callback in trainer.callbacks if isinstance(callback, Checkpoints))
-    assert (keeper.monitor, keeper.enabled, trainer.checkpoint_callbacks) == ("val_loss", True, [])
-    assert trainer.callbacks[0] is keeper  # before everything that logs
+    (checkpoints,) = (callback for callback in trainer.callbacks if isinstance(callback, Checkpoints))
+    assert (checkpoints.monitor, checkpoints.enabled, trainer.checkpoint_callbacks) == ("val_loss", True, [])
+    assert trainer.callbacks[0] is checkpoints  # before the callbacks that log
     assert trainer.max_epochs == 3
     assert any(isinstance(callback, ProgressLines) for callback in trainer.callbacks)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_the_user_says_wins_over_our_defaults(tmp_path):
+def test_arguments_override_defaults(tmp_path):
     settings = {"accelerator": "cpu", "logger": False, "enable_checkpointing": False, "log_every_n_steps": 3}
     trainer = trainer_of(settings | {"enable_progress_bar": False}, tmp_path)
     assert trainer.loggers == []
@@ -118,7 +118,7 @@ def test_what_the_user_says_wins_over_our_defaults(tmp_path):
 
 
 @pytest.mark.parametrize("mine", [Callback(), ModelCheckpoint("mine")], ids=["callback", "checkpoint"])
-def test_the_users_callbacks_come_beside_ours(tmp_path, mine):
+def test_custom_callbacks_are_added(tmp_path, mine):
     trainer = trainer_of({"accelerator": "cpu", "callbacks": [mine]}, tmp_path)
     assert mine in trainer.callbacks
     assert any(isinstance(callback, Checkpoints) and callback.enabled for callback in trainer.callbacks)
@@ -137,73 +137,73 @@ def test_the_users_callbacks_come_beside_ours(tmp_path, mine):
     ],
     ids=str,
 )
-def test_what_lightning_refuses_is_one_line(settings, tmp_path):
+def test_arguments_that_lightning_refuses(settings, tmp_path):
     with raises("invalid", "--trainer", *list(settings)[-1:]):
         trainer_of(settings, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_checked_arguments_are_those_of_the_flags():
+def test_trainer_arguments_are_those_of_lightning():
     assert list(inspect.signature(Trainer.__init__).parameters)[1:] == list(TRAINER_ARGUMENTS)
 
 
-# --- through whole runs ---
+# --- runs ---
 
 
-def test_a_callback_from_yaml_acts_in_the_run(options):
+def test_a_described_callback_is_used(options):
     stop = {"class_path": "lightning.pytorch.callbacks.EarlyStopping"}
     stop["init_args"] = {"monitor": "val_loss", "patience": 1, "min_delta": 100.0}
-    made = zoo.fit(**options(trainer={"max_epochs": 6, "callbacks": [stop]}))
-    assert made["epochs"] == 2
+    summary = zoo.fit(**options(trainer={"max_epochs": 6, "callbacks": [stop]}))
+    assert summary["epochs"] == 2
 
 
 def test_max_steps_ends_a_run(options):
-    made = zoo.fit(**options(trainer={"max_epochs": 50, "max_steps": 4}))
-    assert newest(Path(made["run_dir"]))[1]["global_step"] == 4
-    assert made["epochs"] == 2
+    summary = zoo.fit(**options(trainer={"max_epochs": 50, "max_steps": 4}))
+    assert newest(Path(summary["run_dir"]))[1]["global_step"] == 4
+    assert summary["epochs"] == 2
 
 
-def test_a_time_limit_alone_leaves_the_schedule_its_end(options):
-    made = zoo.fit(**options(trainer={"max_time": "00:00:00:01", "max_epochs": None}))
-    assert made["epochs"] >= 1
+def test_max_time_keeps_the_default_number_of_epochs(options):
+    summary = zoo.fit(**options(trainer={"max_time": "00:00:00:01", "max_epochs": None}))
+    assert summary["epochs"] >= 1
 
 
-def test_an_interrupted_measurement_is_an_interruption(options):
+def test_an_interrupted_evaluation(options):
     class Now(Callback):
         def on_test_batch_end(self, *args):
             raise KeyboardInterrupt
 
-    made = zoo.fit(**options())
+    summary = zoo.fit(**options())
 
     with pytest.raises(KeyboardInterrupt):
-        zoo.load(made["run_dir"]).evaluate(trainer={"callbacks": [Now()]})
+        zoo.load(summary["run_dir"]).evaluate(trainer={"callbacks": [Now()]})
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("bf16-mixed", torch.float32), ("64-true", torch.float64)])
 def test_precision(options, precision, dtype):
-    made = zoo.fit(**options(trainer={"precision": precision}))
-    assert 0 < made["metrics"]["loss"] < 10
-    state = torch.load(made["checkpoint"], weights_only=True)["state_dict"]
+    summary = zoo.fit(**options(trainer={"precision": precision}))
+    assert 0 < summary["metrics"]["loss"] < 10
+    state = torch.load(summary["checkpoint"], weights_only=True)["state_dict"]
     assert {value.dtype for name, value in state.items() if name.endswith("components")} == {dtype}
-    zoo.load(made["run_dir"])
+    zoo.load(summary["run_dir"])
 
 
-def test_a_run_without_checkpoints_keeps_its_last_weights(options):
-    made = zoo.fit(**options(trainer={"enable_checkpointing": False}))
-    assert made["checkpoint"] is None
-    assert not (Path(made["run_dir"]) / "checkpoints").exists()
-    assert zoo.count(zoo.load(made["run_dir"]).net)["total"] == made["parameters"]["total"]
+def test_a_run_without_checkpoints_saves_its_last_weights(options):
+    summary = zoo.fit(**options(trainer={"enable_checkpointing": False}))
+    assert summary["checkpoint"] is None
+    assert not (Path(summary["run_dir"]) / "checkpoints").exists()
+    assert zoo.count(zoo.load(summary["run_dir"]).net)["total"] == summary["parameters"]["total"]
 
 
-def test_fast_dev_run_saves_no_run(options):
-    made = zoo.fit(**options(trainer={"fast_dev_run": True}))
-    assert (made["checkpoint"], made["run_dir"]) == (None, None)
-    assert "accuracy" in made["metrics"]
+def test_fast_dev_run_saves_nothing(options):
+    summary = zoo.fit(**options(trainer={"fast_dev_run": True}))
+    assert (summary["checkpoint"], summary["run_dir"]) == (None, None)
+    assert "accuracy" in summary["metrics"]
     assert not Path("runs").exists()
 
 
 class Memory(Logger):
-    """A logger of the user's, which keeps what it is given."""
+    """A logger that stores everything."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -219,20 +219,20 @@ class Memory(Logger):
         self.rows.append(metrics)
 
 
-def test_a_users_logger_comes_beside_ours_and_hears_everything(options):
+def test_a_custom_logger_logs_everything(options):
     memory = Memory()
-    made = zoo.fit(**options(trainer={"logger": memory, "log_every_n_steps": 1, "limit_train_batches": 4}))
-    folder = Path(made["run_dir"])
+    summary = zoo.fit(**options(trainer={"logger": memory, "log_every_n_steps": 1, "limit_train_batches": 4}))
+    folder = Path(summary["run_dir"])
     assert (folder / "metrics.csv").is_file()
     assert any((folder / "tensorboard").iterdir())
-    assert (memory.params["backbone"], memory.params["seed"], memory.params["batch_size"]) == (made["backbone"], 0, 32)
+    assert (memory.params["backbone"], memory.params["seed"], memory.params["batch_size"]) == (summary["backbone"], 0, 32)
     assert memory.params["optimizer"]["lr"] == 0.002
     assert any("test_accuracy" in row for row in memory.rows)
 
 
 def test_the_learning_rate_of_every_step_is_logged(options):
-    made = zoo.fit(**options(trainer={"log_every_n_steps": 1, "limit_train_batches": 4}, schedule={"name": "constant"}))
-    with (Path(made["run_dir"]) / "metrics.csv").open() as file:
+    summary = zoo.fit(**options(trainer={"log_every_n_steps": 1, "limit_train_batches": 4}, schedule={"name": "constant"}))
+    with (Path(summary["run_dir"]) / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
     (name, *_) = (name for name in rows[0] if name.startswith("lr"))
     rates = [float(row[name]) for row in rows if row[name]]
@@ -243,16 +243,16 @@ def test_the_learning_rate_of_every_step_is_logged(options):
 def test_tensorboard_has_the_hyperparameters(options):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    made = zoo.fit(**options())
-    found = EventAccumulator(str(Path(made["run_dir"]) / "tensorboard")).Reload()
-    (tag,) = found.SummaryMetadata("_hparams_/session_start_info") and ["_hparams_/session_start_info"]
-    assert b"quaternion" in found.SummaryMetadata(tag).plugin_data.content
-    written = yaml.safe_load((Path(made["run_dir"]) / "tensorboard" / "hparams.yaml").read_text())
+    summary = zoo.fit(**options())
+    events = EventAccumulator(str(Path(summary["run_dir"]) / "tensorboard")).Reload()
+    (tag,) = events.SummaryMetadata("_hparams_/session_start_info") and ["_hparams_/session_start_info"]
+    assert b"quaternion" in events.SummaryMetadata(tag).plugin_data.content
+    written = yaml.safe_load((Path(summary["run_dir"]) / "tensorboard" / "hparams.yaml").read_text())
     assert (written["algebra"], written["metrics"]) == ("quaternion", [])
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow", "comet_ml"])
-def test_a_package_that_is_missing_is_named_in_one_line(name):
+def test_a_missing_package_is_named(name):
     path = {"wandb": "WandbLogger", "mlflow": "MLFlowLogger", "comet_ml": "CometLogger"}[name]
     if find_spec(name):
         pytest.skip(f"{name} is installed")
@@ -260,14 +260,14 @@ def test_a_package_that_is_missing_is_named_in_one_line(name):
         check_trainer({"logger": {"class_path": f"lightning.pytorch.loggers.{path}"}})
 
 
-def test_python_keeps_its_warnings_and_log_levels(options):
+def test_warning_filters_and_log_levels_are_restored(options):
     before = list(warnings.filters), logging.getLogger("lightning.pytorch").level
     zoo.fit(**options())
     assert (list(warnings.filters), logging.getLogger("lightning.pytorch").level) == before
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_divergence_is_seen_within_the_logging_interval(options, value):
+def test_divergence_is_detected_within_the_logging_interval(options, value):
     steps = []
 
     class Diverge(Callback):
@@ -283,7 +283,7 @@ def test_divergence_is_seen_within_the_logging_interval(options, value):
     assert not Path("runs").exists()
 
 
-def test_compiled_networks_have_the_names_of_others_and_the_precision_of_products_is_put_back(options):
+def test_networks_are_compiled_in_place_and_the_matmul_precision_is_restored(options):
     compiled = []
 
     def record(self, *args, **kwargs):
@@ -291,14 +291,14 @@ def test_compiled_networks_have_the_names_of_others_and_the_precision_of_product
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.nn.Module, "compile", record)
-        made = zoo.fit(**options(compile=True, matmul_precision="high"))
+        summary = zoo.fit(**options(compile=True, matmul_precision="high"))
     assert len(compiled) == 1
     assert compiled[0][1] == "high"
     assert torch.get_float32_matmul_precision() == "highest"
-    zoo.load(made["run_dir"])
+    zoo.load(summary["run_dir"])
 
 
-def test_a_callback_that_watches_an_unknown_metric_is_one_line_and_leaves_no_folder(options):
+def test_a_callback_with_an_unknown_metric_is_refused(options):
     stopping = {"class_path": "lightning.pytorch.callbacks.EarlyStopping", "init_args": {"monitor": "val_los"}}
     with raises("unknown", "val_los"):
         zoo.fit(**options(trainer={"callbacks": [stopping]}))

@@ -1,4 +1,4 @@
-"""Pretrained word vectors: their rows are in the network, and the file is not needed any more."""
+"""Pretrained word vectors in runs and models."""
 
 import random
 from pathlib import Path
@@ -19,8 +19,8 @@ BACKBONE = "fasttext(dim=8, hidden=8)"
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory, corpus) -> Path:
-    """Data and GloVe files of widths 6 and 8 that know some of the words."""
+def workdir(tmp_path_factory, corpus) -> Path:
+    """Data, and GloVe files of widths 6 and 8 with some of the words."""
     folder, draw = tmp_path_factory.mktemp("vectors"), random.Random(0)
     corpus(folder / "text.tsv", "text")
     for width in (6, 8):
@@ -29,19 +29,19 @@ def place(tmp_path_factory, corpus) -> Path:
     return folder
 
 
-def fit(place: Path, name: str, width: int = 6, **changes: object) -> dict[str, object]:
-    options = {"backbone": BACKBONE, "algebra": "quaternion", "data": f"text(path='{place / 'text.tsv'}')"}
-    options |= {"vectors": str(place / f"glove{width}.txt"), "run_dir": str(place / name), "trainer": TRAINER}
+def fit(workdir: Path, name: str, width: int = 6, **changes: object) -> dict[str, object]:
+    options = {"backbone": BACKBONE, "algebra": "quaternion", "data": f"text(path='{workdir / 'text.tsv'}')"}
+    options |= {"vectors": str(workdir / f"glove{width}.txt"), "run_dir": str(workdir / name), "trainer": TRAINER}
     return zoo.fit(**options | changes)
 
 
 @pytest.fixture(scope="module")
-def made(place):
-    return fit(place, "run")
+def summary(workdir):
+    return fit(workdir, "run")
 
 
-def rows_of(place: Path, width: int) -> dict[str, list[float]]:
-    lines = (line.split() for line in (place / f"glove{width}.txt").read_text().splitlines())
+def rows_of(workdir: Path, width: int) -> dict[str, list[float]]:
+    lines = (line.split() for line in (workdir / f"glove{width}.txt").read_text().splitlines())
     return {word: [float(value) for value in row] for word, *row in lines}
 
 
@@ -51,10 +51,10 @@ def table_of(run: str | Path):
 
 
 @pytest.mark.parametrize(("width", "channels"), [(6, 8), (8, 8)])
-def test_the_rows_of_the_file_are_in_the_trained_network(place, made, width, channels):
-    run = place / "run" if width == 6 else Path(fit(place, "wide", 8)["run_dir"])
-    words, table = ready(text(str(place / "text.tsv"))).tokenizer.tokens, table_of(run)
-    rows = rows_of(place, width)
+def test_the_trained_network_has_the_vectors_of_the_file(workdir, summary, width, channels):
+    run = workdir / "run" if width == 6 else Path(fit(workdir, "wide", 8)["run_dir"])
+    words, table = ready(text(str(workdir / "text.tsv"))).tokenizer.tokens, table_of(run)
+    rows = rows_of(workdir, width)
     assert len(words) > len(rows)
     with torch.no_grad():
         vectors = table.table(torch.arange(len(words)))
@@ -68,53 +68,53 @@ def test_the_rows_of_the_file_are_in_the_trained_network(place, made, width, cha
     assert {word for word in words if word in rows} == {"film", "good", "bad", "the"}
 
 
-def test_their_width_is_written_down_everywhere(place, made):
-    path = str(place / "glove6.txt")
-    assert made["vectors"] == path
-    assert yaml.safe_load((place / "run" / "config.yaml").read_text())["vectors"] == path
-    assert zoo.checkpoint.read_config(place / "run")["info"]["vectors"] == 6
-    assert torch.load(made["checkpoint"], weights_only=True)["zoo_run"]["vectors"] == path
+def test_the_file_and_width_are_stored(workdir, summary):
+    path = str(workdir / "glove6.txt")
+    assert summary["vectors"] == path
+    assert yaml.safe_load((workdir / "run" / "config.yaml").read_text())["vectors"] == path
+    assert zoo.checkpoint.read_config(workdir / "run")["info"]["vectors"] == 6
+    assert torch.load(summary["checkpoint"], weights_only=True)["zoo_run"]["vectors"] == path
 
 
-def test_fixed_vectors_are_no_parameters_and_the_projection_is_one(place, made):
-    net, vocab = zoo.load(place / "run").net, zoo.checkpoint.read_config(place / "run")["info"]["vocab_size"]
-    assert made["parameters"]["embedding"] == 0
-    assert zoo.count(net)["total"] == made["parameters"]["total"]
-    trained = fit(place, "trained", embedding="table(trained=true)")
+def test_parameters_of_fixed_and_trained_vectors(workdir, summary):
+    net, vocab = zoo.load(workdir / "run").net, zoo.checkpoint.read_config(workdir / "run")["info"]["vocab_size"]
+    assert summary["parameters"]["embedding"] == 0
+    assert zoo.count(net)["total"] == summary["parameters"]["total"]
+    trained = fit(workdir, "trained", embedding="table(trained=true)")
     assert trained["parameters"]["embedding"] == 6 * vocab
-    assert trained["parameters"]["total"] == made["parameters"]["total"] + 6 * vocab
+    assert trained["parameters"]["total"] == summary["parameters"]["total"] + 6 * vocab
 
 
-def test_the_real_twin_has_the_same_vectors(place, made):
-    real = fit(place, "real", algebra="real")
-    assert real["parameters"]["total"] == made["parameters"]["real_twin"] == real["parameters"]["real_twin"]
+def test_the_real_twin_has_the_same_vectors(workdir, summary):
+    real = fit(workdir, "real", algebra="real")
+    assert real["parameters"]["total"] == summary["parameters"]["real_twin"] == real["parameters"]["real_twin"]
 
 
-def test_the_model_needs_the_file_no_more(place, made, tmp_path):
-    model = copytree(place / "run" / "model", tmp_path / "model")
-    hidden = (place / "glove6.txt").rename(place / "hidden")
+def test_the_model_does_not_need_the_file(workdir, summary, tmp_path):
+    model = copytree(workdir / "run" / "model", tmp_path / "model")
+    hidden = (workdir / "glove6.txt").rename(workdir / "hidden")
     try:
-        assert zoo.load(model).evaluate() == pytest.approx(made["metrics"], abs=1e-6)
+        assert zoo.load(model).evaluate() == pytest.approx(summary["metrics"], abs=1e-6)
         assert len(list(zoo.load(model).predict(["a good film", "a bad film"]))) == 2
     finally:
-        hidden.rename(place / "glove6.txt")
+        hidden.rename(workdir / "glove6.txt")
 
 
-def test_a_run_goes_on(place, made, tmp_path):
-    copytree(place / "run", tmp_path / "more")
+def test_a_run_with_vectors_can_be_resumed(workdir, summary, tmp_path):
+    copytree(workdir / "run", tmp_path / "more")
     more = zoo.fit(resume=str(tmp_path / "more"), trainer=TRAINER | {"max_epochs": 3})
     assert more["epochs"] == 3
-    both = [table_of(run).table(torch.arange(5)) for run in (tmp_path / "more", place / "run")]
+    both = [table_of(run).table(torch.arange(5)) for run in (tmp_path / "more", workdir / "run")]
     assert torch.equal(*both)
 
 
-def test_both_texts_of_a_pair_are_read_with_them(place, corpus):
-    data = f"pairs(path='{corpus(place / 'pairs.tsv', 'pairs')}')"
-    made = fit(place, "pair", backbone="decomposable_attention(dim=8)", algebra="complex", data=data)
-    assert zoo.load(made["run_dir"]).evaluate() == pytest.approx(made["metrics"], abs=1e-6)
+def test_vectors_with_pairs_of_texts(workdir, corpus):
+    data = f"pairs(path='{corpus(workdir / 'pairs.tsv', 'pairs')}')"
+    summary = fit(workdir, "pair", backbone="decomposable_attention(dim=8)", algebra="complex", data=data)
+    assert zoo.load(summary["run_dir"]).evaluate() == pytest.approx(summary["metrics"], abs=1e-6)
 
 
-# --- bad input ---
+# --- invalid input ---
 
 
 @pytest.mark.parametrize(
@@ -126,11 +126,11 @@ def test_both_texts_of_a_pair_are_read_with_them(place, corpus):
     ],
     ids=["width", "nothing known", "empty"],
 )
-def test_a_file_that_does_not_work(place, tmp_path, content, code, named):
+def test_invalid_files(workdir, tmp_path, content, code, named):
     (tmp_path / "mine.txt").write_text(content)
     with raises(code, named):
-        fit(place, "refused", vectors=str(tmp_path / "mine.txt"))
-    assert not (place / "refused").exists()
+        fit(workdir, "refused", vectors=str(tmp_path / "mine.txt"))
+    assert not (workdir / "refused").exists()
 
 
 @pytest.mark.parametrize(
@@ -142,12 +142,12 @@ def test_a_file_that_does_not_work(place, tmp_path, content, code, named):
     ],
     ids=["images", "narrow", "projection"],
 )
-def test_a_run_that_cannot_have_them(place, changes, code, named):
+def test_runs_that_do_not_support_vectors(workdir, changes, code, named):
     with raises(code, *named):
-        fit(place, "refused", **changes)
-    assert not (place / "refused").exists()
+        fit(workdir, "refused", **changes)
+    assert not (workdir / "refused").exists()
 
 
-def test_a_network_without_a_word_table_that_takes_any():
+def test_a_network_without_a_word_embedding():
     with raises("unsupported", "--vectors"):
         load_vectors(torch.nn.Linear(2, 3), (torch.zeros(3, 2), torch.ones(3, dtype=torch.bool)))
