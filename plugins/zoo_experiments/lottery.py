@@ -115,7 +115,7 @@ class Tickets(Grid):
         row |= {"folder": point.name}
         metric, mode = note.get("metric"), note.get("mode")
         if problem := row_problem(row) or ("" if is_name(metric) and mode in ("min", "max") else "has no metric"):
-            raise InputError(f"'{file}' is not the summary of a round (it {problem}): begin a new experiment", code="corrupt")
+            raise InputError(f"'{file}' is not the summary of a round (it {problem}): start a new experiment", code="corrupt")
         return row, (str(metric), str(mode))
 
     def results(self) -> dict[str, Any]:
@@ -217,7 +217,7 @@ def open_folder(folder: RunFolder, options: Lottery) -> dict[str, Any] | None:
     if folder.resumed:
         check_links(folder.path)
         for name, old, new in changed_options(folder.path, config_values(options), MAY_CHANGE):
-            text = f"the experiment '{folder.path}' has {name}={old}, not {new}: begin a new one"
+            text = f"the experiment '{folder.path}' has {name}={old}, not {new}: start a new one"
             raise InputError(f"{text} (you can add rounds, seeds, algebras and controls)", code="mismatch")
         if path.exists():
             try:

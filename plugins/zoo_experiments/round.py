@@ -37,7 +37,7 @@ NEVER = 255
 
 
 def train_round(folder: Path, options: Lottery, point: Point, session: Session, begin: Callable[[], bool]) -> None:
-    """Train or resume a round as a run in its own folder; `begin` returns whether it is the first of this process."""
+    """Train or resume a round as a run in its own folder; `begin` returns whether it is the first round of this process."""
     arm, number, path = point.axes["arm"], point.axes["round"], folder / point.name
     begun = session.processes.first(lambda: has_begun(path))
     where: dict[str, Any] = {"resume": str(path)} if begun else {"run_dir": str(path)}
@@ -145,7 +145,7 @@ def read_ticket(path: Path) -> dict[str, Any]:
     state = read_checkpoint(path)
     ticket, keys = state.get("ticket"), {"masks", "rewind_point", "sums", "options", "round", "is_due"}
     if not (isinstance(ticket, dict) and ticket.keys() >= keys and isinstance(state.get("pruned_from"), dict)):
-        raise InputError(f"'{path}' is not a lottery ticket: begin a new experiment", code="corrupt")
+        raise InputError(f"'{path}' is not a lottery ticket: start a new experiment", code="corrupt")
     return state
 
 
@@ -161,7 +161,7 @@ def watched(task: Task) -> tuple[str, str]:
 
 
 def has_begun(folder: Path) -> bool:
-    """Return whether a round has a checkpoint; otherwise remove what an earlier attempt has left."""
+    """Return whether a round has a checkpoint; otherwise remove the files of an earlier attempt."""
     if checkpoint_files(folder / "checkpoints"):
         return True
     shutil.rmtree(folder, ignore_errors=True)

@@ -34,6 +34,25 @@ def write_data(folder: Path) -> None:
     (folder / "corpus.txt").write_text("\n".join(texts) + "\n")
 
 
+def write_parallel(folder: Path, **sizes: int) -> None:
+    """Write splits of parallel texts, with equal lines on both sides."""
+    draw = random.Random(0)
+    folder.mkdir()
+    for split, count in sizes.items():
+        texts = [" ".join(draw.choices(WORDS, k=draw.randrange(1, 6))) for _ in range(count)]
+        for side in ("en", "fr"):
+            (folder / f"{split}.{side}").write_text("".join(f"{text}\n" for text in texts))
+
+
+def install_module(site: Path, name: str, source: str) -> None:
+    """Write a module into a folder of ``sys.path`` with the metadata of an installed package."""
+    (site / f"{name}.py").write_text(source)
+    metadata = site / f"{name}-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: 1.0\n")
+    (metadata / "top_level.txt").write_text(f"{name}\n")
+
+
 def fit_words(kind: str, run: str = "run", seed: int = 0, workers: int = 0, **trainer: object) -> list[str]:
     """Return the command line of a small run with frequent checkpoints."""
     settings = [word for name, value in (TRAINER | trainer).items() for word in (f"--trainer.{name}", str(value))]

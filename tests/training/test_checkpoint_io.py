@@ -86,12 +86,6 @@ def test_a_full_disk_raises_and_keeps_the_old_file(path):
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-def test_a_folder_that_cannot_be_created_raises(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="file"):
-        AtomicCheckpointIO().save_checkpoint(STATE, tmp_path / "file" / "x.ckpt")
-
-
 def write_repeatedly(path: Path) -> None:
     tempfile.tempdir = "/dev/shm"
     for number in range(10**6):

@@ -14,10 +14,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch.utils.data import DataLoader, TensorDataset
 
 import zoo
+from tests.faults.runs import WORDS, write_parallel
 from zoo.data.images.files import digits
 from zoo.training.resume import newest
-
-WORDS = ("one", "two", "three", "four", "five", "six")
 
 
 class Crash(Callback):
@@ -100,13 +99,8 @@ def workdir(tmp_path, monkeypatch, corpus):
     monkeypatch.chdir(tmp_path)
     for kind in ("text", "pairs", "ranking"):
         corpus(Path(f"{kind}.tsv"), kind, 200)
-    draw = random.Random(0)
-    Path("pairs").mkdir()
-    for split, count in (("train", 120), ("val", 12), ("test", 12)):
-        texts = [" ".join(draw.choices(WORDS, k=draw.randrange(1, 6))) for _ in range(count)]
-        for side in ("en", "fr"):
-            Path(f"pairs/{split}.{side}").write_text("".join(f"{text}\n" for text in texts))
-    Path("book.txt").write_text("".join(f"{draw.choice(WORDS)} " for _ in range(3000)))
+    write_parallel(Path("pairs"), train=120, val=12, test=12)
+    Path("book.txt").write_text(" ".join(random.Random(0).choices(WORDS, k=3000)))
     return tmp_path
 
 

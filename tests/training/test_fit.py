@@ -16,6 +16,7 @@ from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import zoo
+from tests.faults.runs import install_module
 from zoo.cli import main
 from zoo.data import ready
 from zoo.data.images.files import digits
@@ -266,20 +267,6 @@ def test_data_without_a_test_split(options, archive, tmp_path, capsys):
     assert call("validate", tmp_path / "run")[0] == 0
 
 
-def test_auroc_with_two_classes(options, archive, tmp_path):
-    path = archive("train", "val", "test")
-    made = zoo.fit(**options(data=f"npz(path='{path}')", run_dir=str(tmp_path / "run"), trainer={"max_epochs": 4}))
-    assert set(made["metrics"]) == {"loss", "accuracy", "f1", "auroc"}
-    from sklearn.metrics import roc_auc_score
-
-    from zoo.data.images.files import npz
-
-    (images, labels) = next(iter(ready(npz(path)).test_dataloader()))
-    with torch.no_grad():
-        scores = zoo.load(tmp_path / "run").net(images).softmax(-1)[:, 1]
-    assert made["metrics"]["auroc"] == pytest.approx(roc_auc_score(labels, scores), abs=1e-6)
-
-
 def test_other_data_are_normalized_like_the_training_data(options, archive, tmp_path):
     """Not with their own mean and standard deviation."""
     from zoo.data.images.files import npz
@@ -329,7 +316,7 @@ from pathlib import Path
 from lightning.pytorch import Callback
 
 class Stopper(Callback):
-    """Press Ctrl-C once, in the second epoch."""
+    """Interrupts the run once, in the second epoch."""
 
     def on_train_batch_end(self, trainer, *args):
         if trainer.current_epoch == 1 and not Path("pressed").exists():
@@ -341,11 +328,7 @@ class Stopper(Callback):
 def test_an_interrupted_run_can_be_resumed(options, tmp_path, tmp_path_factory, monkeypatch):
     """The configuration names a callback of an installed package."""
     site = tmp_path_factory.mktemp("site")
-    (site / "zoo_test_stopper.py").write_text(STOPPER)
-    info = site / "zoo_test_stopper-1.0.dist-info"  # like pip
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: zoo-test-stopper\nVersion: 1.0\n")
-    (info / "top_level.txt").write_text("zoo_test_stopper\n")
+    install_module(site, "zoo_test_stopper", STOPPER)
     monkeypatch.syspath_prepend(str(site))
     stop = {"trainer": {"callbacks": [{"class_path": "zoo_test_stopper.Stopper"}]}}
     (tmp_path / "stop.yaml").write_text(yaml.safe_dump(stop))
@@ -357,9 +340,9 @@ def test_an_interrupted_run_can_be_resumed(options, tmp_path, tmp_path_factory, 
     assert err == "zoo: stopped; progress up to epoch 0001 is saved; resume with: zoo fit --resume first\n"
     assert not Path("first/summary.json").exists()
     assert not Path("first/model").exists()
-    code, _, told = call("test", "first")
+    code, _, refusal = call("test", "first")
     assert code == 2
-    assert "has not finished" in told
+    assert "has not finished" in refusal
     code, out, err = call(*err.strip().partition("resume with: zoo ")[2].split())
     assert (code, err) == (0, "")
     assert "epoch 1/3" not in out

@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import socket
 import subprocess
 import sys
@@ -18,11 +17,11 @@ from PIL import Image
 import zoo
 from tests.errors import raises
 from tests.faults.process import Running, free_port, srun
+from tests.faults.runs import write_parallel
 from zoo.training import processes
 from zoo.training.processes import check_strategy, init_process_group, is_first_process, launched_devices, wait_for_server
 
 LIMITS = ("--trainer.max_epochs=1", "--trainer.accelerator=cpu")
-WORDS = ("one", "two", "three", "four", "five")
 
 
 @pytest.fixture(scope="module")
@@ -31,12 +30,7 @@ def workdir(tmp_path_factory, corpus) -> Path:
     folder = tmp_path_factory.mktemp("processes")
     corpus(folder / "ranking.tsv", "ranking", 180)
     corpus(folder / "text.tsv", "text", 65)
-    draw = random.Random(0)
-    (folder / "pairs").mkdir()
-    for split, count in (("train", 24), ("val", 5), ("test", 7)):
-        texts = [" ".join(draw.choices(WORDS, k=draw.randrange(1, 6))) for _ in range(count)]
-        for side in ("en", "fr"):
-            (folder / "pairs" / f"{split}.{side}").write_text("".join(f"{text}\n" for text in texts))
+    write_parallel(folder / "pairs", train=24, val=5, test=7)
     return folder
 
 
@@ -82,7 +76,6 @@ def finish(processes: list[subprocess.Popen[str]] | list[Running]) -> list[tuple
     return results
 
 
-PAIRS = "parallel(path=pairs, source=en, target=fr)"
 CASES = {
     "lightning": (lightning, "lstm(dim=8, hidden=8)", "ranking(path=ranking.tsv)", {"loss", "map", "mrr", "top1"}),
     "torchrun": (

@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.faults.process import Running
+from tests.faults.runs import install_module
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "PYTHONUNBUFFERED": "1"}
 SMALL = ("--backbone=vit(dim=16,depth=1,dropout=0.1)", "--algebra=quaternion", "--trainer.accelerator=cpu")
@@ -23,11 +25,11 @@ def start(folder, *words):
     return Running(words, folder, {"PYTHONUNBUFFERED": "1"}, (os.setsid, ()))
 
 
-def launch(folder, *words):
+def launch(folder, *words, **env):
     """Start ``zoo`` as a user does, so that it can start further processes."""
     command = [sys.executable, "-m", "zoo", *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, start_new_session=True, **pipes)
+    return subprocess.Popen(command, cwd=folder, env=ENVIRONMENT | env, start_new_session=True, **pipes)
 
 
 def finish(process):
@@ -124,10 +126,7 @@ def test_two_processes_stop_together_and_resume(tmp_path):
     code, _, err = finish(process)
     assert (code, len(err.splitlines())) == (143, 1)
     assert err.endswith("resume with: zoo fit --resume run\n")
-    deadline = time.monotonic() + 15
-    while group(process.pid) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert group(process.pid) == []
+    assert remaining(process.pid) == []
     code, _, err = finish(launch(tmp_path, "fit", "--resume=run"))
     assert (code, err) == (0, "")
     assert model(tmp_path / "run") == model(tmp_path / "whole")
@@ -138,44 +137,45 @@ def group(number):
     """Return the running processes of a group."""
     running = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
+        with suppress(OSError):
             fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[2]) == number and fields[0] != "Z":
-            running.append(stat.parent.name)
+            if int(fields[2]) == number and fields[0] != "Z":
+                running.append(stat.parent.name)
     return running
+
+
+def remaining(number):
+    """Return the processes of a group that are still running after 15 seconds."""
+    deadline = time.monotonic() + 15
+    while group(number) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return group(number)
+
+
+DIVERGE = """
+import torch
+from lightning.pytorch import Callback
+
+class Diverge(Callback):
+    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
+        open(f'steps{trainer.global_rank}', 'a').write('x')
+
+    def on_train_batch_start(self, trainer, module, batch, batch_idx):
+        if (trainer.global_rank, batch_idx) == (1, 3):
+            torch.nn.init.constant_(module.net.head.weight, float('nan'))
+"""
 
 
 @pytest.mark.slow
 def test_all_processes_stop_if_the_loss_of_one_is_not_finite(tmp_path):
     """Only the loss of rank 1 is NaN, and both ranks stop at the same step."""
-    callback = tmp_path / "zoo_test_diverge.py"
-    callback.write_text(
-        "import torch\n"
-        "from lightning.pytorch import Callback\n"
-        "class Diverge(Callback):\n"
-        "    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):\n"
-        "        open(f'steps{trainer.global_rank}', 'a').write('x')\n"
-        "    def on_train_batch_start(self, trainer, module, batch, batch_idx):\n"
-        "        if (trainer.global_rank, batch_idx) == (1, 3):\n"
-        "            torch.nn.init.constant_(module.net.head.weight, float('nan'))\n"
-    )
-    information = tmp_path / "zoo_test_diverge-1.0.dist-info"
-    information.mkdir()
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: zoo-test-diverge\nVersion: 1.0\n")
-    (information / "top_level.txt").write_text("zoo_test_diverge\n")
+    install_module(tmp_path, "zoo_test_diverge", DIVERGE)
     config = tmp_path / "c.yaml"
     config.write_text("trainer: {callbacks: [{class_path: zoo_test_diverge.Diverge}], log_every_n_steps: 4}\n")
     paths = os.pathsep.join([str(tmp_path), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
     words = ["-c", "c.yaml", *LONG, "--trainer.limit_train_batches=20", "--run-dir=run", "--trainer.devices=2"]
-    command = [sys.executable, "-m", "zoo", "fit", *words]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT | {"PYTHONPATH": paths}, start_new_session=True, **pipes)
+    process = launch(tmp_path, "fit", *words, PYTHONPATH=paths)
     code, _, err = finish(process)
     assert (code, err) == (2, "zoo: training diverged in epoch 1: the loss is not finite; use a smaller --optimizer.lr\n")
     assert [len((tmp_path / f"steps{rank}").read_text()) for rank in (0, 1)] == [3, 3]
-    deadline = time.monotonic() + 15
-    while group(process.pid) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert group(process.pid) == []
+    assert remaining(process.pid) == []

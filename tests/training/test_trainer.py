@@ -20,7 +20,6 @@ from zoo.training.callbacks import MetricsTable, ProgressLines
 from zoo.training.checkpoints import Checkpoints
 from zoo.training.options import TRAINER_ARGUMENTS
 from zoo.training.processes import Signals
-from zoo.training.resume import newest
 from zoo.training.trainer import check_trainer, make_trainer, run_loggers
 
 
@@ -155,17 +154,6 @@ def test_a_described_callback_is_used(options):
     stop["init_args"] = {"monitor": "val_loss", "patience": 1, "min_delta": 100.0}
     summary = zoo.fit(**options(trainer={"max_epochs": 6, "callbacks": [stop]}))
     assert summary["epochs"] == 2
-
-
-def test_max_steps_ends_a_run(options):
-    summary = zoo.fit(**options(trainer={"max_epochs": 50, "max_steps": 4}))
-    assert newest(Path(summary["run_dir"]))[1]["global_step"] == 4
-    assert summary["epochs"] == 2
-
-
-def test_max_time_keeps_the_default_number_of_epochs(options):
-    summary = zoo.fit(**options(trainer={"max_time": "00:00:00:01", "max_epochs": None}))
-    assert summary["epochs"] >= 1
 
 
 def test_an_interrupted_evaluation(options):

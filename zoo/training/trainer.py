@@ -42,34 +42,32 @@ def make_trainer(
     title: str = "",
 ) -> Trainer:
     """Build the Trainer of a run from checked arguments, with the loggers and callbacks of the zoo."""
-    terminal = sys.stdout.isatty()
-    defaults: dict[str, Any] = {"enable_model_summary": False, "log_every_n_steps": 10, "enable_progress_bar": terminal}
+    is_terminal = sys.stdout.isatty()
+    defaults: dict[str, Any] = {"enable_model_summary": False, "log_every_n_steps": 10, "enable_progress_bar": is_terminal}
     defaults |= {"default_root_dir": str(folder), "num_sanity_val_steps": 0, "enable_checkpointing": True}
-    given = defaults | {name: value for name, value in settings.items() if value is not None}
-    if isinstance(given.get("val_check_interval"), int):
-        given.setdefault("check_val_every_n_epoch", None)  # counts steps across epochs
-    if not given["enable_checkpointing"] and not checkpoints.is_default:
+    arguments = defaults | {name: value for name, value in settings.items() if value is not None}
+    if isinstance(arguments.get("val_check_interval"), int):
+        arguments.setdefault("check_val_every_n_epoch", None)  # counts steps across epochs
+    if not arguments["enable_checkpointing"] and not checkpoints.is_default:
         text = "--keep and --checkpoint-every have no effect with --trainer.enable_checkpointing false: leave them out"
         raise InputError(text, code="conflict")
     if settings.get("default_root_dir") is not None:
         raise InputError("--trainer.default_root_dir is not supported: use --run-dir", code="conflict")
-    checkpoints.enabled = bool(given["enable_checkpointing"]) and not given.get("fast_dev_run")
-    given["logger"] = run_loggers(given.get("logger"), folder, resumed)
-    ours = [checkpoints, checkpoints.divergence, BroadcastBuffers()]
-    if given["logger"]:
-        ours.append(LearningRateMonitor(logging_interval="step"))
-    if ema is not None:
-        ours.append(MovingAverage(ema))
-    ours.append(SplitNote(title))
+    checkpoints.enabled = bool(arguments["enable_checkpointing"]) and not arguments.get("fast_dev_run")
+    arguments["logger"] = run_loggers(arguments.get("logger"), folder, resumed)
+    added = [checkpoints, checkpoints.divergence, BroadcastBuffers()]
+    added += [LearningRateMonitor(logging_interval="step")] if arguments["logger"] else []
+    added += [] if ema is None else [MovingAverage(ema)]
+    added.append(SplitNote(title))
     if settings.get("enable_progress_bar") is not False:
-        ours.append(ProgressBar(leave=False) if terminal else ProgressLines())
-    given["callbacks"] = ours + as_list(given.get("callbacks"))
+        added.append(ProgressBar(leave=False) if is_terminal else ProgressLines())
+    arguments["callbacks"] = [*added, *as_list(arguments.get("callbacks"))]
     # `Checkpoints` is not a `Checkpoint`, which Lightning would call after the callbacks that log.
-    given["enable_checkpointing"] = any(isinstance(callback, Checkpoint) for callback in given["callbacks"])
-    plugins = as_list(given.get("plugins"))
+    arguments["enable_checkpointing"] = any(isinstance(callback, Checkpoint) for callback in arguments["callbacks"])
+    plugins = as_list(arguments.get("plugins"))
     if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
-        given["plugins"] = [*plugins, AtomicCheckpointIO()]
-    return build_trainer(given)
+        arguments["plugins"] = [*plugins, AtomicCheckpointIO()]
+    return build_trainer(arguments)
 
 
 @contextmanager
