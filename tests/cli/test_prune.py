@@ -84,11 +84,11 @@ def test_fit_from_a_trained_model(call, refused, run):
     one, two = (zoo.load(name).net.state_dict() for name in (run, "more"))
     assert all(torch.allclose(one[name], two[name], atol=1e-8) for name in one)
     from_run = ("fit", "-c", "run/config.yaml", "--from")
-    other = "it holds vit(depth=1, dim=32, mlp_ratio=3.0) over quaternion"
+    source = "--from run is vit(depth=1, dim=32, mlp_ratio=3.0) over quaternion"
     assert "there is no folder 'nothing'" in refused(*from_run, "nothing", *SMALL)
-    assert refused(*from_run, run, "--algebra", "octonion").endswith(f"--from run: {other}, not over octonion")
+    assert refused(*from_run, run, "--algebra", "octonion").endswith(f"{source}, expected octonion")
     said = refused(*from_run, run, "--backbone", "vit(dim=32, depth=2)")
-    assert said.startswith(f"--from run: {other}, another network than vit(depth=2, dim=32) here: 'blocks.")
+    assert said.startswith(f"{source}, which does not match vit(depth=2, dim=32): 'blocks.")
 
 
 def test_fit_from_a_model_with_another_tokenizer_fails(call, refused, tmp_path):
