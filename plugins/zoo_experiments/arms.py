@@ -12,7 +12,7 @@ from zoo.errors import check_rules
 from zoo.pruning import LotteryTicket, rounds_until
 from zoo.registry.spec import Spec, split_at_commas
 from zoo.training.checkpoint_io import checkpoint_files
-from zoo.training.folder import file_name, read_config, run_name, short_spec
+from zoo.training.folder import file_name, read_run_config, run_name, short_spec
 from zoo.training.options import FREE, Fit, config_values
 from zoo.training.resolve import Plan, plan
 from zoo_experiments.grid import Point
@@ -69,7 +69,7 @@ def check(options: Lottery) -> tuple[Lottery, Plan]:
 
     On resume, algebras and controls are added to those of the experiment.
     """
-    before = read_config(Path(options.resume).expanduser()) if options.resume not in (None, "auto") else {}
+    before = read_run_config(Path(options.resume).expanduser()) if options.resume not in (None, "auto") else {}
     text = f"'{options.resume}' is a single run, not an experiment with lottery tickets: use the folder with lottery.json"
     check_rules((not before or "rate" in before, text), code="mismatch")
     if options.until is not None and options.rounds == before.get("rounds"):

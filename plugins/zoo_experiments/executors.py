@@ -53,7 +53,7 @@ class Here:
         """Do nothing: the error or signal that ends this process has ended the run."""
 
 
-class Processes:
+class LocalProcesses:
     """Train points in parallel processes of ``zoo``."""
 
     def __init__(self, jobs: int) -> None:
@@ -142,7 +142,7 @@ class Ray:
 
 def make_executor(options: Any) -> Executor:
     """Return the executor that the options of an `Execution` select, with a separate process for every run."""
-    return Ray(options.cpus, options.gpus) if options.on == "ray" else Processes(options.jobs)
+    return Ray(options.cpus, options.gpus) if options.on == "ray" else LocalProcesses(options.jobs)
 
 
 def run_on_node(arguments: list[str], folder: str, log: str) -> int:

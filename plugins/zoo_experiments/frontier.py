@@ -37,7 +37,7 @@ from zoo_experiments.sweep import points, sweep
 
 RATE = "optimizer.lr"
 RESULT = "frontier.json"
-EXTENSIONS = 5
+MAX_EXTRA_RATES = 5
 """Maximum number of rates that a search adds to those of the file, per network."""
 TURNS = 20
 """Timed steps of each network."""
@@ -159,7 +159,7 @@ def next_runs(
     beyond: list[Run] = []
     for net, rate in best.items():
         tried = [lr for other, lr, seed in done if (other, seed) == (net, first) and lr is not None]
-        if rate is not None and rate in (min(tried), max(tried)) and len(tried) < len(rates) + EXTENSIONS:
+        if rate is not None and rate in (min(tried), max(tried)) and len(tried) < len(rates) + MAX_EXTRA_RATES:
             beyond.append((net, rate / 2 if rate == min(tried) else rate * 2, first))
     if beyond:
         return beyond

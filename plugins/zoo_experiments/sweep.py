@@ -36,14 +36,13 @@ from zoo.errors import InputError, Interrupted, Stop, check_rules
 from zoo.training.folder import RUNS, changed_options, claim, file_name, lock_folder, read_summary, short_spec
 from zoo.training.options import TRAINER_ARGUMENTS, Fit, build, flat
 from zoo.training.processes import Signals
-from zoo.training.resolve import plan
+from zoo.training.resolve import GROUPS, plan
 from zoo_experiments.executors import make_executor
 from zoo_experiments.grid import Grid, Point, Row, execute
 from zoo_experiments.options import Sweep, check_execution
 from zoo_experiments.results import ROWS, read_rows, write_rows
 
-KEYS = ("base", "axes", "exclude")
-GROUPS = {"backbone": "zoo.backbones", "algebra": "zoo.algebras", "data": "zoo.datasets", "embedding": "zoo.embeddings"}
+FILE_KEYS = ("base", "axes", "exclude")
 FROM_SUMMARY = ("metrics", "validation", "parameters", "epochs", "seconds", "task", "data_sha256", "versions", "device", "std")
 
 
@@ -83,9 +82,9 @@ def points(values: Mapping[str, Any], file: str) -> list[Point]:
 def read_parts(values: Mapping[str, Any], file: str) -> tuple[dict[str, Any], dict[str, Any], list[dict[str, list[str]]]]:
     """Return the base, the axes and the excluded labels of a file after checking their types."""
     for key in values:
-        hint = "".join(f"; did you mean '{close}'?" for close in get_close_matches(str(key), KEYS, 1))
-        text = f"unknown key '{key}' in the sweep '{file}', which has {', '.join(KEYS)}{hint}"
-        check_rules((key in KEYS, text), code="unknown")
+        hint = "".join(f"; did you mean '{close}'?" for close in get_close_matches(str(key), FILE_KEYS, 1))
+        text = f"unknown key '{key}' in the sweep '{file}', which has {', '.join(FILE_KEYS)}{hint}"
+        check_rules((key in FILE_KEYS, text), code="unknown")
     base, axes, exclude = values.get("base") or {}, values.get("axes"), values.get("exclude") or []
     entries = isinstance(exclude, list) and all(isinstance(entry, dict) and entry for entry in exclude)
     check_rules(

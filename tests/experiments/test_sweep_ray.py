@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from zoo_experiments.executors import Processes
+from zoo_experiments.executors import LocalProcesses
 from zoo_experiments.grid import execute
 from zoo_experiments.sweep import SweepGrid, points
 
@@ -52,7 +52,7 @@ def test_a_killed_worker_does_not_change_results(cluster, tmp_path, monkeypatch)
     assert json.loads((run / "summary.json").read_text())["resumed_from"] is not None
     Path("here").mkdir()
     studies = {name: SweepGrid(tmp_path / name, grid) for name in ("ray", "here")}
-    execute(studies["here"], Processes(2))
+    execute(studies["here"], LocalProcesses(2))
     assert not studies["here"].failed
     rows = {name: SweepGrid(tmp_path / name, grid).rows for name in studies}
     assert list(rows["ray"]) == list(rows["here"]) == ["real", "quaternion"]

@@ -7,7 +7,7 @@ from typing import Any
 from zoo import registry
 from zoo.errors import InputError
 from zoo.training.fit import fit as run
-from zoo.training.folder import read_config
+from zoo.training.folder import read_run_config
 from zoo.training.objects import Objects, take_objects
 from zoo.training.options import Fit, build, check_single
 from zoo.training.processes import is_first_process
@@ -73,7 +73,7 @@ def merge_resumed(options: Mapping[str, Any]) -> dict[str, Any]:
         return dict(options)
     if options.get("run_dir") is not None:
         raise InputError("run_dir and resume exclude each other: a run resumes in its own folder", code="conflict")
-    merged = read_config(Path(options["resume"]).expanduser())
+    merged = read_run_config(Path(options["resume"]).expanduser())
     for name, value in options.items():
         both = isinstance(value, Mapping) and isinstance(merged.get(name), Mapping)
         merged[name] = {**merged[name], **value} if both else value

@@ -127,7 +127,7 @@ def claim(
 
 def _reopen(folder: Path) -> RunFolder:
     """Lock the folder of a run to resume, and remove temporary files that a crash has left."""
-    read_config(folder)
+    read_run_config(folder)
     locked = lock_folder(folder)
     for pattern in ("checkpoints/.*.ckpt-*", "*/seed-*/.*.ckpt-*", *(f".{name}-*" for name in _WRITTEN)):
         for path in folder.glob(pattern):
@@ -286,7 +286,7 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
     write_text(folder / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False))
 
 
-def read_config(run: Path) -> dict[str, Any]:
+def read_run_config(run: Path) -> dict[str, Any]:
     """Read config.yaml of a run."""
     path = run / "config.yaml"
     try:
@@ -304,7 +304,7 @@ def read_config(run: Path) -> dict[str, Any]:
 
 def changed_options(folder: Path, config: Mapping[str, Any], free: Collection[str] = FREE) -> list[tuple[str, Any, Any]]:
     """List the options that differ from config.yaml of a folder, except free ones, as (name, old value, new value)."""
-    old, new = flat(read_config(folder)), flat(config)
+    old, new = flat(read_run_config(folder)), flat(config)
     names = sorted((old.keys() | new.keys()) - set(free))
     return [(name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)]
 

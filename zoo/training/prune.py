@@ -25,7 +25,7 @@ from zoo.registry import Spec
 from zoo.training.average import check_one_device, measure_splits, new_path
 from zoo.training.bench import side_by_side
 from zoo.training.fit import fit
-from zoo.training.folder import read_config as read_run_config
+from zoo.training.folder import read_run_config
 from zoo.training.options import Fit, Prune, build
 from zoo.training.resolve import plan
 from zoo.training.trainer import check_trainer

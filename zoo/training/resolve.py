@@ -36,6 +36,7 @@ INPUTS = {
 }
 """Names of input kinds in messages."""
 GROUPS = {"backbone": "zoo.backbones", "algebra": "zoo.algebras", "embedding": "zoo.embeddings", "data": "zoo.datasets"}
+"""The options that are specs, and their entry-point groups."""
 NO_OBJECTS = Objects()
 
 
@@ -87,28 +88,28 @@ def resolve_task(options: Fit, objects: Objects, data: Any) -> tuple[type[Task],
     if objects.task is None and name is None:
         raise InputError(f"missing --task: the data '{options.data}' have no default task", code="missing")
     kind, implied = (objects.task_type, {}) if objects.task_type is not None else task_type(str(name))
-    given = task_options(options) | implied
+    keywords = task_options(options) | implied
     check_distillation(options.distillation.temperature, options.distillation.weight)
     if options.teacher is not None:
         check_distilled(kind)
     elif options.distillation != DistillationOptions():
         raise InputError("--distillation needs --teacher", code="conflict")
     if not isinstance(objects.task, Task):
-        kind.check_options(**given)
-        return kind, given
+        kind.check_options(**keywords)
+        return kind, keywords
     unset = replace(options, optimizer=replace(options.optimizer, lr=None))  # which the recipe has filled in
     names = ("optimizer", "schedule", "label_smoothing", "decoding", "metrics")
     if changed := [name for name in names if getattr(unset, name) != getattr(Fit("", ""), name)]:
         raise InputError(f"{', '.join(changed)}: set these in the task object instead", code="conflict")
-    return kind, given
+    return kind, keywords
 
 
 def resolve(options: Fit, objects: Objects = NO_OBJECTS) -> Fit:
     """Fill in the defaults of the backbone, and check names and ranges, without reading data."""
     check_numbers(options)
     if not is_given(options, "backbone", objects):
-        entry, spec = registry.resolve("zoo.backbones", options.backbone)
-        check_sizes(entry.name, spec.options)
+        entry, backbone = registry.resolve("zoo.backbones", options.backbone)
+        check_sizes(entry.name, backbone.options)
     recipe = recipe_for(options.backbone, objects)
     if options.task is not None and not is_given(options, "task", objects):
         task_type(options.task)
@@ -117,11 +118,10 @@ def resolve(options: Fit, objects: Objects = NO_OBJECTS) -> Fit:
         raise InputError("missing data: a network object has no default data; pass a spec or a data module", code="missing")
     options = replace(options, data=options.data or recipe.data)
     for name, group in GROUPS.items():
-        text = getattr(options, name)
-        if text is not None and not is_given(options, name, objects):
-            registry.resolve(group, text)
-            named: dict[str, Any] = {name: canonical(text)}
-            options = replace(options, **named)
+        spec = getattr(options, name)
+        if spec is not None and not is_given(options, name, objects):
+            registry.resolve(group, spec)
+            options = replace(options, **{name: canonical(spec)})  # type: ignore[arg-type]
     if objects.data is not None and (options.batch_size is not None or options.num_workers):
         raise InputError("batch_size and num_workers: set these in the data module instead", code="conflict")
     batch_size = recipe.batch_size if objects.data is None else getattr(objects.data, "batch_size", None)

@@ -102,7 +102,7 @@ def newest(folder: Path) -> tuple[Path, dict[str, Any]]:
     damaged: list[str] = []
     for path in reversed(checkpoint_files(folder / "checkpoints")):
         try:
-            checkpoint = read_own(path, folder)
+            checkpoint = read_run_checkpoint(path, folder)
             best = checkpoint[STATE]["best"]
             if best is not None and best["file"] != path.name:
                 read_best(folder, best)
@@ -117,7 +117,7 @@ def newest(folder: Path) -> tuple[Path, dict[str, Any]]:
     raise InputError(f"'{folder}' has no checkpoint to resume from: start a new run", code="missing")
 
 
-def read_own(path: Path, folder: Path) -> dict[str, Any]:
+def read_run_checkpoint(path: Path, folder: Path) -> dict[str, Any]:
     """Load a checkpoint and check that it belongs to this run."""
     checkpoint = read_checkpoint(path)
     if not isinstance(checkpoint.get(STATE), dict) or not isinstance(checkpoint.get(RUN), dict):
@@ -130,7 +130,7 @@ def read_own(path: Path, folder: Path) -> dict[str, Any]:
 def read_best(folder: Path, best: Mapping[str, Any]) -> dict[str, Any]:
     """Load the best checkpoint of a run and verify its checksum."""
     path = folder / "checkpoints" / best["file"]
-    checkpoint = read_own(path, folder)
+    checkpoint = read_run_checkpoint(path, folder)
     if best["sha256"] is not None and appended_checksum(path) != best["sha256"]:
         raise InputError(f"the best checkpoint '{path}' has been replaced: its checksum differs")
     return checkpoint
@@ -202,20 +202,20 @@ def verify(run: Path) -> list[dict[str, str]]:
     checkpoints = checkpoint_files(run / "checkpoints")
     if not checkpoints or (run / "model").exists():
         folder = models.find(run)
-        rows.append(_row(folder, lambda: _verify_model(folder)))
+        rows.append(_row(folder, _verify_model, folder))
         if folder == run:
             return rows
-    rows += [_row(path, lambda path=path: f"after step {read_own(path, run)['global_step']}") for path in checkpoints]  # type: ignore[misc]
+    rows += [_row(path, _verify_checkpoint, path, run) for path in checkpoints]
     if checkpoints:
-        rows.append(_row(run / RUN_ID, lambda: _verify_run_id(run)))
+        rows.append(_row(run / RUN_ID, _verify_run_id, run))
     if (run / CHECKSUMS).is_file():
         rows.append(_row(run / CHECKSUMS, lambda: f"lists {len(read_json(run / CHECKSUMS))} files"))
     return rows + _verify_checksums(run)
 
 
-def _row(path: Path, verify_file: Callable[[], str]) -> dict[str, str]:
+def _row(path: Path, verify_file: Callable[..., str], *arguments: Path) -> dict[str, str]:
     try:
-        return {"file": str(path), "status": "ok", "note": verify_file()}
+        return {"file": str(path), "status": "ok", "note": verify_file(*arguments)}
     except InputError as error:
         return {"file": str(path), "status": "damaged", "note": str(error)}
 
@@ -226,6 +226,10 @@ def _verify_model(folder: Path) -> str:
         return "checksums match; the network has no spec, so it was not rebuilt"
     net = models.load_network(folder, config)
     return f"{config['backbone']} over {config['algebra']}, {sum(p.numel() for p in net.parameters()):,} parameters"
+
+
+def _verify_checkpoint(path: Path, run: Path) -> str:
+    return f"after step {read_run_checkpoint(path, run)['global_step']}"
 
 
 def _verify_run_id(run: Path) -> str:

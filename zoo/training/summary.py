@@ -21,7 +21,7 @@ from zoo.training.objects import algebras_of, stands_for_spec
 from zoo.training.options import is_object
 from zoo.training.resolve import Plan
 
-KEYS = ("backbone", "algebra", "data", "scope", "init", "embedding")
+SPEC_KEYS = ("backbone", "algebra", "data", "scope", "init", "embedding")
 
 
 def record(plan: Plan, net: nn.Module, vectors: Vectors | None) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def record(plan: Plan, net: nn.Module, vectors: Vectors | None) -> dict[str, Any
     """
     info, product = getattr(plan.data, "info", None), plan.objects.algebra
     layers = None if plan.objects.net is not None else network_options(plan.config, info)
-    names = {key: plan.config.get(key) for key in KEYS}
+    names = {key: plan.config.get(key) for key in SPEC_KEYS}
     names["task"] = plan.config.get("task") or getattr(plan.data, "task", None)
     config: dict[str, Any] = {key: None if is_object(name) else name for key, name in names.items()}
     config |= {"info": None if info is None else info.to_dict()}
