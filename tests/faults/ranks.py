@@ -138,19 +138,19 @@ def lose_and_resume(folder: Path, rank: int, how: str, when: str, timeout: int, 
 
     The weights are compared with those of the uninterrupted run ``folder / "whole"``, which is trained if it is missing.
     """
-    whole, place = folder / "whole", folder / f"{launcher}-{rank}-{how}-{when}"
+    whole, run_folder = folder / "whole", folder / f"{launcher}-{rank}-{how}-{when}"
     if not whole.exists():
         whole.mkdir()
         assert train(whole, command("lightning", "9", "", ""), LONG).wait(timeout=LONG) == 0, (whole / "out").read_text()
     for _ in range(3):  # they may fail to connect on a busy machine
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir()
-        ending = lose(place, rank, how, when, timeout, launcher)
+        shutil.rmtree(run_folder, ignore_errors=True)
+        run_folder.mkdir()
+        ending = lose(run_folder, rank, how, when, timeout, launcher)
         if ending.seconds is not None:
             break
-    code = train(place, command(launcher, "9", "", ""), LONG).wait(timeout=LONG)
-    weights = [path / "run" / "model" / "model.safetensors" for path in (whole, place)]
+    code = train(run_folder, command(launcher, "9", "", ""), LONG).wait(timeout=LONG)
+    weights = [path / "run" / "model" / "model.safetensors" for path in (whole, run_folder)]
     same = code == 0 and weights[0].read_bytes() == weights[1].read_bytes()
-    said = (place / "out").read_text()
-    shutil.rmtree(place)
-    return ending, "" if same else f"other weights, exit code {code}: {said[-200:]}"
+    output = (run_folder / "out").read_text()
+    shutil.rmtree(run_folder)
+    return ending, "" if same else f"other weights, exit code {code}: {output[-200:]}"

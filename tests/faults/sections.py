@@ -28,11 +28,11 @@ def say(text: str) -> None:
 def counted(name: str, found: Iterable[tuple[Any, ...]]) -> Figures:
     """Count the attempts and those that were detected, which the last value of each tells."""
     tried, missed = 0, list[str]()
-    for *what, noticed in found:
+    for *what, detected in found:
         tried += 1
-        if not noticed:
+        if not detected:
             missed.append(" ".join(str(getattr(each, "name", each)) for each in what))
-            say(f"{name}: {missed[-1]} was not noticed")
+            say(f"{name}: {missed[-1]} was not detected")
         if tried % 100 == 0:
             say(f"{name}: {tried}")
     say(f"{name}: {tried - len(missed)} of {tried}")
@@ -137,11 +137,11 @@ def disk(folder: Path) -> Figures:
     found = {}
     for name, check in disks.checks(folder).items():
         tried, wrong = 0, []
-        for place, said in check():
+        for point, problem in check():
             tried += 1
-            if said:
-                wrong.append(f"{place}: {said}")
-            say(f"disk: {name}, {place}: {said or 'fine'}")
+            if problem:
+                wrong.append(f"{point}: {problem}")
+            say(f"disk: {name}, {point}: {problem or 'fine'}")
         found[name] = {"tried": tried, "wrong": wrong}
     return found
 

@@ -46,7 +46,7 @@ def test_simultaneous_runs_get_different_folders():
     assert all(folder.is_dir() for folder in folders)
 
 
-@pytest.mark.parametrize("run_dir", ["mine", "a/b/c", "~/mine", "empty"])
+@pytest.mark.parametrize("run_dir", ["claimed", "a/b/c", "~/claimed", "empty"])
 def test_a_given_folder_is_created(tmp_path, monkeypatch, run_dir):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     Path("empty").mkdir()
@@ -57,11 +57,11 @@ def test_a_given_folder_is_created(tmp_path, monkeypatch, run_dir):
 
 
 def test_a_nonempty_folder_is_refused_and_unchanged():
-    Path("mine").mkdir()
-    Path("mine/note").write_text("keep")
-    with raises("conflict", "'mine'", "--run-dir"):
-        claim(replace(OPTIONS, run_dir="mine"))
-    assert Path("mine/note").read_text() == "keep"
+    Path("claimed").mkdir()
+    Path("claimed/note").write_text("keep")
+    with raises("conflict", "'claimed'", "--run-dir"):
+        claim(replace(OPTIONS, run_dir="claimed"))
+    assert Path("claimed/note").read_text() == "keep"
 
 
 @pytest.mark.parametrize("run_dir", ["file", "file/inside", None])
@@ -72,10 +72,10 @@ def test_a_file_in_place_of_a_folder(run_dir):
 
 
 def claim_and_wait(workdir: Path, connection: Connection) -> None:
-    """Claim the folder ``mine`` until the connection is closed."""
+    """Claim the folder ``claimed`` until the connection is closed."""
     os.chdir(workdir)
     try:
-        with claim(replace(OPTIONS, run_dir="mine")):
+        with claim(replace(OPTIONS, run_dir="claimed")):
             connection.send("claimed")
             connection.recv()
     except InputError as error:
@@ -91,36 +91,36 @@ def other_run(workdir: Path) -> tuple[BaseProcess, Connection]:
 
 
 def test_a_folder_is_locked_while_the_process_lives(tmp_path):
-    mine = replace(OPTIONS, run_dir="mine")
+    options = replace(OPTIONS, run_dir="claimed")
     other, connection = other_run(tmp_path)
     assert connection.recv() == "claimed"
-    with raises("busy", f"process {other.pid} on ", "'mine'", "--run-dir"):
-        claim(mine)
+    with raises("busy", f"process {other.pid} on ", "'claimed'", "--run-dir"):
+        claim(options)
     other.kill()  # without releasing the lock
     other.join()
-    assert [path.name for path in Path("mine").iterdir()] == [LOCK]
-    with claim(mine):
+    assert [path.name for path in Path("claimed").iterdir()] == [LOCK]
+    with claim(options):
         _, connection = other_run(tmp_path)
         assert f"process {os.getpid()} " in connection.recv()
 
 
 def test_a_folder_is_released_or_discarded():
-    mine = replace(OPTIONS, run_dir="mine")
+    options = replace(OPTIONS, run_dir="claimed")
     for _ in range(2):
-        with claim(mine) as folder:
+        with claim(options) as folder:
             pass
         assert list(folder.path.iterdir()) == []
-    folder = claim(mine)
+    folder = claim(options)
     (folder.path / "metrics.csv").touch()
     folder.discard()
     assert not folder.path.exists()
 
 
 @pytest.mark.parametrize("name", ["mkdir", "open", "write"])
-@pytest.mark.parametrize("run_dir", ["mine", None])
+@pytest.mark.parametrize("run_dir", ["claimed", None])
 def test_a_full_disk_is_not_an_input_error(name, run_dir, monkeypatch):
     def full(*_, **__):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "mine")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "claimed")
 
     monkeypatch.setattr(os, name, full)
     if name == "write":  # of the process id into the lock file, which may fail
@@ -161,7 +161,7 @@ def test_names_are_safe_for_any_data(data):
 
 
 def test_config_yaml_builds_the_same_options(tmp_path):
-    options = replace(OPTIONS, trainer={"max_epochs": 2, "devices": [0, 1]}, run_dir="mine", resume="auto")
+    options = replace(OPTIONS, trainer={"max_epochs": 2, "devices": [0, 1]}, run_dir="claimed", resume="auto")
     write_config(tmp_path, config_values(options))
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
     values = yaml.safe_load((tmp_path / "config.yaml").read_text())
@@ -212,7 +212,7 @@ def test_the_folder_of_a_run_that_was_killed_before_it_wrote_config_yaml_is_reus
     ids=str,
 )
 def test_auto_ignores_options_that_do_not_affect_results(change, resumes):
-    options = replace(OPTIONS, trainer={"max_epochs": 2}, run_dir="mine")
+    options = replace(OPTIONS, trainer={"max_epochs": 2}, run_dir="claimed")
     with claim(options) as begun:
         write_config(begun.path, config_values(options))
         (begun.path / "checkpoints").mkdir()
@@ -222,7 +222,7 @@ def test_auto_ignores_options_that_do_not_affect_results(change, resumes):
         with claim(changed) as folder:
             assert folder.resumed
     else:
-        with raises("conflict", "'mine'"):
+        with raises("conflict", "'claimed'"):
             claim(changed)
 
 

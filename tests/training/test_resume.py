@@ -333,8 +333,8 @@ def test_a_run_that_ends_within_an_epoch_is_continued_there(options):
     zoo.fit(**chosen | {"trainer": chosen["trainer"] | {"max_steps": 5}}, run_dir="run")
     summary = zoo.fit(resume="run", trainer={"max_steps": 12})
     assert summary["metrics"] == whole["metrics"]
-    ours, theirs = (newest(Path(run))[1]["state_dict"] for run in ("run", "whole"))
-    assert all(torch.equal(ours[name], value) for name, value in theirs.items())
+    state, expected = (newest(Path(run))[1]["state_dict"] for run in ("run", "whole"))
+    assert all(torch.equal(state[name], value) for name, value in expected.items())
 
 
 # --- kept checkpoints ---
@@ -369,7 +369,7 @@ def test_checkpoints_of_validations_within_an_epoch_are_kept(options):
 
 
 @pytest.mark.parametrize(
-    ("chosen", "trainer", "said"),
+    ("chosen", "trainer", "warning"),
     [
         ({"keep": 8}, {}, "--keep 8: this run has only 1 validations; use --checkpoint-every 500steps"),
         ({"keep": 8}, {"max_steps": 3, "max_epochs": None}, "--keep 8: this run has only 2 validations"),
@@ -379,9 +379,9 @@ def test_checkpoints_of_validations_within_an_epoch_are_kept(options):
     ],
     ids=str,
 )
-def test_a_run_too_short_for_keep_warns(options, chosen, trainer, said, capsys):
+def test_a_run_too_short_for_keep_warns(options, chosen, trainer, warning, capsys):
     summary = zoo.fit(**options(trainer=trainer, **chosen))
     out = [line for line in capsys.readouterr().out.splitlines() if line.startswith("--keep")]
-    assert [line[: len(said)] for line in out] == ([said] if said else [])
-    if not said:
+    assert [line[: len(warning)] for line in out] == ([warning] if warning else [])
+    if not warning:
         assert len(kept_checkpoints(checkpoint_files(Path(summary["run_dir"]) / "checkpoints"))) >= chosen["keep"]

@@ -171,7 +171,7 @@ def test_a_damaged_tokenizer_is_detected(run, tmp_path):
 def test_a_table_without_splits_is_split_and_reported(workdir, capsys):
     trainer = {"max_epochs": 1, "accelerator": "cpu", "limit_train_batches": 1}
     options = {"backbone": "fasttext(dim=8, hidden=8)", "algebra": "real", "data": DATA["text"].format(workdir=workdir)}
-    zoo.fit(**options, run_dir=str(workdir / "said"), trainer=trainer)
+    zoo.fit(**options, run_dir=str(workdir / "reported"), trainer=trainer)
     first = capsys.readouterr().out.splitlines()[0]
     zoo.fit(**options, run_dir=str(workdir / "quiet"), trainer=trainer | {"enable_progress_bar": False})
     assert capsys.readouterr().out.startswith(f"{first}\n")

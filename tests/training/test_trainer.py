@@ -87,9 +87,9 @@ def test_objects_from_a_file_are_built(tmp_path):
     profiler = {"class_path": "lightning.pytorch.profilers.SimpleProfiler", "init_args": {"filename": "times"}}
     assert check_trainer({"profiler": profiler})["profiler"].filename == "times"
     timer = {"class_path": "lightning.pytorch.callbacks.Timer", "init_args": {"duration": "00:01:00:00"}}
-    mine = Callback()
-    built, same = check_trainer({"callbacks": [timer, mine]})["callbacks"]
-    assert (built.time_remaining(), same) == (3600, mine)
+    custom = Callback()
+    built, same = check_trainer({"callbacks": [timer, custom]})["callbacks"]
+    assert (built.time_remaining(), same) == (3600, custom)
     logger = {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": "x"}}
     assert isinstance(check_trainer({"logger": logger})["logger"], CSVLogger)
     assert check_trainer({}) == {}
@@ -116,10 +116,10 @@ def test_arguments_override_defaults(tmp_path):
     assert not any(isinstance(callback, ProgressLines) for callback in trainer.callbacks)
 
 
-@pytest.mark.parametrize("mine", [Callback(), ModelCheckpoint("mine")], ids=["callback", "checkpoint"])
-def test_custom_callbacks_are_added(tmp_path, mine):
-    trainer = trainer_of({"accelerator": "cpu", "callbacks": [mine]}, tmp_path)
-    assert mine in trainer.callbacks
+@pytest.mark.parametrize("custom", [Callback(), ModelCheckpoint("custom")], ids=["callback", "checkpoint"])
+def test_custom_callbacks_are_added(tmp_path, custom):
+    trainer = trainer_of({"accelerator": "cpu", "callbacks": [custom]}, tmp_path)
+    assert custom in trainer.callbacks
     assert any(isinstance(callback, Checkpoints) and callback.enabled for callback in trainer.callbacks)
 
 
