@@ -28,13 +28,13 @@ def test_average(call, refused, run):
     assert json.loads(call("test", "run/average", "--json", *CPU).out)["loss"] == pytest.approx(float(loss), abs=1e-4)
     made = json.loads(call("average", run, "--last=1", "--out", "other", "--json", *CPU).out)
     assert (made["averaged"], made["folder"]) == (["epoch-0002.ckpt"], "other")
-    assert "2 kept checkpoints, not 8" in refused("average", run, "--out", "third")
+    assert "has 2 kept checkpoints" in refused("average", run, "--out", "third")
     assert "--trainer.devices 2" in refused("average", run, "--trainer.devices", "2")
     assert "'nothing'" in refused("average", "nothing")
 
 
 def test_recover(call, refused, run):
-    assert "has its model" in refused("recover", run)
+    assert "already has a model" in refused("recover", run)
     shutil.rmtree(run / "model")
     code, out, err = call("recover", run)
     assert (code, err) == (0, "")
