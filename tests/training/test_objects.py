@@ -184,7 +184,7 @@ def test_a_task_and_data_with_info():
     data = digits(batch_size=16)
     task = Classification(Small(), num_classes=10, lr=0.01)
     zoo.fit(task=task, data=data, run_dir="run", trainer=CPU)
-    with raises("invalid", "task=ITS_CLASS"):
+    with raises("invalid", "task=CLASS"):
         zoo.load("run", module=Small())
     model = zoo.load("run", module=Small(), task=Classification)
     assert (type(model.task), model.info) == (Classification, data.info)
