@@ -209,8 +209,8 @@ def _files(record: TextSet, folder: Path) -> dict[str, Path]:
             stems[stem] = file
     files = {}
     for split, general in SPLITS.items():
-        wanted = (*record.files.get(split, ()), *general, *([record.name] if split == "train" else []))
-        if stem := next((name for name in wanted if name in stems), ""):
+        candidates = (*record.files.get(split, ()), *general, *([record.name] if split == "train" else []))
+        if stem := next((name for name in candidates if name in stems), ""):
             files[split] = stems[stem]
     if not {"train", "val"} & set(files):
         missing = f"no training file, such as {record.files.get('train', ('train',))[0]}.tsv"

@@ -186,11 +186,11 @@ def read_rows(path: Path, info: TableInfo) -> Iterator[tuple[int, Tensor]]:
     """Yield the line of every row (in Parquet its number) and its features; the file needs no target column."""
     columns = {name: name for name in dict.fromkeys(info.columns)}
     for number, row in enumerate(iter_rows(path, columns, header=True), 1):
-        place = location(path, row.line, number)
+        row_location = location(path, row.line, number)
         if row.problem:
-            raise DataError(f"{place}: {row.problem}")
+            raise DataError(f"{row_location}: {row.problem}")
         try:
             features = encode_row(info, dict(zip(columns, row.values, strict=True)))
         except InputError as error:
-            raise DataError(f"{place}: {error}") from None
+            raise DataError(f"{row_location}: {error}") from None
         yield row.line or number, features

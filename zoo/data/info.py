@@ -38,7 +38,7 @@ class DataInfo:
         for name, value in vars(self).items():
             texts = value if isinstance(value, tuple) else (value,)
             if wrong := next((text for text in texts if isinstance(text, str) and not text.isprintable()), None):
-                raise InputError(f"data info: {name} holds {shorten(wrong)}, with characters that cannot be printed: rename it")
+                raise InputError(f"data info: {name} contains {shorten(wrong)} with non-printable characters; rename it")
 
     @property
     def model_kwargs(self) -> dict[str, Any]:

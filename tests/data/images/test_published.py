@@ -1,6 +1,5 @@
 import hashlib
 import io
-import re
 from dataclasses import replace
 
 import datasets
@@ -16,7 +15,6 @@ from zoo_datasets.images import pneumoniamnist as unopened_pneumoniamnist
 
 from tests.errors import raises
 from zoo.data import ready
-from zoo.errors import InputError
 from zoo.registry import create
 
 CIFAR10, CIFAR100 = unopened_cifar10.record, unopened_cifar100.record
@@ -190,7 +188,7 @@ def test_pickles_are_refused(tmp_path, name):
 def test_options_are_in_the_signature_and_used(tmp_path):
     shown = "path=None, fraction=1.0, limit=None, val=0.1, size=32, batch_size=64, num_workers=0, augment=auto, seed=0"
     for name in ("cifar10", "cifar100"):
-        with pytest.raises(InputError, match=re.escape(f"{name}({shown})")):
+        with raises("invalid", f"{name}({shown})"):
             create("datasets", f"{name}(zzz=1)")
     write_shards(tmp_path)
     options = {"size": 8, "batch_size": 3, "num_workers": 1, "augment": "shift", "seed": 7}
@@ -229,7 +227,7 @@ def test_invalid_options_of_a_preset_raise():
     with raises("invalid", "bloodmnist: batch_size=abc must be a whole number"):
         create("datasets", "bloodmnist(batch_size=abc)")
     shown = "bloodmnist(path=None, size=None, batch_size=64, num_workers=0, augment=shift, seed=0)"
-    with pytest.raises(InputError, match=f"unknown option 'name' of bloodmnist: .*{re.escape(shown)}"):
+    with raises("invalid", "'name'", "bloodmnist", shown):
         create("datasets", "bloodmnist(name=pathmnist)")
 
 

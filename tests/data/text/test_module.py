@@ -8,7 +8,6 @@ import zoo
 from tests.errors import raises
 from zoo.data.module import ready
 from zoo.data.text import Table, TextData, Tokenizer
-from zoo.errors import InputError
 from zoo.tasks import TextClassification
 
 
@@ -221,30 +220,25 @@ def test_third_party_task_on_text_data(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rows", "task", "said"),
+    ("rows", "task", "code", "values"),
     [
-        (table(), "text_clasification", "unknown task 'text_clasification': did you mean 'text_classification'"),
-        (table(pairs=True), "text_classification", "TextClassification supports text data, got text_pair"),
-        (table(), "pair_classification", "PairClassification supports text_pair data, got text$"),
-        (
-            table(pairs=True),
-            "answer_ranking",
-            "AnswerRanking ranks the answers of each question, but the data have no questions",
-        ),
+        (table(), "text_clasification", "invalid", ("'text_clasification'", "'text_classification'")),
+        (table(pairs=True), "text_classification", "invalid", ("TextClassification", "text_pair")),
+        (table(), "pair_classification", "invalid", ("PairClassification", "text_pair")),
+        (table(pairs=True), "answer_ranking", "invalid", ("AnswerRanking", "questions")),
     ],
 )
-def test_mismatched_task_raises_before_training(rows, task, said, tmp_path, monkeypatch):
-    monkeypatch.setattr("lightning.pytorch.Trainer.fit", lambda *_, **__: pytest.fail("it began to train"))
-    with pytest.raises(InputError, match=said) as caught:
+def test_mismatched_task_raises_before_training(rows, task, code, values, tmp_path, monkeypatch):
+    monkeypatch.setattr("lightning.pytorch.Trainer.fit", lambda *_, **__: pytest.fail("training started"))
+    with raises(code, *values):
         fit(TextData({"train": rows}, task), tmp_path / "run")
-    assert "\n" not in str(caught.value)
 
 
 def test_pairs_cannot_be_ranked(tmp_path):
     rows = [f"what is {i}\tit is {i}\t{i % 2}" for i in range(40)]
     (tmp_path / "x.tsv").write_text("\n".join(["first\tsecond\tlabel", *rows]))
     path = tmp_path / "x.tsv"
-    with raises("invalid", "AnswerRanking ranks", "use ranking(path=...)"):
+    with raises("invalid", "AnswerRanking", "ranking(path=...)"):
         fit(f"pairs(path={path})", tmp_path / "run", "answer_ranking")
     ranked = fit(f"ranking(path={path}, query=first, answer=second)", tmp_path / "run", "pair_classification")
     assert "accuracy" in ranked["metrics"]

@@ -163,12 +163,12 @@ class CorpusData(DataModule[CorpusInfo]):
             tokenizer = tokenizer.limited(self.length)
         splits = {name: encode_source(source, digests[name], tokenizer) for name, source in sources.items()}
         for name, tokens in splits.items():
-            place, count = f"{sources[name].name}, {name} split", len(tokens)
+            location, count = f"{sources[name].name}, {name} split", len(tokens)
             if count == 0:
-                raise DataError(f"{place}: no text")
+                raise DataError(f"{location}: no text")
             if count <= self.length:
                 advice = f"use max_length={count - 1} or less, or more text" if count > 1 else "use more text"
-                raise DataError(f"{place}: {count} tokens, fewer than max_length={self.length} and the next token; {advice}")
+                raise DataError(f"{location}: {count} tokens, fewer than max_length={self.length} and the next token; {advice}")
         self.tokenizer, self.splits, self._sizes = tokenizer, splits, token_sizes(tokenizer)
         return CorpusInfo(
             vocab_size=tokenizer.vocab_size,

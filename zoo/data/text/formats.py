@@ -66,7 +66,7 @@ class BadRows:
         (first, problem), *others = self._listed
         message = f"{first}: {problem}"
         if others:
-            numbers = ", ".join(place.removeprefix(f"{self.path}").lstrip(":, ") for place, _ in others)
+            numbers = ", ".join(where.removeprefix(f"{self.path}").lstrip(":, ") for where, _ in others)
             more = " ..." if self.count > len(self._listed) else ""
             message += f" ({self.count:,} broken rows; the others: {numbers}{more}; use on_bad_rows=skip to skip them)"
         raise DataError(message)
@@ -152,7 +152,7 @@ def _delimited(path: Path, columns: ColumnKeys, header: bool | str) -> Iterator[
         yield Row(line, [] if problem else [fields[i] for i in index], problem)
 
 
-def _index(place: str, column: ColumnKey, names: list[str], has_header: bool, columns: ColumnKeys) -> int:
+def _index(header_location: str, column: ColumnKey, names: list[str], has_header: bool, columns: ColumnKeys) -> int:
     if isinstance(column, int):
         if column in range(len(names)):
             return column
@@ -165,7 +165,7 @@ def _index(place: str, column: ColumnKey, names: list[str], has_header: bool, co
         return names.index(column)
     else:
         problem = _no_column(column, names, columns, ", or by number from 0 if the file has no header")
-    raise InputError(f"{place}: {problem}", code="missing")
+    raise InputError(f"{header_location}: {problem}", code="missing")
 
 
 def _jsonl(path: Path, columns: ColumnKeys) -> Iterator[Row]:

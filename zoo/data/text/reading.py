@@ -186,8 +186,8 @@ def _row_cleaner(columns: ColumnKeys, path: Path) -> Callable[[list[Any], int | 
                 first[:] = first or [value, line, number]
                 if type(value) is not type(first[0]):
                     types = f"{_quote(value)} is {LABEL_TYPES[type(value)]}, but {_quote(first[0])}"
-                    place = location(path, *first[1:])
-                    return f"label {types} ({place}) is {LABEL_TYPES[type(first[0])]}; use one type for all labels"
+                    first_location = location(path, *first[1:])
+                    return f"label {types} ({first_location}) is {LABEL_TYPES[type(first[0])]}; use one type for all labels"
             values[i] = str(value).lower() if isinstance(value, bool) else str(value).strip()
             if not values[i]:
                 return f"empty {option}"

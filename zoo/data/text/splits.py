@@ -99,14 +99,14 @@ def check_splits(tables: Mapping[str, Table], num_texts: int | None = None) -> N
     train = tables["train"]
     expected = len(train.texts) if num_texts is None else num_texts
     for name, table in tables.items():
-        place, columns = f"{table.source}, {name} split", len(table.texts)
+        location, columns = f"{table.source}, {name} split", len(table.texts)
         if len(table) == 0:
-            raise DataError(f"{place}: no rows; expected at least one")
+            raise DataError(f"{location}: no rows; expected at least one")
         if columns != expected:
-            raise DataError(f"{place}: {columns} columns of text; expected {expected}")
+            raise DataError(f"{location}: {columns} columns of text; expected {expected}")
         if (table.groups is None) != (train.groups is None):
             problem = "no questions" if table.groups is None else "questions"
-            raise DataError(f"{place}: {problem} to rank answers of, unlike the training split")
+            raise DataError(f"{location}: {problem} to rank answers of, unlike the training split")
 
 
 def split_tables(tables: Mapping[str, Table], val: float, folds: int, fold: int) -> dict[str, Table]:
