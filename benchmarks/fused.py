@@ -70,16 +70,7 @@ PAIR = ("real", "quaternion")
 
 
 class Case(NamedTuple):
-    """A measurement.
-
-    Attributes:
-        section: Section of the page.
-        name: Name in the section.
-        calls: Creates the calls, the real one first.
-        rounds: Number of rounds.
-        goal: Ratio to reach.
-        busy: Number of processes that keep cores busy during the measurement.
-    """
+    """A measurement of a section of the page: ``calls`` creates the calls, the real one first."""
 
     section: str
     name: str
@@ -87,6 +78,7 @@ class Case(NamedTuple):
     rounds: int
     goal: float | None = None
     busy: int = 0
+    """Number of other processes that keep cores busy."""
 
 
 def linear(algebra: str, inp: int, out: int) -> nn.Module:

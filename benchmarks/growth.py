@@ -97,12 +97,12 @@ def measure(kind: str, quantity: str, rounds: int = 7) -> dict[str, Any]:
     """Measure training steps for all sizes, and the slope of the last three on logarithmic axes."""
     points: dict[str, list[float]] = {name: [] for name in series(kind)}
     for size in SIZES[kind]:
-        made = {name: network(kind, algebra(size), size) for name, algebra in series(kind).items()}
+        networks = {name: network(kind, algebra(size), size) for name, algebra in series(kind).items()}
         if quantity == "mib":
-            values = {name: peak(*pair) for name, pair in made.items()}
+            values = {name: peak(*pair) for name, pair in networks.items()}
         else:
-            timed = side_by_side({name: call for name, (_, call) in made.items()}, rounds, warmup=2)
-            values = {name: row["ms"] for name, row in timed.items()}
+            times = side_by_side({name: call for name, (_, call) in networks.items()}, rounds, warmup=2)
+            values = {name: row["ms"] for name, row in times.items()}
         for name, value in values.items():
             points[name].append(value)
         print(kind, size, quantity, values, flush=True)

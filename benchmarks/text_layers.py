@@ -1,13 +1,10 @@
 """Compare LSTM and attention over several algebras with torch's layers: ``python -m benchmarks.text_layers``.
 
-Forward and backward passes of all layers alternate on one thread; ratios are ratios of medians. Writes
-results/text_layers.json.
+Forward and backward passes of all layers alternate on one thread. Writes results/text_layers.json.
 """
 
-import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
@@ -16,6 +13,7 @@ from torch import Tensor, nn
 from benchmarks import machine
 from zoo.algebras import algebra
 from zoo.layers import LSTM, Attention
+from zoo.training.bench import side_by_side
 
 RESULTS = Path(__file__).parent / "results" / "text_layers.json"
 ALGEBRAS = ("real", "quaternion", "octonion", "phm-4")
@@ -25,20 +23,11 @@ HEADS, ROUNDS = 4, 15
 
 
 def compare(layers: dict[str, Callable[[Tensor], Tensor]], shape: tuple[int, int, int]) -> list[dict[str, Any]]:
-    """Time all layers alternately on inputs [B, L, C]; return medians and their ratios to the first layer."""
+    """Time the forward and backward passes of all layers on inputs [B, L, C], relative to the first layer."""
     x = torch.randn(shape)
-    times: dict[str, list[float]] = {name: [] for name in layers}
-    for _ in range(ROUNDS + 2):
-        for name, call in layers.items():
-            start = time.perf_counter()
-            call(x).sum().backward()
-            times[name].append(1000 * (time.perf_counter() - start))
-    medians = {name: median(values[2:]) for name, values in times.items()}
-    first = next(iter(medians.values()))
-    return [
-        {"layer": name, "shape": list(shape), "ms": round(value, 3), "ratio": round(value / first, 3)}
-        for name, value in medians.items()
-    ]
+    calls = {name: lambda layer=layer: layer(x).sum().backward() for name, layer in layers.items()}  # type: ignore[misc]
+    times = side_by_side(calls, ROUNDS, warmup=2)
+    return [{"layer": name, "shape": list(shape), "ms": row["ms"], "ratio": row["ratio"]} for name, row in times.items()]
 
 
 def recurrent(size: int) -> dict[str, Any]:
@@ -65,10 +54,9 @@ def main() -> None:
     """Measure, print and write the results."""
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
-    for shape in LSTM_SHAPES:
-        rows += compare(recurrent(shape[2]), shape)
-    for shape in ATTENTION_SHAPES:
-        rows += compare(attentive(shape[2]), shape)
+    for create, shapes in ((recurrent, LSTM_SHAPES), (attentive, ATTENTION_SHAPES)):
+        for shape in shapes:
+            rows += compare(create(shape[2]), shape)
     for row in rows:
         print(f"{row['layer']:<34} {'x'.join(map(str, row['shape'])):<12} {row['ms']:>8.2f} ms  {row['ratio']:.2f}")
     machine.write(RESULTS, {"machine": machine.info(), "rows": rows})

@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Shared fixtures and settings of all tests."""
 
 import os
 import random
@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-# As the command line does, see zoo.cli.commands; it counts only before torch is imported.
+# The same as on the command line, see zoo.cli.commands. It must be set before torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that tests start; here `one_thread` says it
-os.environ.setdefault("ZOO_FUSED", "0")  # tests/kernels/test_fused.py tests it, the others need no compiler
-# A shell that runs the tests in the background lets them ignore Ctrl-C, and so would every run that they stop with it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # for subprocesses; in this process see `one_thread`
+os.environ.setdefault("ZOO_FUSED", "0")  # only tests/kernels/test_fused.py needs the compiler
+# A shell that runs the tests in the background ignores Ctrl-C, and the runs that tests interrupt would inherit this.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-collect_ignore = ["faults/preloaded.py"]  # it changes the process that imports it, and is for others to be forked from
+collect_ignore = ["faults/preloaded.py"]  # importing it changes the process, from which other tests fork
 
 LONG = ("test_readme", "test_signals", "test_processes", "test_resume", "test_lottery")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that start processes, so that no worker waits for them at the end."""
+    """Run the slow files first to balance the workers."""
     items.sort(key=lambda item: item.path.stem not in LONG)
 
 
@@ -47,7 +47,7 @@ def _rows(kind: str, count: int, draw: random.Random) -> list[tuple[str, ...]]:
 
 @pytest.fixture(scope="session")
 def corpus() -> Callable[..., Path]:
-    """Write a small set whose labels follow from its words, in columns with a header: `text`, `pairs` or `ranking`."""
+    """Return a function that writes a small learnable data set with a header: `text`, `pairs` or `ranking`."""
 
     def write(path: Path, kind: str, count: int = 60, seed: int = 0) -> Path:
         header = {"text": "text\tlabel", "pairs": "first\tsecond\tlabel", "ranking": "query\tanswer\tlabel"}[kind]
@@ -63,7 +63,7 @@ TINY = "vit(dim=32,depth=1)"
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Networks this small only wait for the threads of one another."""
+    """Use one thread, because the networks are too small to benefit from more."""
     import torch
 
     before = torch.get_num_threads()
@@ -83,7 +83,7 @@ def generative_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], 
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Callable[..., Path]:
-    """Write an .npz with bright and dark images, two classes, in these splits."""
+    """Return a function that writes an .npz with bright and dark images (two classes) in given splits."""
 
     import numpy as np
 
@@ -102,7 +102,7 @@ def archive(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, object]]:
-    """Options of ``zoo.fit`` for a run of a few steps in ``tmp_path``."""
+    """Return a function that creates options of ``zoo.fit`` for a run of a few steps in ``tmp_path``."""
     monkeypatch.chdir(tmp_path)
 
     def make(trainer: dict[str, object] | None = None, **changes: object) -> dict[str, object]:

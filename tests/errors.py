@@ -1,4 +1,4 @@
-"""How tests check errors: by code and by the values that the message must name, never by its wording."""
+"""Check errors by code and by the values in the message, not by its wording."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,11 +10,11 @@ from zoo.errors import ErrorCode, InputError
 
 @contextmanager
 def raises(code: ErrorCode, *values: object) -> Iterator[pytest.ExceptionInfo[InputError]]:
-    """Expect an `InputError` of this code, on one line, whose message contains the text of every value."""
+    """Expect an `InputError` with a given code and a one-line message that contains all values."""
     with pytest.raises(InputError) as caught:
         yield caught
     message = str(caught.value)
     assert caught.value.code == code, f"{caught.value.code}: {message}"
     assert "\n" not in message
     for value in values:
-        assert str(value) in message, f"{value} is not named in: {message}"
+        assert str(value) in message, f"{value} is missing in: {message}"

@@ -1,4 +1,4 @@
-"""A small network of every backbone, and inputs for it."""
+"""Small networks of all backbones, and inputs for them."""
 
 import torch
 
@@ -36,7 +36,7 @@ def build(name, algebra="quaternion", scope="all"):
 
 
 def inputs(name, rows=3, lengths=(8, 6), dtype=torch.float32):
-    """Images, vectors, or texts of several lengths, padded on the right."""
+    """Draw images, vectors, or right-padded texts of several lengths."""
     info, draw = NETWORKS[name][1], torch.Generator().manual_seed(rows)
     if "image_size" in info:
         side = info["image_size"]

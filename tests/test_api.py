@@ -1,4 +1,4 @@
-"""``import zoo``: light, complete, and the same whichever of its parts came first."""
+"""Public API of ``import zoo``: lazy imports and public names."""
 
 import subprocess
 import sys
@@ -17,31 +17,31 @@ def python(code: str) -> str:
     return done.stdout
 
 
-def test_importing_the_package_imports_nothing_heavy():
+def test_import_loads_no_heavy_packages():
     heavy = {"torch", "lightning", "timm", "numpy", "sklearn", "torchmetrics", "jsonargparse", "yaml"}
     loaded = python(f"import sys, zoo; dir(zoo); zoo.InputError; print(sorted({heavy!r} & set(sys.modules)))")
     assert loaded.strip() == "[]"
 
 
 @pytest.mark.parametrize("name", zoo.__all__)
-def test_every_public_name_resolves_and_is_documented(name):
-    found = getattr(zoo, name)
-    assert callable(found)
-    assert found.__doc__
+def test_public_names_resolve_and_are_documented(name):
+    value = getattr(zoo, name)
+    assert callable(value)
+    assert value.__doc__
     assert name in dir(zoo)
 
 
-def test_an_unknown_name_is_an_attribute_error():
+def test_unknown_names_raise_attribute_error():
     with pytest.raises(AttributeError, match="'zoo' has no attribute 'nonsense'"):
         zoo.nonsense  # noqa: B018
 
 
-def test_only_public_names_are_listed():
+def test_dir_lists_public_names():
     assert set(dir(zoo)) == {*zoo.__all__, "__version__"}
     assert zoo.__version__[0].isdigit()
 
 
-def test_a_backbone():
+def test_backbone():
     torch.manual_seed(0)
     net = zoo.backbone("vit(dim=32,depth=1)", algebra="quaternion", **INFO)
     assert net(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
@@ -50,7 +50,7 @@ def test_a_backbone():
     assert zoo.count(net) == {"total": sum(parameter.numel() for parameter in net.parameters()), "embedding": 0}
 
 
-def test_a_seed_decides_a_backbone():
+def test_the_seed_determines_the_weights():
     def draw(seed: int) -> torch.Tensor:
         torch.manual_seed(seed)
         return torch.cat([p.flatten() for p in zoo.backbone("vit(dim=16,depth=1,heads=1)", "phm-2", **INFO).parameters()])

@@ -1,7 +1,7 @@
-"""The layers of the code: who may import whom, what core code may name, how large it may be, what files may contain.
+"""Architecture: layers of imports, names in core code, size of the code, and content of files.
 
-Everything here reads source text; nothing of the zoo is imported. Every check is a function from sources to violations, and is
-tried on a bad source before it is trusted with ours.
+The checks read source text and import nothing of the zoo. Each check is a function from sources to violations, and is also
+tested on invalid sources.
 """
 
 import ast
@@ -17,7 +17,7 @@ from benchmarks import code_size
 
 ROOT = Path(__file__).parents[1]
 
-# From the bottom up: a package imports only from packages of lower layers. A new package has to be given its layer here.
+# From bottom to top: a package imports only packages in lower layers. Add new packages here.
 LAYERS = (
     {"errors", "atomic"},
     {"registry"},
@@ -38,7 +38,7 @@ LAYERS = (
 LAYER = {name: level for level, names in enumerate(LAYERS) for name in names}
 
 NAMED = re.compile(r"quaternion|octonion|sedenion|clifford|cayley|(?<![a-z])phm", re.IGNORECASE)
-# These are ordinary words as well ("a complex tensor", "is_complex"), so only the bare name counts, with options or without.
+# These are also ordinary words ("a complex tensor", "is_complex"), so only the whole name counts, with or without options.
 NAMED_WHOLE = re.compile(r"(complex|dual)(\(.*\)|-\d+)?", re.IGNORECASE)
 
 REGISTRY_ADDRESS = re.compile(
@@ -48,7 +48,7 @@ REGISTRY_ADDRESS = re.compile(
 MACHINE_PATH = re.compile(r"(?<![\w.~/)}\]-])(?:file://)?/(?:root|home|Users|work|workspace|mnt|private)/\w|\b[A-Z]:\\+Users\b")
 
 Sources = dict[str, str]
-"""Dotted names of modules, and their texts."""
+"""Source text by dotted module name."""
 
 
 def modules(root: Path, package: str) -> Sources:
@@ -62,12 +62,12 @@ PLUGINS = modules(ROOT, "plugins")
 
 
 def package(module: str) -> str:
-    """Name the package of a module: `zoo.layers.linear` is in layers, the top package's own file in __init__."""
+    """Return the package of a module, such as layers for `zoo.layers.linear`; modules of the top package are packages too."""
     return module.split(".")[1]
 
 
 def imports(module: str, text: str) -> Iterator[str]:
-    """Yield the dotted name behind every import, wherever it stands; for `from a import b` that is `a.b`."""
+    """Yield the dotted names of all imports, including local ones; `from a import b` yields `a.b`."""
     parts = module.split(".")
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
@@ -81,29 +81,29 @@ def imports(module: str, text: str) -> Iterator[str]:
 
 
 def edges(sources: Sources) -> set[tuple[str, str]]:
-    """List the pairs (package, imported package) of the zoo; `from zoo import registry` is an import of registry."""
+    """Return the pairs (package, imported package) of the zoo; `from zoo import registry` imports registry."""
     packages = {package(module) for module in sources} | set(LAYER)
-    found = set()
+    pairs = set()
     for module, text in sources.items():
         for target in imports(module, text):
             head, *rest = target.split(".")
             if head == "zoo":
-                found.add((package(module), rest[0] if rest and rest[0] in packages else "__init__"))
-    return {(one, other) for one, other in found if one != other}
+                pairs.add((package(module), rest[0] if rest and rest[0] in packages else "__init__"))
+    return {(importer, imported) for importer, imported in pairs if importer != imported}
 
 
-def wrong_way(sources: Sources) -> list[str]:
-    """List imports that do not lead down."""
-    return sorted(f"{one} imports {other}" for one, other in edges(sources) if LAYER.get(one, -1) <= LAYER.get(other, 99))
+def upward_imports(sources: Sources) -> list[str]:
+    """List imports of packages that are not in a lower layer."""
+    return sorted(f"{a} imports {b}" for a, b in edges(sources) if LAYER.get(a, -1) <= LAYER.get(b, 99))
 
 
 def unlisted(sources: Sources) -> set[str]:
-    """List packages that have no layer."""
+    """Return the packages without a layer."""
     return {package(module) for module in sources} - set(LAYER)
 
 
 def cycle(graph: dict[str, set[str]]) -> list[str]:
-    """Return a cycle of a graph of imports, or nothing."""
+    """Return a cycle in a graph of imports, or an empty list."""
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -112,50 +112,50 @@ def cycle(graph: dict[str, set[str]]) -> list[str]:
 
 
 def package_graph(sources: Sources) -> dict[str, set[str]]:
-    """Return which packages every package imports."""
+    """Return the packages that each package imports."""
     graph: dict[str, set[str]] = {}
-    for one, other in edges(sources):
-        graph.setdefault(one, set()).add(other)
+    for importer, imported in edges(sources):
+        graph.setdefault(importer, set()).add(imported)
     return graph
 
 
 def file_graph(sources: Sources) -> dict[str, set[str]]:
-    """Return which files every file imports; a name that a package's own file defines counts as that file."""
+    """Return the files that each file imports; other names in a package count as its __init__."""
     graph: dict[str, set[str]] = {}
     for module, text in sources.items():
         for target in imports(module, text):
             parts = target.split(".")
             heads = (".".join(parts[:i]) for i in range(len(parts), 0, -1))
-            found = next((name for head in heads for name in (head, f"{head}.__init__") if name in sources), None)
-            if found is not None and found != module:
-                graph.setdefault(module, set()).add(found)
+            file = next((name for head in heads for name in (head, f"{head}.__init__") if name in sources), None)
+            if file is not None and file != module:
+                graph.setdefault(module, set()).add(file)
     return graph
 
 
 def forbidden_imports(sources: Sources, forbidden: re.Pattern[str]) -> list[str]:
-    """List imports whose dotted name matches."""
+    """List imports that match a pattern."""
     return [
         f"{module}: {target}" for module, text in sources.items() for target in imports(module, text) if forbidden.match(target)
     ]
 
 
 def words(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield every identifier and string constant with its line; strings that stand alone are documentation and left out."""
-    prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    """Yield all identifiers and string constants with their lines, except docstrings."""
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         line = getattr(node, "lineno", 0)
         if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
-            if id(node) not in prose:
+            if id(node) not in docstrings:
                 yield line, node.value if isinstance(node.value, str) else node.value.decode("latin-1")
             continue
         for key in ("id", "attr", "name", "asname", "arg", "module", "rest", "kwd_attrs", "names"):
             value = getattr(node, key, None)
-            found = value if isinstance(value, list) else [value]
-            yield from ((line, word) for word in found if isinstance(word, str))
+            values = value if isinstance(value, list) else [value]
+            yield from ((line, word) for word in values if isinstance(word, str))
 
 
 def named_algebras(sources: Sources) -> list[str]:
-    """List the places where code, not prose, names an algebra."""
+    """List the lines of code, without docstrings and comments, that name an algebra."""
     return [
         f"{module}:{line}: {word!r}"
         for module, text in sources.items()
@@ -165,18 +165,18 @@ def named_algebras(sources: Sources) -> list[str]:
 
 
 def too_long(sources: Sources, file_lines: int = 370, function_lines: int = 60) -> list[str]:
-    """List files and functions of more lines than that."""
-    found = [f"{module}: {count} lines" for module, text in sources.items() if (count := len(text.splitlines())) > file_lines]
+    """List files and functions that exceed a number of lines."""
+    long = [f"{module}: {count} lines" for module, text in sources.items() if (count := len(text.splitlines())) > file_lines]
     for module, text in sources.items():
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 count = (node.end_lineno or node.lineno) - node.lineno + 1
-                found += [f"{module}.{node.name}: {count} lines"] if count > function_lines else []
-    return found
+                long += [f"{module}.{node.name}: {count} lines"] if count > function_lines else []
+    return long
 
 
 def repository_files() -> list[Path]:
-    """List the files that are tracked or about to be: all that git does not ignore."""
+    """List the files that git tracks or does not ignore."""
     if not (ROOT / ".git").exists():
         pytest.skip("not a git checkout")
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
@@ -185,7 +185,7 @@ def repository_files() -> list[Path]:
 
 
 def matches(texts: dict[str, str], pattern: re.Pattern[str]) -> list[str]:
-    """List every line that matches, with its file and number."""
+    """List the lines that match a pattern, with file and number."""
     lines = ((name, number, line) for name, text in texts.items() for number, line in enumerate(text.splitlines(), 1))
     return [f"{name}:{number}: {line.strip()}" for name, number, line in lines if pattern.search(line)]
 
@@ -195,19 +195,19 @@ def texts() -> dict[str, str]:
     return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8", errors="ignore") for path in repository_files()}
 
 
-def test_every_package_has_a_layer():
+def test_packages_have_a_layer():
     assert unlisted(ZOO) == set()
-    assert set(LAYER) == {package(module) for module in ZOO}, "a layer for a package that is gone"
+    assert set(LAYER) == {package(module) for module in ZOO}, "a layer of a package that does not exist"
     assert sum(map(len, LAYERS)) == len(LAYER), "a package in two layers"
     assert unlisted({"zoo.attic.trunk": ""}) == {"attic"}
 
 
-def test_imports_lead_down():
-    assert wrong_way(ZOO) == []
+def test_packages_import_lower_layers():
+    assert upward_imports(ZOO) == []
 
 
 @pytest.mark.parametrize(
-    ("module", "text", "said"),
+    ("module", "text", "expected"),
     [
         ("zoo.layers.linear", "from zoo.backbones import vit", "layers imports backbones"),
         ("zoo.data.digits", "def f():\n    from zoo import algebras", "data imports algebras"),
@@ -219,37 +219,36 @@ def test_imports_lead_down():
         ("zoo.layers.linear", "import zoo.attic", "layers imports __init__"),
     ],
 )
-def test_an_import_that_leads_up_is_found(module, text, said):
-    assert wrong_way({module: text}) == [said]
+def test_upward_imports_are_reported(module, text, expected):
+    assert upward_imports({module: text}) == [expected]
 
 
-def test_packages_have_no_cycle():
+def test_packages_have_no_import_cycle():
     assert cycle(package_graph(ZOO)) == []
     bad = {"zoo.tasks.base": "import zoo.training", "zoo.training.a": "from zoo import tasks"}
     assert set(cycle(package_graph(bad))) == {"training", "tasks"}
 
 
-def test_files_have_no_cycle():
+def test_files_have_no_import_cycle():
     assert cycle(file_graph(ZOO | PLUGINS)) == []
     bad = {"zoo.data.a": "def f():\n    from zoo.data.b import g", "zoo.data.b": "from zoo.data import a"}
     assert set(cycle(file_graph(bad))) == {"zoo.data.a", "zoo.data.b"}
     assert cycle(file_graph(bad | {"zoo.data.b": "import zoo.data.c"})) == []
 
 
-def test_nobody_imports_plugins():
+def test_core_code_imports_no_plugins():
     plugin = re.compile(r"(plugins|zoo_\w+)\b")
     assert forbidden_imports(ZOO, plugin) == []
     assert forbidden_imports({"zoo.build": "from zoo_algebras.phm import phm"}, plugin) == ["zoo.build: zoo_algebras.phm.phm"]
 
 
-def test_lightning_has_one_name():
+def test_lightning_is_imported_under_one_name():
     other = re.compile(r"(pytorch_lightning|lightning_fabric)\b|lightning(?!\.pytorch\b)")
     assert forbidden_imports(ZOO | PLUGINS, other) == []
     for bad in ("import pytorch_lightning as pl", "import lightning as L", "from lightning import Trainer"):
         assert len(forbidden_imports({"zoo.build": bad}, other)) == 1, bad
-    assert (
-        forbidden_imports({"zoo.build": "import lightning.pytorch as pl\nfrom lightning.pytorch import Trainer"}, other) == []
-    )
+    good = "import lightning.pytorch as pl\nfrom lightning.pytorch import Trainer"
+    assert forbidden_imports({"zoo.build": good}, other) == []
 
 
 def test_core_code_names_no_algebra():
@@ -272,11 +271,11 @@ def test_core_code_names_no_algebra():
         "def complex(): ...",
     ],
 )
-def test_an_algebra_named_in_code_is_found(bad):
+def test_algebras_named_in_code_are_reported(bad):
     assert len(named_algebras({"zoo.build": bad})) == 1
 
 
-def test_prose_and_other_words_name_no_algebra():
+def test_docstrings_and_other_words_are_allowed():
     fine = '''"""Quaternions in a docstring."""
 x: int
 """The quaternion of x."""
@@ -294,7 +293,7 @@ def test_files_and_functions_are_short():
 
 
 def test_the_code_stays_small():
-    # Lower these limits with the code. The aim is 21,000 lines in 165 files, of them 15,000 in zoo.
+    # Lower these limits as the code shrinks. The goal is 21,000 lines in 165 files, 15,000 of them in zoo.
     counts = code_size.measure(ROOT)
     assert counts["names at the top of zoo"] <= 19
     assert counts["files in zoo and plugins"] <= 234
@@ -303,14 +302,14 @@ def test_the_code_stays_small():
     assert counts["lines in zoo/data"] <= 4_670
 
 
-def test_no_address_of_a_package_registry(texts):
+def test_files_contain_no_registry_addresses(texts):
     assert matches(texts, REGISTRY_ADDRESS) == []
     for parts in (("https://files", "pythonhosted", "org/x"), ("test", "pypi", "org"), ("conda", "anaconda", "org")):
         assert matches({"a.md": ".".join(parts)}, REGISTRY_ADDRESS), parts
     assert matches({"a.md": "pip install x --index" + "-url y"}, REGISTRY_ADDRESS)
 
 
-def test_no_absolute_path_of_a_machine(texts):
+def test_files_contain_no_machine_paths(texts):
     assert matches(texts, MACHINE_PATH) == []
     for parts in (("see ", "home/me/x"), ("path=", "root/data"), ('"', "Users/me"), ("file://", "work/main")):
         assert matches({"a.md": "/".join(parts)}, MACHINE_PATH), parts
@@ -318,7 +317,7 @@ def test_no_absolute_path_of_a_machine(texts):
         assert matches({"a.md": fine}, MACHINE_PATH) == [], fine
 
 
-def test_git_ignores_no_source():
+def test_git_ignores_no_source_files():
     if not (ROOT / ".git").exists():
         pytest.skip("not a git checkout")
     paths = [str(path) for folder in ("zoo", "plugins/zoo_algebras", "tests") for path in sorted((ROOT / folder).rglob("*.py"))]

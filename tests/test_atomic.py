@@ -1,4 +1,4 @@
-"""Files and folders are whole or not there, whatever interrupts the writer."""
+"""Atomic writing of files and folders."""
 
 import errno
 import json
@@ -10,18 +10,18 @@ from zoo import atomic
 from zoo.atomic import new_folder, scratch_folder, write_json, write_text
 
 
-class Pulled(BaseException):
-    """The plug."""
+class Crash(BaseException):
+    """An exception that is not an `Exception`."""
 
 
 def tree(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def test_a_new_folder_appears_whole(tmp_path):
+def test_a_new_folder_is_created_atomically(tmp_path):
     target = tmp_path / "deep" / "model"
     with new_folder(target) as part:
-        assert part.parent == target.parent  # one file system, so that renaming is atomic
+        assert part.parent == target.parent  # renaming is atomic on the same file system
         (part / "a").write_text("1")
         (part / "sub").mkdir()
         (part / "sub" / "b").write_text("2")
@@ -30,7 +30,7 @@ def test_a_new_folder_appears_whole(tmp_path):
     assert target.stat().st_mode & 0o777 == 0o755
 
 
-def test_an_older_folder_is_replaced_and_nothing_of_it_remains(tmp_path):
+def test_an_existing_folder_is_replaced(tmp_path):
     for name in ("old", "new"):
         with new_folder(tmp_path / "model") as part:
             (part / name).write_text(name)
@@ -38,22 +38,22 @@ def test_an_older_folder_is_replaced_and_nothing_of_it_remains(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, Pulled])
-@pytest.mark.parametrize("older", [False, True])
-def test_an_interrupted_write_leaves_the_old_folder_and_no_litter(tmp_path, error, older):
-    if older:
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, Crash])
+@pytest.mark.parametrize("exists", [False, True])
+def test_an_interrupted_write_keeps_the_old_folder(tmp_path, error, exists):
+    if exists:
         with new_folder(tmp_path / "model") as part:
             (part / "a").write_text("old")
     before = tree(tmp_path)
-    with pytest.raises(error):  # noqa: PT012, SIM117 (where it is raised is the point)
+    with pytest.raises(error):  # noqa: PT012, SIM117 (raised inside the context)
         with new_folder(tmp_path / "model") as part:
             (part / "a").write_text("half")
             raise error
     assert tree(tmp_path) == before
-    assert [path.name for path in tmp_path.iterdir()] == (["model"] if older else [])
+    assert [path.name for path in tmp_path.iterdir()] == (["model"] if exists else [])
 
 
-def test_a_failure_while_flushing_leaves_the_old_folder(tmp_path, monkeypatch):
+def test_a_full_disk_keeps_the_old_folder(tmp_path, monkeypatch):
     with new_folder(tmp_path / "model") as part:
         (part / "a").write_text("old")
 
@@ -67,23 +67,23 @@ def test_a_failure_while_flushing_leaves_the_old_folder(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-@pytest.mark.parametrize("made", ["mkdtemp", "mkstemp"])
-def test_an_error_names_what_is_written_and_no_temporary_file(made, tmp_path, monkeypatch):
+@pytest.mark.parametrize("function", ["mkdtemp", "mkstemp"])
+def test_errors_name_the_target_instead_of_the_temporary_file(function, tmp_path, monkeypatch):
     def denied(suffix=None, prefix=None, dir=None):
         raise PermissionError(errno.EACCES, "Permission denied", f"{dir}/{prefix}x82k")
 
-    monkeypatch.setattr(atomic.tempfile, made, denied)
-    with pytest.raises(PermissionError) as error:  # noqa: SIM117 (one of the two raises it)
+    monkeypatch.setattr(atomic.tempfile, function, denied)
+    with pytest.raises(PermissionError) as error:  # noqa: SIM117 (raised by either context)
         with new_folder(tmp_path / "a") as part:
             write_text(part.parent / "a", "")
     assert error.value.filename == str(tmp_path / "a")
-    if made == "mkdtemp":
+    if function == "mkdtemp":
         with pytest.raises(PermissionError) as error, scratch_folder(tmp_path / "b"):
             pass
         assert error.value.filename == str(tmp_path / "b")
 
 
-def test_everything_is_flushed_before_it_is_renamed(tmp_path, monkeypatch):
+def test_files_are_flushed_before_renaming(tmp_path, monkeypatch):
     events: list[str] = []
     rename, sync = Path.rename, atomic.sync
     monkeypatch.setattr(Path, "rename", lambda self, to: (events.append("rename"), rename(self, to))[1])
@@ -94,7 +94,7 @@ def test_everything_is_flushed_before_it_is_renamed(tmp_path, monkeypatch):
     assert events == ["a", name, "rename", tmp_path.name]
 
 
-def test_a_text_replaces_a_text(tmp_path):
+def test_write_text_replaces_a_file(tmp_path):
     write_text(tmp_path / "a", "old")
     write_text(tmp_path / "a", "néw\n")
     assert (tmp_path / "a").read_bytes() == "néw\n".encode()
@@ -102,7 +102,7 @@ def test_a_text_replaces_a_text(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-def test_json_is_readable_and_holds_no_nan(tmp_path):
+def test_write_json_indents_and_rejects_nan(tmp_path):
     write_json(tmp_path / "a.json", {"x": [1, 2.5, None]})
     text = (tmp_path / "a.json").read_text()
     assert json.loads(text) == {"x": [1, 2.5, None]}

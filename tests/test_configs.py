@@ -1,4 +1,4 @@
-"""Every file in configs/ runs, and the files that write defaults out write the right ones."""
+"""Configurations in configs/: they run, and written-out defaults are correct."""
 
 import functools
 import inspect
@@ -45,7 +45,7 @@ SHORT = ["--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1", "--t
 @pytest.mark.parametrize(
     "path", sorted({*CONFIGS} - {*SWEEPS, *FRONTIERS, *EQUAL_WEIGHTS, *LOTTERIES, *PRETRAINED}), ids=lambda path: path.stem
 )
-def test_the_file_runs(path, tmp_path, monkeypatch, capsys):
+def test_configurations_run(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["fit", "-c", str(path), *SHORT]) == 0, capsys.readouterr().err
     assert "test accuracy" in capsys.readouterr().out
@@ -59,30 +59,30 @@ NETWORKS = {
     "vit_digits": ({"in_channels": 1, "image_size": 8, "num_classes": 10}, 197_504),
     "vit_pneumoniamnist": ({"in_channels": 1, "image_size": 28, "num_classes": 2}, 101_568),
 }
-"""What the data of an experiment say of its network, and the weights that can be pruned over the reals."""
+"""Data info of each experiment, and the number of prunable weights over the reals."""
 
 
 @pytest.mark.parametrize("path", LOTTERIES, ids=lambda path: path.stem)
-def test_an_experiment_compares_algebras_over_three_seeds(path):
+def test_experiments_compare_algebras_over_three_seeds(path):
     checked, _ = check(build(Lottery, yaml.safe_load(path.read_text(encoding="utf-8"))))
     assert (checked.compare[:2], checked.seeds) == (("real", "quaternion"), 3)
     info, weights = NETWORKS[path.stem]
     net = zoo.backbone(checked.backbone, "real", **info)
-    assert sum(one.parameter.numel() for one in prunable(net).values()) == weights
+    assert sum(entry.parameter.numel() for entry in prunable(net).values()) == weights
 
 
 @pytest.mark.parametrize("path", EQUAL_WEIGHTS, ids=lambda path: path.stem)
-def test_tickets_at_equal_weights_are_lotteries_of_several_widths(path):
+def test_tickets_compare_real_networks_of_several_widths(path):
     config = yaml.safe_load(path.read_text(encoding="utf-8"))
     lotteries = [check(build(Lottery, config["base"] | network))[0] for network in config["networks"].values()]
-    assert len({one.backbone for one in lotteries if one.compare == ("real",)}) >= 2
-    assert {one.seeds for one in lotteries} == {3}
+    assert len({lottery.backbone for lottery in lotteries if lottery.compare == ("real",)}) >= 2
+    assert {lottery.seeds for lottery in lotteries} == {3}
 
 
 @pytest.mark.parametrize("name", ["complex_order/trec_transformer_order", "quaternion_nlp/wikiqa_qatt", "phm/snli_phm5"])
-def test_a_row_of_a_paper_runs_on_its_data(name, tmp_path, monkeypatch, capsys):
+def test_rows_of_papers_run_on_their_data(name, tmp_path, monkeypatch, capsys):
     if not SHARED.is_dir():
-        pytest.skip("the data sets of the papers are not beside the repository")
+        pytest.skip("the data sets of the papers are not available next to the repository")
     monkeypatch.chdir(tmp_path)
     row = next(row for row in ROWS if name == f"{row.paper}/{row.name}")
     Path("row.yaml").write_text(yaml.safe_dump(row.config))
@@ -92,21 +92,21 @@ def test_a_row_of_a_paper_runs_on_its_data(name, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_the_tables_of_the_papers_are_sweeps(path, monkeypatch):
-    monkeypatch.setattr("zoo_experiments.sweep.check_point", lambda point, file: None)  # one needs a folder of data
-    found = points(yaml.safe_load(path.read_text(encoding="utf-8")), str(path))
+def test_tables_of_papers_are_sweeps(path, monkeypatch):
+    monkeypatch.setattr("zoo_experiments.sweep.check_point", lambda point, file: None)  # one row needs a data folder
+    grid = points(yaml.safe_load(path.read_text(encoding="utf-8")), str(path))
     rows = papers_rows.read(path)
-    assert [point.name for point in found] == [f"{row.name}-seed{seed}" for row in rows for seed in range(3)]
-    assert [point.options for point in found[::3]] == [row.config | {"seed": 0} for row in rows]
+    assert [point.name for point in grid] == [f"{row.name}-seed{seed}" for row in rows for seed in range(3)]
+    assert [point.options for point in grid[::3]] == [row.config | {"seed": 0} for row in rows]
 
 
 @functools.cache
-def size(backbone: str, algebra: str, scope: str, embedding: str | None, given: str) -> int:
-    return zoo.count(zoo.backbone(backbone, algebra, scope=scope, embedding=embedding, **json.loads(given)))["total"]
+def size(backbone: str, algebra: str, scope: str, embedding: str | None, info: str) -> int:
+    return zoo.count(zoo.backbone(backbone, algebra, scope=scope, embedding=embedding, **json.loads(info)))["total"]
 
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_the_rows_of_a_paper_name_networks_and_data_that_exist(path):
+def test_rows_of_papers_have_valid_networks_and_data(path):
     kind = {"rotation": {"in_features": 3, "out_features": 3}, "hamilton": {"in_features": 16, "out_features": 16}}
     for config in papers_rows.read(path):
         row = build(Fit, config.config)
@@ -119,7 +119,7 @@ def test_the_rows_of_a_paper_name_networks_and_data_that_exist(path):
 
 
 @pytest.mark.parametrize("path", sorted({*CONFIGS} - {*FRONTIERS, *EQUAL_WEIGHTS}), ids=lambda path: path.stem)
-def test_the_file_says_how_to_run_it(path):
+def test_configurations_start_with_their_command(path):
     first = path.read_text(encoding="utf-8").splitlines()[0]
     command = "sweep" if path in SWEEPS else "lottery -c" if path in {*LOTTERIES, *TICKETS} else "fit -c"
     assert re.fullmatch(rf"# zoo {command} (\S+)", first)
@@ -127,7 +127,7 @@ def test_the_file_says_how_to_run_it(path):
 
 
 @pytest.mark.parametrize(("name", "backbone"), DEFAULTS.items())
-def test_the_defaults_are_written_out(name, backbone):
+def test_written_out_defaults_are_correct(name, backbone):
     written = resolve(options(ROOT / "configs" / f"{name}.yaml"))
     default = resolve(Fit(backbone=backbone, algebra="quaternion"))
     for key in ("algebra", "data", "scope", "init", "optimizer", "schedule", "batch_size", "num_workers", "seed", "trainer"):
@@ -142,8 +142,8 @@ def test_the_defaults_are_written_out(name, backbone):
 
 
 @pytest.mark.parametrize("path", PRETRAINED, ids=lambda path: path.stem)
-def test_the_file_of_a_release_is_what_the_release_was_trained_with(path):
-    """Its specs, completed as a run completes them, are those of the checkpoint."""
+def test_pretrained_checkpoints_match_their_configurations(path):
+    """The resolved specs equal those in the catalogue."""
     values = yaml.safe_load(path.read_text(encoding="utf-8"))
     if path in TICKETS:
         values = {key: value for key, value in values.items() if key not in ("compare", "rate", "rounds", "seeds")} | {

@@ -1,4 +1,4 @@
-"""constraints.txt says what this release was tested with; a run with other versions says so."""
+"""constraints.txt: format, and a skip message for each version that differs from the tested one."""
 
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -12,16 +12,16 @@ PINS = [
 ]
 
 
-def test_every_line_is_a_pin():
+def test_lines_are_pins():
     assert PINS
     assert all(len(pin) == 2 for pin in PINS)
 
 
 @pytest.mark.parametrize(("name", "pinned"), PINS, ids=lambda text: text)
-def test_these_are_the_tested_versions(name, pinned):
+def test_installed_versions_match(name, pinned):
     try:
-        found = version(name).partition("+")[0]
+        installed = version(name).partition("+")[0]
     except PackageNotFoundError:
-        pytest.skip(f"{name} is not installed: it is for working on the zoo")
-    if found != pinned:
-        pytest.skip(f"tested with {name} {found}, constraints.txt says {pinned}")
+        pytest.skip(f"{name} is not installed: it is a development tool")
+    if installed != pinned:
+        pytest.skip(f"{name} {installed} is installed; constraints.txt has {pinned}")

@@ -1,4 +1,4 @@
-"""Every backbone passes the contract over every installed algebra."""
+"""Backbone contract for all backbones and installed algebras."""
 
 import torch
 
@@ -15,7 +15,7 @@ PARALLEL = CORPUS | {"seq2seq": True}
 VECTOR = {"in_features": 48, "out_features": 48}
 ALGEBRAS = [*installed_algebras(), "clifford(p=0, q=2)", "phm(n=4, rank=6)"]
 FEW = ["octonion", "phm-4", "phm(n=4, shared=true)", "phm-3"]
-# The spec, with a size that fits the algebra, and the facts about the data.
+# Spec, with a size that fits the algebra, and data info.
 BACKBONES = {
     "ViT": ("vit(dim={dim}, heads=2, depth=2)", IMAGE),
     "Timm": ("timm/test_resnet", COLOUR),
@@ -48,7 +48,7 @@ VARIANTS = {
 
 class Contract(BackboneContract):
     def batch(self):
-        """Four examples; texts are of several lengths, padded on the right."""
+        """Draw four examples; texts have several lengths and are padded on the right."""
         info, noise = self.info, torch.Generator().manual_seed(0)
         if "image_size" in info:
             return super().batch()
@@ -66,7 +66,7 @@ for name, (spec, info) in (BACKBONES | VARIANTS).items():
     globals()[f"Test{name}"] = type(f"Test{name}", (Contract,), {"spec": spec, "info": info, "algebras": algebras})
 
 
-def test_every_algebra_and_backbone_of_ours_is_tried():
+def test_the_matrix_is_complete():
     algebras = {registry.Spec.parse(spec).name for spec in ALGEBRAS}
     assert {entry.name for entry in registry.entries("algebras") if entry.ours} <= algebras
     backbones = {registry.Spec.parse(spec.replace("{dim}", "32")).name.partition("/")[0] for spec, _ in BACKBONES.values()}

@@ -1,4 +1,4 @@
-"""The package imports where modules and functions of Unix are missing, as on Windows."""
+"""The package can be imported without the modules and functions of Unix, as on Windows."""
 
 import subprocess
 import sys
@@ -31,9 +31,9 @@ print("\\n".join(failed))
 """
 
 
-def test_everything_imports_without_the_modules_of_unix():
+def test_import_without_unix_modules():
     packages = ["zoo", *sorted(path.parent.name for path in (ROOT / "plugins").glob("zoo_*/__init__.py"))]
-    # Packages of others are imported first: what they need of the platform is theirs.
+    # Import third-party packages first, because they may need these modules.
     script = "import torch, lightning.pytorch, datasets, filelock, huggingface_hub, matplotlib, timm\n" + SCRIPT
     done = subprocess.run([sys.executable, "-c", script, *packages], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-500:]
