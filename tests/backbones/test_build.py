@@ -1,4 +1,4 @@
-"""Building from specs and from objects, and the checks that need no data."""
+"""Networks from specs and from objects, and checks without data."""
 
 import pytest
 import torch
@@ -20,31 +20,31 @@ def small(layers: zoo.Layers, *, in_channels: int, image_size: int, num_classes:
 
 
 def cyclic(n):
-    """Real numbers of the cyclic group of order n."""
+    """The group algebra of the cyclic group of order n."""
     i, j = torch.meshgrid(torch.arange(n), torch.arange(n), indexing="ij")
     return Algebra(nn.functional.one_hot((i + j) % n, n).float())
 
 
-def test_a_factory_stands_for_a_spec_and_an_algebra_for_its_name():
+def test_a_factory_and_an_algebra_as_objects():
     net = zoo.backbone(small, cyclic(5), **INFO, classes=("a", "b", "c"))
     assert net(torch.zeros(2, 1, 8, 8)).shape == (2, 3)
     assert net[1].algebra.n == 5
     assert count(real_twin(small, **INFO))["total"] == 64 * 8 + 8 + 8 * 3 + 3
 
 
-def test_a_factory_that_takes_anything_gets_everything():
-    found = {}
-    assert isinstance(zoo.backbone(lambda layers, **info: found.update(info) or nn.Identity(), "real", **INFO), nn.Identity)
-    assert found == INFO
+def test_a_factory_with_var_keyword_gets_all_info():
+    received = {}
+    assert isinstance(zoo.backbone(lambda layers, **info: received.update(info) or nn.Identity(), "real", **INFO), nn.Identity)
+    assert received == INFO
 
 
-def test_a_network_is_returned_as_it_is():
+def test_a_network_is_returned_unchanged():
     net = nn.Linear(2, 3)
     assert zoo.backbone(net, "quaternion") is net
 
 
-@pytest.mark.parametrize(("spec", "value"), [(3, "not 3"), (lambda layers: 3, "int")])
-def test_objects_that_build_no_network(spec, value):
+@pytest.mark.parametrize(("spec", "value"), [(3, "got 3"), (lambda layers: 3, "int")])
+def test_invalid_backbones(spec, value):
     with raises("invalid", value):
         zoo.backbone(spec, "real")
 
@@ -61,7 +61,7 @@ def test_objects_that_build_no_network(spec, value):
         ("decomposable_attention", "decomposable_attention(dim=100)"),
     ],
 )
-def test_sizes_that_do_not_fit_are_found_without_data_and_the_message_is_right(spec, fitting):
+def test_invalid_sizes_are_found_without_data_and_the_advice_is_valid(spec, fitting):
     with raises("invalid", "n = 5", fitting):
         check_spec(spec, cyclic(5))
     if fitting:
@@ -79,7 +79,7 @@ def test_sizes_that_do_not_fit_are_found_without_data_and_the_message_is_right(s
         ("gpt(dim=80, heads=4)", {"embedding": "complex_order"}),
     ],
 )
-def test_what_may_fit_some_data_is_not_refused(spec, options):
+def test_options_that_are_valid_for_some_data(spec, options):
     check_spec(spec, cyclic(5), **options)
 
 
@@ -93,13 +93,13 @@ def test_what_may_fit_some_data_is_not_refused(spec, options):
         ("timm/resnet18x", {}, "unknown", "resnet18x"),
     ],
 )
-def test_options_that_are_wrong_for_any_data(spec, options, code, value):
+def test_options_that_are_invalid_for_all_data(spec, options, code, value):
     with raises(code, value):
         check_spec(spec, "quaternion", **options)
 
 
-def test_a_network_that_fits_no_machine_is_refused(monkeypatch):
-    monkeypatch.setattr(build, "MOST_TENSORS", 8)
+def test_networks_that_are_too_large(monkeypatch):
+    monkeypatch.setattr(build, "MAX_TENSORS", 8)
     with raises("invalid", "depth"):
         zoo.backbone("mlp(depth=3)", "real", in_features=2, out_features=2)
     monkeypatch.setattr(build, "machine_memory", lambda: 1e5)
@@ -107,7 +107,7 @@ def test_a_network_that_fits_no_machine_is_refused(monkeypatch):
         zoo.backbone("mlp(dim=256, depth=1)", "real", in_features=2, out_features=2)
 
 
-def test_a_third_partys_network_that_cannot_be_tried_is_not_refused():
+def test_third_party_networks_that_cannot_be_checked_pass():
     @recipe(inputs=("image",))
     def odd(layers, *, in_channels, colours):
         raise AssertionError("is not called")
@@ -125,14 +125,14 @@ def test_a_third_partys_network_that_cannot_be_tried_is_not_refused():
             registry.unregister("backbones", factory.__name__)
 
 
-def test_a_check_of_a_network_leaves_every_module_in_its_mode():
+def test_check_fit_preserves_the_modes_of_modules():
     net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
     net[1].eval()
     check_fit(net, "mine", torch.zeros(2, 4), 3)
     assert [module.training for module in net.modules()] == [True, True, False]
 
 
-def test_a_check_draws_no_random_numbers_and_keeps_a_shared_product():
+def test_check_spec_changes_neither_the_random_state_nor_a_shared_product():
     product = zoo.algebra("phm(n=4, shared=true)")
     before = product.structure.detach().clone()
     torch.manual_seed(0)
@@ -161,7 +161,7 @@ def test_the_stem_and_head_of_an_mlp_are_real():
         ("lstm", "complex", {"vocab_size": 20, "max_length": 8, "num_classes": 3}),
     ],
 )
-def test_the_real_network_of_equal_size_is_the_nearest_of_all_widths(spec, algebra, info):
+def test_equal_size_is_the_nearest_of_all_widths(spec, algebra, info):
     total = count(backbone(spec, zoo.algebra(algebra), **info))["total"]
     narrower, parameters = equal_size(spec, total, **info)
     assert count(backbone(narrower, zoo.algebra("real"), **info))["total"] == parameters
@@ -173,5 +173,5 @@ def test_the_real_network_of_equal_size_is_the_nearest_of_all_widths(spec, algeb
         assert abs(count(backbone(near, zoo.algebra("real"), **info))["total"] - total) >= abs(parameters - total)
 
 
-def test_a_backbone_without_a_width_has_no_network_of_equal_size():
+def test_a_backbone_without_a_width_has_no_equal_size():
     assert equal_size("timm/resnet18", 1000, in_channels=3, num_classes=10) is None

@@ -1,4 +1,4 @@
-"""Small networks for images: sizes as published, shortcuts by their formula, over any algebra."""
+"""Small convolutional networks: published sizes, and shortcuts against their definition."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ def parameters(net):
     return sum(p.numel() for p in net.parameters())
 
 
-def test_sizes_are_those_of_frankle_and_carbin():
+def test_the_sizes_of_frankle_and_carbin():
     """Frankle and Carbin (2019), Fig. 2: 266K, 4.3M and 2.4M weights.
 
     Conv-6 is printed with 1.7M, of which 1.1M in convolutions; its layers as printed have 1.14M and 2.26M.
@@ -41,7 +41,7 @@ def test_sizes_are_those_of_frankle_and_carbin():
     assert weights("conv-6") == convolutions + 4 * 4 * 256 * 256 + 256 * 256 + 2560
 
 
-def test_resnet_8_has_the_weights_of_mlperf_tiny():
+def test_the_size_of_resnet_8_in_mlperf_tiny():
     """Keras prints 78,666, of which 480 are the running statistics of its batch norms: 78,186 are trained."""
     net = build("resnet-8")
     convolutions = 9 * (3 * 16 + 2 * 16 * 16 + 16 * 32 + 32 * 32 + 32 * 64 + 64 * 64) + 16 * 32 + 32 * 64
@@ -51,7 +51,7 @@ def test_resnet_8_has_the_weights_of_mlperf_tiny():
     assert parameters(net) + statistics == 78_666
 
 
-def test_resnet_20_has_the_weights_of_the_paper():
+def test_the_size_of_resnet_20_in_the_paper():
     """He et al. (2016), Table 6: 0.27M; option A has no weights in its shortcuts."""
     convolutions = 9 * (3 * 16 + 6 * 16 * 16 + 16 * 32 + 5 * 32 * 32 + 32 * 64 + 5 * 64 * 64)
     assert parameters(build("resnet-20")) == convolutions + 2 * (7 * 16 + 6 * 32 + 6 * 64) + 64 * 10 + 10 == 269_722
@@ -88,7 +88,7 @@ def test_channels_of_each_layer():
         ("conv-6", "invalid", "image_size=7"),
     ],
 )
-def test_wrong_options(variant, code, value):
+def test_invalid_options(variant, code, value):
     with raises(code, value):
         build(variant, image_size=7)
 
@@ -103,7 +103,7 @@ def test_a_residual_network_halves_images_twice():
     assert net(torch.rand(2, 3, 1, 1)).isfinite().all()
 
 
-def test_a_block_is_the_formula():
+def test_a_residual_block_equals_its_definition():
     torch.manual_seed(0)
     block, x = ResidualBlock(Layers("real"), 4, 6, 2, True).double().eval(), torch.randn(2, 4, 8, 8, dtype=torch.float64)
     for norm in (block.norm1, block.norm2):
@@ -117,7 +117,7 @@ def test_a_block_is_the_formula():
 
 @pytest.mark.parametrize("sizes", [(8, 16), (16, 8), (8, 8)])
 def test_padding_commutes_with_the_product(sizes):
-    """shortcut(x q) = shortcut(x) q: no value moves from one component into another."""
+    """shortcut(x q) = shortcut(x) q."""
     torch.manual_seed(0)
     product, shortcut = algebra("quaternion").double(), PaddedShortcut(4, *sizes, stride=2)
     x, q = torch.randn(2, sizes[0], 6, 6, dtype=torch.float64), torch.randn(4, dtype=torch.float64)

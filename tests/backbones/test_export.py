@@ -1,4 +1,4 @@
-"""Every backbone exports and compiles as one graph, with a batch and a length that vary, and the numbers stay the same."""
+"""Every backbone exports and compiles as one graph with dynamic batch size and length, with the same outputs."""
 
 import json
 from importlib.util import find_spec
@@ -32,7 +32,7 @@ def inputs(name, rows, *lengths):
 
 
 def shapes(name, arguments):
-    """Name the axes that vary."""
+    """Return the dynamic axes."""
     lengths = () if "vocab_size" not in NETWORKS[name][1] else (Dim("L", min=6, max=12), Dim("M", min=6, max=12))
     batch = Dim("B", min=2, max=64)
     return tuple({0: batch, 1: lengths[i]} if lengths else {0: batch} for i in range(len(arguments)))
@@ -86,7 +86,7 @@ def trained(name):
 
 @torch.no_grad()
 @most_are_slow
-def test_a_folded_network_becomes_a_program_in_a_file(name, tmp_path):
+def test_a_folded_network_is_exported_to_a_file(name, tmp_path):
     model = trained(name)
     made = write(model, tmp_path / "made", "pt2")
     program = load(tmp_path / "made/model.pt2").module()
@@ -115,7 +115,7 @@ def test_a_folded_network_is_rebuilt_from_its_files(name, tmp_path):
 @pytest.mark.skipif(not all(map(find_spec, ("onnx", "onnxscript", "onnxruntime"))), reason="needs hypercomplex-zoo[onnx]")
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["vit", "gpt", *(pytest.param(name, marks=pytest.mark.slow) for name in FEW[1:3])])
-def test_a_network_becomes_onnx(name, tmp_path):
+def test_a_network_is_exported_to_onnx(name, tmp_path):
     from onnxruntime import InferenceSession
 
     model = trained(name)

@@ -1,4 +1,4 @@
-"""Generative networks, over every algebra: no information leaks from the future, and a cache changes nothing."""
+"""Generative networks over every algebra: causality, padding, KV caches and memory."""
 
 import pytest
 import torch
@@ -53,7 +53,7 @@ def whole(net, source, target):
 
 @every_algebra
 @every_network
-def test_no_word_sees_those_behind_it(name, algebra):
+def test_logits_do_not_depend_on_later_tokens(name, algebra):
     net, source, target = build(name, algebra), sources(name), tokens(3, 9)
     changed = target.clone()
     changed[:, 5:] = changed[:, 5:] % (CORPUS["vocab_size"] - 1) + 1
@@ -64,7 +64,7 @@ def test_no_word_sees_those_behind_it(name, algebra):
 
 @every_algebra
 @every_network
-def test_reading_on_is_reading_at_once(name, algebra):
+def test_decoding_with_a_cache_equals_forward(name, algebra):
     net, source, target = build(name, algebra), sources(name), tokens(3, 9)
     cache = net.init_cache(source)
     parts = [net.decode_step(part, cache) for part in target.split([4, 1, 1, 3], 1)]
@@ -90,7 +90,7 @@ def test_padding_on_either_side_changes_nothing(name, algebra):
 
 
 @every_network
-def test_rows_of_a_cache_can_be_chosen(name):
+def test_selecting_rows_of_a_cache(name):
     net, source, target = build(name, "quaternion"), sources(name), tokens(3, 6)
     cache, rows = net.init_cache(source), torch.tensor([2, 0, 2, 1])
     net.decode_step(target[:, :5], cache)
@@ -100,15 +100,15 @@ def test_rows_of_a_cache_can_be_chosen(name):
 
 
 @every_algebra
-def test_pieces_with_a_memory_are_the_whole_text(algebra):
-    # An embedding that encodes order counts from the beginning of each segment.
+def test_segments_with_a_memory_equal_the_whole_text(algebra):
+    # An embedding that encodes order restarts in each segment.
     net, target, memory = build(f"transformer_xl({SIZES}, memory=12)", algebra, embedding="table"), tokens(3, 12), []
     parts = [net(part, memory) for part in target.split([5, 4, 3], 1)]
     torch.testing.assert_close(torch.cat(parts, 1), net(target))
     assert [part.shape for part in memory] == [(3, 12, fitting_dim(zoo.algebra(algebra).n))] * 2
 
 
-def test_a_memory_has_its_length_and_no_gradient():
+def test_the_length_of_the_memory_and_no_gradient():
     net, target, memory = build(f"transformer_xl({SIZES}, memory=4)", "quaternion").train(), tokens(3, 12), []
     net(target[:, :6], memory)
     assert [part.shape for part in memory] == [(3, 4, 32)] * 2
@@ -118,14 +118,14 @@ def test_a_memory_has_its_length_and_no_gradient():
     assert not torch.equal(memory[1], other[1])
 
 
-def test_without_a_memory_pieces_stand_alone():
+def test_segments_without_a_memory_are_independent():
     net, target, memory = build(f"transformer_xl({SIZES}, memory=0)", "quaternion"), tokens(3, 12), []
     net(target[:, :6], memory)
     torch.testing.assert_close(net(target[:, 6:], memory), net(target[:, 6:]))
 
 
-def test_a_cache_forgets_what_a_memory_does_not_hold():
-    """What a limited cache answers is what a text has that begins later, in a network whose words see no further back."""
+def test_a_cache_is_limited_to_the_length_of_the_memory():
+    """The output of a limited cache equals that of a text that starts later, for a network with a single block."""
     net = build("transformer_xl(dim=64, depth=1, heads=2, ffn=64, memory=3)", "quaternion", max_length=4)
     target = tokens(3, 9)
     cache = net.init_cache()
@@ -135,8 +135,8 @@ def test_a_cache_forgets_what_a_memory_does_not_hold():
 
 
 @pytest.mark.parametrize("embedding", ["table", "complex_order"])
-def test_writing_reads_on_as_training_read_pieces(embedding):
-    """An embedding that encodes order is never told of a place that no piece has."""
+def test_decoding_equals_segments_with_a_memory(embedding):
+    """An embedding that encodes order gets no position beyond a segment."""
     net, target, memory = build("transformer_xl", "quaternion", 6, embedding=embedding), tokens(3, 18), []
     pieces = torch.cat([net(part, memory) for part in target.split(6, 1)], 1)
     cache = net.init_cache()
@@ -144,7 +144,7 @@ def test_writing_reads_on_as_training_read_pieces(embedding):
     torch.testing.assert_close(found, pieces, rtol=1e-5, atol=1e-6)
 
 
-def test_parameters_are_those_of_nanogpt():
+def test_the_number_of_parameters_equals_nanogpt():
     """10.65M without positions; a quarter of every matrix with quaternions, and 2.69M counted with an untied head."""
     torch.manual_seed(0)
     info = {"vocab_size": 65, "max_length": 256}
@@ -159,7 +159,7 @@ def test_parameters_are_those_of_nanogpt():
 
 
 @pytest.mark.parametrize("name", ["gpt", "transformer_xl", "transformer"])
-def test_an_embedding_that_is_no_table_gets_a_layer_for_its_logits(name):
+def test_an_embedding_that_cannot_be_tied_has_a_head_layer(name):
     tied, own = build(name, "quaternion"), build(name, "quaternion", embedding="complex_order")
     assert tied.lm_head.layer is None
     assert own.lm_head.layer is not None
@@ -180,7 +180,7 @@ def test_an_embedding_that_is_no_table_gets_a_layer_for_its_logits(name):
         ("transformer_xl(norm=batch)", "invalid", "norm=batch"),
     ],
 )
-def test_wrong_options(spec, code, value):
+def test_invalid_options(spec, code, value):
     with raises(code, value):
         build(spec, "quaternion")
 
@@ -196,7 +196,7 @@ def test_learned_positions_limit_the_length(name):
         whole(net, source, tokens(3, 21))
 
 
-def test_a_translation_needs_a_source():
+def test_a_translation_requires_a_source():
     with raises("missing", "source"):
         build("transformer", "quaternion").init_cache()
 
@@ -211,8 +211,8 @@ def test_without_learned_positions_any_length_is_read(name):
 
 
 @torch.no_grad()
-def test_no_table_is_computed_twice_while_decoding(monkeypatch):
-    """Rotations are looked up once a step for all layers, keys are arranged once, and distances projected once."""
+def test_tables_are_computed_once_per_decoding_step(monkeypatch):
+    """Rotations are computed once per step for all layers; keys are arranged and distances projected once."""
     turned, arranged, rows = [], [], []
     monkeypatch.setattr(attention, "rotation", counting(attention.rotation, turned, lambda x, *_: x.shape[-2]))
     monkeypatch.setattr(attention, "arrange", counting(attention.arrange, arranged, lambda k, *_: k.shape[-2]))

@@ -1,4 +1,4 @@
-"""One layer with a learned rule finds a rotation and the Hamilton product in data (Zhang et al. 2021, Figure 2)."""
+"""A layer with a learned product learns a rotation and the Hamilton product from data (Zhang et al. 2021, Figure 2)."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from zoo.data import ready
 
 
 def learn(data, algebra, seed, steps=3000):
-    """Train as configs/papers/phm does: Adam, 64 rows a step, the learning rate falling to zero."""
+    """Train as in configs/papers/phm: Adam, batch size 64, and a learning rate that decays to zero."""
     torch.manual_seed(seed)
     net = zoo.backbone("linear", algebra, **ready(data).info.model_kwargs)
     x, y = data.splits["train"]
@@ -45,18 +45,18 @@ def test_the_learned_rule_is_the_hamilton_product(seed):
     data, product = ready(hamilton()), zoo.algebra("quaternion")
     net = learn(data, "phm-4", seed)
     assert squared_error(net, data) < 1e-6
-    # What the layer's weight does at each place, as a 4 x 4 matrix, and the quaternion that made the data there. The basis of
-    # the learned rule is its own affair, so matrices are not compared; products are.
+    # The 4 x 4 matrix of each element of the weight, and the quaternion that generated its data. The basis of the learned rule
+    # is arbitrary, so products are compared instead of matrices.
     learned = torch.einsum("ijk,ip->pkj", net.algebra.structure, net.components.flatten(1)).detach()
     true = data.truth[:, :4].reshape(4, 4, 4).flatten(1).T
-    assert torch.linalg.matrix_rank(true) == 4  # the places span all quaternions
+    assert torch.linalg.matrix_rank(true) == 4  # they span all quaternions
     q, x = torch.randn(50, 4), torch.randn(50, 4)
-    share = q @ torch.linalg.pinv(true)  # q = sum_p share_p true_p
-    ours = torch.einsum("bp,pkj,bj->bk", share, learned, x)
+    coefficients = q @ torch.linalg.pinv(true)  # q = sum_p coefficients_p true_p
+    ours = torch.einsum("bp,pkj,bj->bk", coefficients, learned, x)
     torch.testing.assert_close(ours, product(q, x), rtol=0, atol=0.01)
 
 
-def test_a_rule_that_is_fixed_and_wrong_does_not_learn_it():
+def test_a_fixed_wrong_product_does_not_learn_it():
     data = ready(hamilton())
     assert squared_error(learn(data, "quaternion", 0), data) < 1e-6
     assert squared_error(learn(data, "clifford(p=1, q=1)", 0), data) > 1e-2

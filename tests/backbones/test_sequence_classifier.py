@@ -1,4 +1,4 @@
-"""Classifiers of texts, over every algebra: the contract, and padding that changes nothing."""
+"""Text classifiers over every algebra: padding, definitions, parameter counts and errors."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ PAIRS = SPECS | {"decomposable_attention": "decomposable_attention(dim={dim})"}
 
 
 def build(spec, algebra, **info):
-    """Build with sizes that fit the algebra."""
+    """Build a network with sizes that are multiples of n."""
     return zoo.backbone(spec.replace("{dim}", str(fitting_dim(zoo.algebra(algebra).n))), algebra, **INFO, **info)
 
 
@@ -54,8 +54,8 @@ def test_padding_of_either_text_changes_nothing(name, algebra):
     torch.testing.assert_close(net(wider(one, 4), wider(other, 9)), net(one, other), rtol=1e-4, atol=1e-5)
 
 
-def test_over_the_reals_it_is_decomposable_attention():
-    """DeAtt, written out with matrices (Parikh et al. 2016; features of Tay et al. 2019, section 4.1)."""
+def test_decomposable_attention_over_the_reals_equals_its_definition():
+    """DeAtt with matrices (Parikh et al. 2016; features of Tay et al. 2019, section 4.1)."""
     net = zoo.backbone("decomposable_attention(dim=12, depth=1, attend_depth=1)", "real", **INFO, pair=True).double().eval()
     one, other = texts([4, 6], 6), texts([5, 3], 5, seed=1)
 
@@ -74,7 +74,7 @@ def test_over_the_reals_it_is_decomposable_attention():
 
 
 @pytest.mark.parametrize("algebra", ["quaternion", "octonion", "clifford(p=1, q=1)", "phm(n=3)"])
-def test_over_an_algebra_it_is_its_definition(algebra):
+def test_decomposable_attention_over_an_algebra_equals_its_definition(algebra):
     """Q-Att (Tay et al. 2019, section 3.2), component by component; the softmax of the other side is over a_i b_j too."""
     net = zoo.backbone("decomposable_attention(dim=24, depth=1, attend_depth=0)", algebra, **INFO, pair=True).double().eval()
     one, other = texts([4], 4), texts([3], 3, seed=1)
@@ -94,14 +94,14 @@ def test_over_an_algebra_it_is_its_definition(algebra):
     torch.testing.assert_close(net(one, other)[0], expected)
 
 
-def test_the_counts_of_the_phm_lstm():
+def test_the_parameter_counts_of_the_phm_lstm():
     """721K, 361K and 146K (Zhang et al. 2021, Table 1): the LSTM with one bias and a rule for each of its eight matrices."""
     for algebra, count in (("real", 721_200), ("phm-2", 361_264), ("phm-5", 146_200), ("phm-10", 81_200)):
         net = zoo.backbone("lstm(dim=300, rules=gate)", algebra, **INFO, pair=True)
         assert sum(p.numel() for p in net.encoder.lstm.parameters()) == count, algebra
 
 
-def test_the_counts_of_the_tiny_transformer():
+def test_the_parameter_counts_of_the_tiny_transformer():
     """400K, 100K and 300K (Tay et al. 2019, Table 2): the matrices of two encoder layers."""
     for algebra, scope, count in (
         ("real", "all", 393_216),
@@ -127,12 +127,12 @@ def test_the_counts_of_the_tiny_transformer():
         ("decomposable_attention(depth=0)", True, "depth=0"),
     ],
 )
-def test_wrong_options(spec, pair, value):
+def test_invalid_options(spec, pair, value):
     with raises("invalid", value):
         zoo.backbone(spec, "quaternion", **INFO, pair=pair)
 
 
-def test_wrong_names_and_data():
+def test_unknown_names_and_unsupported_data():
     for spec, value in (
         ("transformer/huge", "transformer/base"),
         ("fasttext(pooling=median)", "'median'"),
@@ -147,7 +147,7 @@ def test_wrong_names_and_data():
         zoo.backbone("decomposable_attention", "real", **INFO, pair=False)
 
 
-def test_one_text_is_not_two():
+def test_the_number_of_texts_is_checked():
     text = texts([2], 2)
     with raises("invalid", "one text"):
         zoo.backbone("fasttext", "real", **INFO)(text, text)
@@ -164,32 +164,32 @@ def test_without_learned_positions_any_length_is_read(name):
 
 
 @pytest.mark.parametrize("norm_first", [True, False])
-def test_padding_does_not_reach_batch_norm(norm_first):
+def test_batch_norm_ignores_padding(norm_first):
     options = {"dim": 16, "depth": 2, "heads": 2, "ffn": 16, "dropout": 0.0, "norm": "batch", "norm_first": norm_first}
     net = zoo.backbone("transformer", "complex_order", **options, **INFO).train()
     tokens = torch.tensor([[3, 4, 5, 6], [7, 8, 0, 0]])
     narrow = net(tokens)
     torch.testing.assert_close(net(F.pad(tokens, (0, 3))), narrow)
-    assert not torch.allclose(net(tokens[:1]), narrow[:1])  # the rest of the batch is in the statistics
+    assert not torch.allclose(net(tokens[:1]), narrow[:1])  # statistics depend on the batch
     with raises("invalid", "norm=batch"):
         zoo.backbone("transformer", "real", **options, **INFO, seq2seq=True)
 
 
-def test_words_need_not_be_scaled_to_trigonometric_positions():
+def test_scale_embedding():
     def first(**options):
         torch.manual_seed(0)
         embedding = zoo.backbone("cnn", "real", dim=16, positions="trigonometric", **options, **INFO).encoder.token_embedding
         return embedding.eval()(torch.tensor([[3]]))[0, 0], embedding.embedding(torch.tensor([[3]]))[0, 0]
 
-    place = torch.tensor([0.0, 1.0]).repeat(8)  # sines and cosines of position 0
+    position = torch.tensor([0.0, 1.0]).repeat(8)  # sines and cosines of position 0
     for options, factor in (({}, 4), ({"scale_embedding": True}, 4), ({"scale_embedding": False}, 1)):
         vector, word = first(**options)
-        torch.testing.assert_close(vector, factor * word + place)
+        torch.testing.assert_close(vector, factor * word + position)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "max", "max+mean", "sum", "first", "last"])
 @pytest.mark.parametrize("name", ["lstm", "transformer", "fasttext"])
-def test_a_text_without_tokens_has_finite_outputs_and_gradients(name, pooling):
+def test_an_empty_text_has_finite_outputs_and_gradients(name, pooling):
     net = zoo.backbone(f"{name}(pooling={pooling!r})", "quaternion", vocab_size=20, num_classes=3, max_length=8).eval()
     tokens = torch.tensor([[0] * 8, [3, 4, 5] + [0] * 5])
     y = net(tokens)

@@ -1,4 +1,4 @@
-"""The vision transformer and timm's models over every algebra; timm's own network is the real twin."""
+"""The vision transformer and timm models over algebras and over the reals."""
 
 import pytest
 import timm as library
@@ -17,7 +17,7 @@ def make(spec, rule="quaternion", **options):
     return registry.create("zoo.backbones", spec, layers, **INFO | options)
 
 
-def test_parameters_by_hand():
+def test_the_number_of_parameters():
     d, h, patches = 64, 256, 16
     n, depth = 4, 3
     outside = (1 * 2 * 2 * d + d) + (patches + 1) * d + d + 2 * d + (10 * d + 10)
@@ -26,14 +26,14 @@ def test_parameters_by_hand():
     assert sum(p.numel() for p in model.parameters()) == outside + depth * block
 
 
-def test_every_matrix_of_a_block_is_over_the_algebra_and_the_ends_are_real():
+def test_blocks_are_over_the_algebra_and_stem_and_head_are_real():
     model = make("vit(depth=1)")
     assert model.conversion.converted == tuple(f"blocks.0.{name}" for name in ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2"))
     assert model.conversion.real == {"patch_embed.proj": "stem", "head": "head"}
 
 
 @pytest.mark.parametrize(("size", "patch"), [(8, 2), (28, 4), (32, 4), (224, 28), (7, 7), (9, 3)])
-def test_default_patch_cuts_at_most_64(size, patch):
+def test_the_default_patch_size_gives_at_most_64_patches(size, patch):
     model = make("vit(depth=1)", image_size=size)
     assert model.patch_embed.patch_size == (patch, patch)
 
@@ -59,7 +59,7 @@ def test_default_patch_cuts_at_most_64(size, patch):
         ("timm(variant=test_vit, img_size=0)", "test_vit"),
     ],
 )
-def test_wrong_options(spec, value):
+def test_invalid_options(spec, value):
     code = {"timm/resnet81": "unknown", "timm(variant=test_vit, checkpoint_path=x, cache_dir=y)": "unsupported"}.get(
         spec, "invalid"
     )
@@ -84,7 +84,7 @@ IMAGES = {"in_channels": 3, "image_size": 32, "num_classes": 5}
 
 
 @pytest.mark.parametrize("variant", ["test_resnet", "test_vit", "test_convnext", "test_efficientnet"])
-def test_over_the_reals_it_is_timms_own_network(variant):
+def test_over_the_reals_it_equals_the_network_of_timm(variant):
     ours, theirs = make(f"timm/{variant}", "real", **IMAGES), library.create_model(variant, num_classes=5)
     if variant == "test_vit":
         theirs = library.create_model(variant, num_classes=5, img_size=32)
@@ -95,19 +95,19 @@ def test_over_the_reals_it_is_timms_own_network(variant):
 
 
 def rename(theirs, ours):
-    """Pair timm's weights with ours."""
+    """Rename the weights of timm to those of the zoo."""
     for key, value in theirs.items():
         components = key.removesuffix("weight") + "weight_module.components"
         yield (components, value) if components in ours else (key, value)
 
 
-def test_options_pass_through():
+def test_options_are_passed_to_timm():
     assert len(make("timm(variant=test_vit, depth=1)").blocks) == 1
     assert make("timm/test_resnet", in_channels=2).conv1[0].in_channels == 2
 
 
 def counts(spec, rule, **info):
-    """All parameters, and those that are no vectors: what the papers' tables count."""
+    """Return the number of all parameters, and without vectors, as in the tables of papers."""
     with torch.device("meta"):
         model = registry.create("zoo.backbones", spec, Layers(rule), **info)
     return [sum(p.numel() for p in model.parameters() if p.ndim > least) for least in (0, 1)]
@@ -140,7 +140,7 @@ def test_the_networks_of_fraction():
         assert without // 10_000 / 100 == published
 
 
-def test_wide_heads_and_the_mlp_head_are_built_as_the_rest():
+def test_head_dim_and_representation_size():
     model = make("vit(dim=16, depth=1, heads=2, head_dim=16, representation_size=24)")
     assert model.conversion.real == {"patch_embed.proj": "stem", "head.0": "head", "head.2": "head"}
     qkv, proj = model.blocks[0].attn.qkv, model.blocks[0].attn.proj

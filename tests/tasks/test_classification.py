@@ -1,4 +1,4 @@
-"""Losses and metrics against scikit-learn, batch by batch."""
+"""Losses and metrics of classification against scikit-learn."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,6 @@ from zoo.errors import InputError
 from zoo.inference.evaluation import make_trainer
 from zoo.tasks import Classification
 
-# Of torch's pytree in Lightning's loaders, and of Lightning on workers; whole runs silence both.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.isinstance.treespec, LeafSpec:FutureWarning", "ignore:.*does not have many workers"
 )
@@ -40,21 +39,21 @@ def measured(task: Classification, logits: torch.Tensor, labels: torch.Tensor, s
 
 @pytest.mark.parametrize("stage", ["val", "test"])
 @pytest.mark.parametrize("classes", [2, 3, 10])
-def test_metrics_are_those_of_scikit_learn(classes, stage):
+def test_metrics_equal_those_of_scikit_learn(classes, stage):
     logits, labels = draw(classes)
     found = measured(task_of(classes), logits, labels, stage)
-    guesses, shares = logits.argmax(-1), logits.double().softmax(-1)
+    predicted, probabilities = logits.argmax(-1), logits.double().softmax(-1)
     expected = {
-        "loss": log_loss(labels, shares),
-        "accuracy": accuracy_score(labels, guesses),
-        "f1": f1_score(labels, guesses, average="macro"),
+        "loss": log_loss(labels, probabilities),
+        "accuracy": accuracy_score(labels, predicted),
+        "f1": f1_score(labels, predicted, average="macro"),
     }
     if classes == 2:
-        expected["auroc"] = roc_auc_score(labels, shares[:, 1])
+        expected["auroc"] = roc_auc_score(labels, probabilities[:, 1])
     assert found == pytest.approx({f"{stage}_{name}": value for name, value in expected.items()}, abs=1e-6)
 
 
-def test_metrics_start_anew():
+def test_metrics_are_reset():
     task = task_of(3)
     first = measured(task, *draw(3, seed=1), "test")
     measured(task, *draw(3, seed=2), "test")
@@ -76,15 +75,15 @@ def test_the_loss_is_the_mean_cross_entropy_and_has_a_gradient():
     assert net.weight.grad.abs().sum() > 0
 
 
-def test_prediction_gives_probabilities_with_and_without_labels():
+def test_predictions_are_probabilities():
     task, (logits, labels) = task_of(3), draw(3)
     assert torch.equal(task.predict_step((logits, labels), 0), logits.softmax(-1))
     assert torch.equal(task.predict_step(logits, 0), logits.softmax(-1))
     assert np.allclose(task.predict_step(logits, 0).sum(-1), 1, atol=1e-6)
 
 
-def test_labels_are_smoothed_in_training_only():
-    """Szegedy et al. 2016, section 7: the share s of the probability is spread evenly over all labels."""
+def test_label_smoothing_in_training_only():
+    """Szegedy et al. 2016, section 7."""
     logits, labels = draw(4)
     task = Classification(nn.Identity(), 4, label_smoothing=0.3)
     logs = logits.log_softmax(-1)
@@ -97,8 +96,8 @@ def test_labels_are_smoothed_in_training_only():
     assert task_of(4).train().step((logits, labels)).loss.item() == pytest.approx(plain.item())  # the default is none
 
 
-def test_one_value_per_channel_is_one_line():
-    """Batch norm refuses a batch of one image whose feature map has one pixel, in training alone; other errors stay."""
+def test_batch_norm_with_one_value_per_channel():
+    """torch raises ValueError for a single value per channel in training; other errors are not caught."""
     task, batch = Classification(nn.BatchNorm1d(3), 3), (torch.randn(1, 3), torch.tensor([0]))
     with raises("invalid", "batch norm"):
         task.training_step(batch, 0)

@@ -1,4 +1,4 @@
-"""Perplexity and bits per letter of whole texts by hand, and what a network with a memory is given."""
+"""Perplexity and bits per character against their definitions, and the memory of networks."""
 
 import math
 
@@ -35,7 +35,7 @@ TEXTS = {
 
 
 class Pairs(nn.Module):
-    """What comes next depends on the last token alone, by a table of logits."""
+    """A bigram model with a table of logits."""
 
     def __init__(self, vocab_size: int) -> None:
         super().__init__()
@@ -66,13 +66,13 @@ def measured(task: LanguageModel, data: CorpusData, stage: str = "test") -> dict
 @pytest.mark.parametrize("stage", ["val", "test"])
 @pytest.mark.parametrize("stream", [False, True], ids=["blocks", "stream"])
 @pytest.mark.parametrize(("tokenizer", "vocab"), [("char", 100), ("bpe", 270)])
-def test_by_hand_on_letters_of_one_two_and_three_bytes(tokenizer, vocab, stream, stage):
+def test_metrics_on_characters_of_one_two_and_three_bytes(tokenizer, vocab, stream, stage):
     data = data_of(tokenizer, vocab, stream=stream)
     net, tokens = Pairs(data.info.vocab_size), torch.as_tensor(data.splits[stage].astype("int64"))
     # In blocks of 7, three at a time: neither the last block nor the last batch is full.
     assert (len(tokens) - 1) % 7
     nats = -net.table.log_softmax(-1)[tokens[:-1], tokens[1:]].double().sum().item()
-    behind = TEXTS[stage].removeprefix(data.tokenizer.decode(tokens[:1].tolist()))  # nobody foretells the first token
+    behind = TEXTS[stage].removeprefix(data.tokenizer.decode(tokens[:1].tolist()))  # the first token is not predicted
     assert len(behind) < len(TEXTS[stage])
     assert len(behind.encode()) > 1.1 * len(behind)
     expected = {
@@ -84,7 +84,7 @@ def test_by_hand_on_letters_of_one_two_and_three_bytes(tokenizer, vocab, stream,
     assert measured(task_of(net, data.info.vocab_size), data, stage) == pytest.approx(expected, rel=1e-5)
 
 
-def test_batches_do_not_change_what_is_measured():
+def test_metrics_do_not_depend_on_batches():
     found = [
         measured(task_of(Pairs(data.info.vocab_size), data.info.vocab_size), data)
         for data in (data_of(batch_size=1), data_of(batch_size=4), data_of(batch_size=100), data_of(max_length=30))
@@ -93,7 +93,7 @@ def test_batches_do_not_change_what_is_measured():
     assert found[0]["perplexity"] == pytest.approx(math.exp(found[0]["loss"]), rel=1e-5)
 
 
-def test_probabilities_are_smoothed_in_training_only():
+def test_label_smoothing_in_training_only():
     data = data_of()
     vocab = data.info.vocab_size
     task, batch = task_of(Pairs(vocab), vocab, 0.2), next(iter(data.val_dataloader()))
@@ -113,7 +113,7 @@ def test_probabilities_are_smoothed_in_training_only():
     assert found.predictions.sum().item() == pytest.approx(plain.item() * found.size, rel=1e-5)
 
 
-def test_the_loss_of_training_has_a_gradient_and_no_share_of_padding():
+def test_padding_has_no_gradient():
     net = Pairs(5)
     tokens, targets = torch.tensor([[1, 2, 3, 4]]), torch.tensor([[2, 3, 0, 0]])
     task_of(net, 5).train().step((tokens, targets, torch.zeros(1, 2))).loss.backward()
@@ -125,7 +125,7 @@ def test_the_loss_of_training_has_a_gradient_and_no_share_of_padding():
 
 
 class Recorder(nn.Module):
-    """Writes down whether it is trained and how many batches it remembers."""
+    """Record whether the network is trained, and the number of batches in its memory."""
 
     has_memory = True
 
@@ -139,7 +139,7 @@ class Recorder(nn.Module):
         return self.bias.expand(*tokens.shape, -1)
 
 
-def test_a_network_remembers_one_pass_and_measuring_does_not_touch_the_memory_of_training():
+def test_the_memory_lasts_an_epoch_and_evaluation_does_not_change_it():
     data = data_of(stream=True, batch_size=4)
     net = Recorder(data.info.vocab_size)
     settings = {"accelerator": "cpu", "max_epochs": 2, "val_check_interval": 5, "limit_train_batches": 10}
@@ -149,12 +149,12 @@ def test_a_network_remembers_one_pass_and_measuring_does_not_touch_the_memory_of
     trained = [count for training, count in net.seen if training]
     assert trained == [*range(10), *range(10)]
     assert [count for training, count in net.seen if not training] == [0] * (len(net.seen) - 20)
-    assert len(net.seen) >= 24  # also in the middle of an epoch
+    assert len(net.seen) >= 24  # also within an epoch
     assert (False, 0) in net.seen[net.seen.index((True, 4)) : net.seen.index((True, 5))]
 
 
 @pytest.mark.parametrize("stage", ["val", "test"])
-def test_measuring_remembers_batch_by_batch_and_then_forgets(stage):
+def test_the_memory_of_an_evaluation_is_cleared(stage):
     splits = {"train": Text(LETTERS * 8), "val": Text(TEXTS["test"] * 9), "test": Text(TEXTS["test"] * 9)}
     data = CorpusData(splits, max_length=7, stream=True)
     net = Recorder(data.info.vocab_size)
@@ -166,7 +166,7 @@ def test_measuring_remembers_batch_by_batch_and_then_forgets(stage):
     assert net.seen == [(False, n) for n in range(count)] * 2
 
 
-def test_with_memory_enough_pieces_are_measured_as_each_stream_at_once():
+def test_segments_with_a_long_memory_have_the_loss_of_whole_streams():
     splits = {"train": Text(LETTERS * 8), "val": Text(TEXTS["test"]), "test": Text(TEXTS["test"] * 8)}
     data = CorpusData(splits, max_length=9, stream=True)
     info = data.info
@@ -181,4 +181,4 @@ def test_with_memory_enough_pieces_are_measured_as_each_stream_at_once():
         loss = F.cross_entropy(nets[0](tokens).flatten(0, 1), targets.flatten(), ignore_index=0).item()
     found = [measured(task_of(net, info.vocab_size), data)["loss"] for net in nets]
     assert found[0] == pytest.approx(loss, rel=1e-5)
-    assert abs(found[1] - loss) > 1e-4  # the control: the memory tells something
+    assert abs(found[1] - loss) > 1e-4  # control

@@ -1,4 +1,4 @@
-"""Schedules: where they begin, peak and end. Optimizers: their options, and what is refused before a run."""
+"""Learning rate schedules, and options of optimizers."""
 
 import math
 from itertools import pairwise
@@ -19,41 +19,41 @@ def factors(name: str, warmup: float = 0.2, steps: int = 50) -> list[float]:
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_it_starts_low_and_rises_evenly_to_the_peak(name):
+def test_warmup_is_linear(name):
     found = factors(name)
     assert found[:10] == pytest.approx([(step + 1) / 10 for step in range(10)])
     assert max(found) == 1.0
-    assert min(found[:-1]) > 0  # no step is wasted
+    assert min(found[:-1]) > 0
 
 
 @pytest.mark.parametrize("name", ["cosine", "linear"])
-def test_it_falls_to_zero_and_never_rises_again(name):
+def test_schedules_decay_to_zero(name):
     found = factors(name)[10:]
     assert found[-1] == pytest.approx(0, abs=1e-12)
     assert all(later < earlier for earlier, later in pairwise(found))
     assert found[20] == pytest.approx(0.5)  # half way
 
 
-def test_linear_is_a_line_and_cosine_is_half_a_wave():
+def test_linear_and_cosine_equal_their_definitions():
     linear, cosine = factors("linear", 0.0), factors("cosine", 0.0)
     assert linear == pytest.approx([1 - step / 50 for step in range(51)])
     assert cosine == pytest.approx([(1 + math.cos(math.pi * step / 50)) / 2 for step in range(51)])
 
 
-def test_constant_stays():
+def test_constant():
     assert set(factors("constant", 0.0)) == {1.0}
     assert set(factors("constant")[10:]) == {1.0}
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize(("warmup", "steps"), [(0.0, 1), (1.0, 1), (1.0, 7), (0.5, 3), (0.1, 1), (0.0, 0)])
-def test_ends_of_its_range(name, warmup, steps):
+def test_extreme_numbers_of_steps(name, warmup, steps):
     found = [lr_factor(step, steps, name, warmup) for step in range(steps + 5)]
     assert all(0 <= factor <= 1 for factor in found)
     assert found[0] > 0
 
 
-def test_inverse_sqrt_is_the_equation_over_its_own_maximum():
+def test_inverse_sqrt_equals_its_definition():
     """Vaswani et al. 2017, Equation 3, steps counted from 1."""
     raw = [min(step**-0.5, step * 10**-1.5) for step in range(1, 52)]
     assert factors("inverse_sqrt") == pytest.approx([value / max(raw) for value in raw])
@@ -62,7 +62,7 @@ def test_inverse_sqrt_is_the_equation_over_its_own_maximum():
 
 
 @pytest.mark.parametrize("name", DECAYING)
-def test_a_floor_is_where_the_fall_ends(name):
+def test_floor_is_the_final_learning_rate(name):
     found = [lr_factor(step, 50, name, 0.2, 0.1) for step in range(60)]
     assert found[:10] == factors(name)[:10]  # the warm-up is the same
     assert found[10:51] == pytest.approx([0.1 + 0.9 * factor for factor in factors(name)[10:]])
@@ -80,12 +80,12 @@ def test_a_floor_is_where_the_fall_ends(name):
     ],
     ids=str,
 )
-def test_a_schedule_that_is_refused(options, value):
+def test_invalid_schedules(options, value):
     with raises("invalid", value):
         check_schedule(**options, prefix="schedule.")
 
 
-def test_only_what_was_given_is_told():
+def test_betas_and_eps_default_to_those_of_the_optimizer():
     net = nn.Linear(2, 3)
     default, given = (make_optimizer(net, "adamw", 0.1, 0.0, *more).param_groups[0] for more in ((), ((0.0, 0.5), 1e-9)))
     assert (default["betas"], default["eps"]) == ((0.9, 0.999), 1e-8)
@@ -112,19 +112,19 @@ def test_only_what_was_given_is_told():
     ],
     ids=str,
 )
-def test_an_optimizer_that_is_refused(options, value):
+def test_invalid_optimizers(options, value):
     with raises("invalid", value):
         check_optimizer(**{"name": "adamw", "lr": 0.1, "prefix": "optimizer."} | options)
 
 
-def test_optimizers_that_are_accepted():
+def test_valid_optimizers():
     for name in ("adamw", "sgd", "lion", "nadam", "adan"):
         check_optimizer(name, 0.1)
     check_optimizer("adamw", 0.1, 0.0, betas=(0.0, 0.5), eps=1e-3)
     check_optimizer("lion", 0.1, betas=(0.95, 0.98))
 
 
-def test_matrices_have_the_rates_of_maximal_update():
+def test_mup_learning_rates():
     """Fan-in 64 and base width 32: half the rate over the reals, sqrt(n) times that over a signed table."""
     product = zoo.algebra("quaternion")
     dual = Algebra(torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [0.0, 0.0]]]))
@@ -155,7 +155,7 @@ def test_matrices_have_the_rates_of_maximal_update():
 
 
 @pytest.mark.parametrize("algebra", ["complex", "quaternion", "octonion"])
-def test_an_aligned_step_moves_outputs_equally_at_every_width_and_algebra(algebra):
+def test_a_mup_step_changes_outputs_equally_at_every_width_and_algebra(algebra):
     """The mean move of an output along the gradient, after one update of size one.
 
     Over the reals it is d E|x| = d sqrt(2 / pi); a sum of n products is more like a normal variable, which gives up to d.

@@ -1,4 +1,4 @@
-"""Two processes measure what one does, however unevenly the rows are shared, also if one of them has none."""
+"""Metrics of two processes equal those of one, with unequal numbers of batches, also if one process has none."""
 
 import json
 import os
@@ -95,7 +95,7 @@ def measured(folder: Path, devices: int) -> dict[str, dict[str, float]]:
 
 
 @pytest.mark.slow
-def test_two_processes_measure_what_one_does(tmp_path):
+def test_metrics_of_two_processes_equal_those_of_one(tmp_path):
     one, two = measured(tmp_path, 1), measured(tmp_path, 2)
     assert len(one) == 20
     assert {name for found in one.values() for name in found} > {

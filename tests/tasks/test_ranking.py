@@ -1,4 +1,4 @@
-"""Rankings against definitions by hand and against torchmetrics, with questions spread over batches."""
+"""Ranking metrics against their definitions and torchmetrics, with questions spread over batches."""
 
 import pytest
 import torch
@@ -50,7 +50,7 @@ def measured(rows, size: int = 5, stage: str = "test") -> dict[str, float]:
 
 @pytest.mark.parametrize("stage", ["val", "test"])
 @pytest.mark.parametrize("size", [1, 2, 5, 12])
-def test_by_hand_and_however_the_questions_are_cut(size, stage):
+def test_metrics_do_not_depend_on_batches(size, stage):
     found = measured(ROWS, size, stage)
     expected = {"map": ((1 + 2 / 3) / 2 + 1 / 2 + 1 / 3) / 3, "mrr": (1 + 1 / 2 + 1 / 3) / 3, "top1": 1 / 3}
     (inputs, labels, _) = batches(ROWS, len(ROWS))[0]
@@ -58,11 +58,11 @@ def test_by_hand_and_however_the_questions_are_cut(size, stage):
     assert found == pytest.approx({f"{stage}_{name}": value for name, value in expected.items()}, abs=1e-6)
 
 
-def test_random_rankings_are_those_of_torchmetrics_question_by_question():
+def test_metrics_equal_those_of_torchmetrics_per_question():
     draw = torch.Generator().manual_seed(0)
     groups = torch.randint(9, (120,), generator=draw)
     labels = (torch.rand(120, generator=draw) < 0.3).long()
-    labels[groups == 4] = 0  # nothing is right: left out
+    labels[groups == 4] = 0  # no right answer: skipped
     scores = torch.rand(120, generator=draw)
     found = measured(list(zip(groups.tolist(), labels.tolist(), scores.tolist(), strict=True)), 7)
     rows = [(scores[groups == g], labels[groups == g]) for g in range(9) if labels[groups == g].any()]
@@ -75,7 +75,7 @@ def test_random_rankings_are_those_of_torchmetrics_question_by_question():
         assert found[f"test_{name}"] == pytest.approx(sum(float(one(s, y)) for s, y in rows) / len(rows), abs=1e-6), name
 
 
-def test_it_ranks_by_the_probability_of_being_right_and_the_question_counts():
+def test_answers_are_ranked_by_relevance_within_a_question():
     best = [(0, 1, 5.0), (0, 0, -5.0), (1, 1, -7.0), (1, 0, -8.0)]
     assert (measured(best)["test_map"], measured(best)["test_top1"]) == (1, 1)
     assert measured([(q, label, -score) for q, label, score in best])["test_map"] == 0.5

@@ -1,4 +1,4 @@
-"""Squared errors against their definition, batch by batch."""
+"""The mean squared error against its definition."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 @pytest.mark.parametrize("stage", ["val", "test"])
 @pytest.mark.parametrize("outputs", [1, 3])
-def test_the_mean_over_all_numbers_of_all_batches(stage, outputs):
+def test_the_error_is_the_mean_over_all_batches(stage, outputs):
     draw = torch.Generator().manual_seed(outputs)
     answers, targets = torch.randn(103, outputs, generator=draw), torch.randn(103, outputs, generator=draw)
     task, trainer = (

@@ -1,4 +1,4 @@
-"""Answers against a network that is read by hand: what is right as a whole, and scores of the texts against raw references."""
+"""Exact match, BLEU, chrF and loss of sequence-to-sequence tasks against their definitions."""
 
 import pytest
 import torch
@@ -39,7 +39,7 @@ class KVCache:
 
 
 class Copier(nn.Module):
-    """Copies its source, but the last token written has a say too: some texts come right, and others end wrong."""
+    """Copy the source, with logits that also depend on the last token, so that some texts are wrong."""
 
     max_length = None
 
@@ -91,7 +91,7 @@ def copier(data: ParallelData, **options) -> Copier:
 
 
 def by_hand(net: nn.Module, data: ParallelData) -> list[str]:
-    """Write greedily by reading everything anew for every token; in the order of the test split."""
+    """Decode greedily without a cache, in the order of the test split."""
     found = [""] * len(data.splits["test"])
     for (source, _), _, rows, _ in data.test_dataloader():
         for one, row in zip(source, rows.tolist(), strict=True):
@@ -110,8 +110,8 @@ def by_hand(net: nn.Module, data: ParallelData) -> list[str]:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("size", [1, 3, 10])
-def test_right_up_to_each_token_is_right_as_a_whole(size, seed):
-    """Validation reads the targets, testing writes by itself; both find the same texts right."""
+def test_exact_match_of_validation_equals_that_of_generation(size, seed):
+    """Validation uses teacher forcing, testing generates."""
     data = data_of(TEST, batch_size=size)
     net = copier(data, seed=seed)
     val, test = (measured(task_of(net), data, stage) for stage in ("val", "test"))
@@ -121,7 +121,7 @@ def test_right_up_to_each_token_is_right_as_a_whole(size, seed):
     assert test["loss"] == val["loss"]
 
 
-def test_a_token_of_a_network_that_was_trained_for_a_few_steps():
+def test_exact_match_of_a_trained_network():
     data = data_of(TEST)
     torch.manual_seed(0)
     net = backbone("transformer(dim=32, depth=1, heads=2, ffn=32, dropout=0.0)", "quaternion", **data.info.model_kwargs)
@@ -139,27 +139,27 @@ def test_a_token_of_a_network_that_was_trained_for_a_few_steps():
     assert 0 < right < 1
 
 
-def test_one_wrong_token_makes_a_text_wrong_and_padding_does_not():
+def test_one_wrong_token_makes_a_text_wrong():
     data = data_of(TEST, batch_size=100)
     net = copier(data, firmness=100.0)  # copies without a fault
     assert measured(task_of(net), data, "val")["exact_match"] == pytest.approx(6 / 7)
     assert measured(task_of(net), data)["exact_match"] == pytest.approx(6 / 7)  # "bad" is no "bed"
 
 
-def test_a_letter_that_cannot_be_written_is_not_right_for_being_left_out():
+def test_a_reference_with_an_unknown_character_is_wrong():
     data = data_of(Pairs(["deed", "eve"], ["d\N{SNOWMAN}eed", "eve"]))
     found = measured(task_of(copier(data, firmness=100.0)), data)
     assert found["exact_match"] == 0.5
 
 
-def test_an_unknown_letter_is_not_right_when_validating_either():
+def test_an_unknown_character_is_also_wrong_in_validation():
     unknown = Pairs(["d\N{SNOWMAN}eed", "eve"], ["d\N{SNOWMAN}eed", "eve"])
     data = data_of(unknown)
-    net = copier(data, firmness=100.0)  # copies the unknown letter too, which decoding never writes
+    net = copier(data, firmness=100.0)  # copies the unknown token, which decoding never generates
     assert [measured(task_of(net), data, stage)["exact_match"] for stage in ("val", "test")] == [0.5, 0.5]
 
 
-def test_the_beginning_of_a_long_text_is_not_right():
+def test_a_truncated_reference_is_wrong():
     data = data_of(Pairs(["a bob", "eve"], ["a bob an otto", "eve"]), max_length=6)
     assert [len(text) for text in data._tokens["test"][1]] == [6, 4]  # "a bob" and its end
     assert measured(task_of(copier(data, firmness=100.0)), data)["exact_match"] == 0.5
@@ -170,8 +170,8 @@ def test_the_beginning_of_a_long_text_is_not_right():
 
 @pytest.mark.parametrize("tokenizer", ["char", "bpe"])
 @pytest.mark.parametrize("beam", [1, 3])
-def test_scores_are_those_of_torchmetrics_on_the_texts(tokenizer, beam):
-    """References are the texts as they came: with letters that no token stands for, and whole."""
+def test_scores_equal_those_of_torchmetrics(tokenizer, beam):
+    """References are the original texts, with unknown characters and not truncated."""
     references = [*TEST.texts[1][:-2], "b\N{SNOWMAN}d", "hannah" * 3]
     data = data_of(Pairs(TEST.texts[0], references), tokenizer, max_length=12, vocab=300)
     net = copier(data, seed=2)
@@ -191,7 +191,7 @@ def test_scores_are_those_of_torchmetrics_on_the_texts(tokenizer, beam):
 # --- decoding ---
 
 
-def test_a_beam_changes_what_is_written_and_nothing_else():
+def test_a_beam_changes_only_the_generated_texts():
     data = data_of(TEST)
     changed = 0
     for seed in range(6):
@@ -204,7 +204,7 @@ def test_a_beam_changes_what_is_written_and_nothing_else():
     assert changed > 2
 
 
-def test_a_text_is_no_longer_than_any_that_was_read_unless_the_user_says():
+def test_the_default_length():
     data = data_of(TEST)
     net = copier(data)
     with torch.no_grad():
@@ -217,7 +217,7 @@ def test_a_text_is_no_longer_than_any_that_was_read_unless_the_user_says():
     assert len(task_of(net, tokenizer=data.tokenizer, length=3).answer(source)[0]) == 3
 
 
-def test_what_is_drawn_for_a_row_does_not_depend_on_its_batch():
+def test_samples_do_not_depend_on_the_batch():
     data = data_of(TEST)
     task = task_of(copier(data, firmness=0.0), tokenizer=data.tokenizer, temperature=1.0, length=6)
     examples = list(task.read_inputs(data.info, ["bob", "bob", ("",), "eve"]))
@@ -239,7 +239,7 @@ def test_what_is_drawn_for_a_row_does_not_depend_on_its_batch():
 # --- loss ---
 
 
-def test_probabilities_are_smoothed_in_training_only():
+def test_label_smoothing_in_training_only():
     data = data_of(TEST)
     net = copier(data)
     batch = next(iter(data.val_dataloader()))
@@ -256,7 +256,7 @@ def test_probabilities_are_smoothed_in_training_only():
 
 
 @pytest.mark.parametrize("stage", ["val", "test"])
-def test_every_token_counts_alike_however_long_the_batches_are(stage):
+def test_the_loss_is_a_mean_over_tokens(stage):
     data = data_of(TEST, batch_size=2)
     net = copier(data)
     nats, count = 0.0, 0

@@ -1,4 +1,4 @@
-"""Networks that ask a `zoo.layers.Layers` factory for their matrices and never learn which algebra it is bound to."""
+"""Networks over any algebra: they get their layers from a `zoo.layers.Layers` factory."""
 
 from zoo.backbones.recipe import Recipe, recipe, recipe_of
 

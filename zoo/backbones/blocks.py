@@ -1,4 +1,4 @@
-"""The Transformer block: attention and a feed-forward network, each with a norm and a residual connection; its sizes."""
+"""The Transformer block: attention and a feed-forward network, each with a norm and a residual connection."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -16,10 +16,7 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "gelu": nn.G
 
 
 class Sizes(NamedTuple):
-    """The sizes of a Transformer; ``ffn`` are the hidden channels of its feed-forward networks.
-
-    ``head_dim``, the channels of a head, is dim / heads if it is None.
-    """
+    """The sizes of a Transformer, see `preset_sizes`."""
 
     dim: int
     depth: int
@@ -43,16 +40,16 @@ def preset_sizes(
     ffn: int | None = None,
     dropout: float | None = None,
 ) -> Sizes:
-    """Return the sizes of a backbone's preset, by default of the first, with the given ones replaced.
+    """Return the sizes of a preset, by default the first, with the given sizes replaced.
 
     Args:
         layers: The factory that knows the algebra.
         backbone: The backbone's name, for messages.
         presets: Sizes by name.
         rotary: Whether positions are rotary.
-        variant: Name of a preset; sizes given beside it win.
+        variant: Name of a preset; the other arguments override its sizes.
         dim: Channels of the residual stream.
-        depth: Blocks, of the encoder and of the decoder if there are both.
+        depth: Number of blocks, both of an encoder and of a decoder.
         heads: Attention heads.
         head_dim: Channels of a head, whole algebra elements; by default dim / heads.
         ffn: Hidden channels of the feed-forward networks.
@@ -74,10 +71,10 @@ def preset_sizes(
 
 
 class Block(nn.Module):
-    """Self-attention, optional cross-attention and a feed-forward network, each with a residual: [B, L, dim] to the same.
+    """Self-attention, optional cross-attention and a feed-forward network, each with a residual: [B, L, dim] to [B, L, dim].
 
     The norm precedes each part (as in Tensor2Tensor) or, without ``norm_first``, follows its residual (Vaswani et al. 2017).
-    With ``relative`` self-attention is `zoo.layers.RelativeAttention`, which takes a memory and no ``score``.
+    With ``relative`` self-attention is `zoo.layers.RelativeAttention`, with a memory and without ``score``.
     """
 
     def __init__(
@@ -126,9 +123,9 @@ class Block(nn.Module):
         position_ids: Tensor | None = None,
         cache: KVCache | None = None,
     ) -> Tensor:
-        """Apply the block; masks are False at padding, ``mask`` includes cached tokens.
+        """Apply the block; masks are False at padding, and ``mask`` includes cached tokens.
 
-        ``source``, [B, S, dim], is the output of the encoder; ``memory``, [B, M, dim], the earlier inputs of this block.
+        ``source``, [B, S, dim], is the output of the encoder, ``memory``, [B, M, dim], the previous inputs of this block.
         """
 
         def self_attention(y: Tensor) -> Any:
@@ -148,9 +145,9 @@ class Block(nn.Module):
 
 
 def check_causal_norm(norm: str) -> None:
-    """Raise `InputError` for batch norm in a causal network: its statistics contain later tokens."""
+    """Raise `InputError` for batch norm, whose statistics include later tokens, in a causal network."""
     if norm.startswith("batch"):
-        raise InputError(f"norm={norm}: its statistics contain later tokens: use layer, rms or element")
+        raise InputError(f"norm={norm} is not causal: use layer, rms or element")
 
 
 def normalize(norm: nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:

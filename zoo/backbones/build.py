@@ -1,4 +1,4 @@
-"""From specs to a network: building it, its real twin, counting its parameters, and checks before a run begins."""
+"""Build networks from specs, count their parameters, and check them before a run."""
 
 import copy
 import math
@@ -20,11 +20,11 @@ from zoo.errors import InputError, one_line
 from zoo.layers import Embedding, Layers
 
 Factory = Callable[..., nn.Module]
-"""A backbone's factory: takes a `Layers` by position and facts about the data by keyword, returns the network."""
+"""The factory of a backbone: maps a `Layers` (positional) and facts about the data (keywords) to a network."""
 WIDTHS = ("dim", "ffn", "hidden", "filters", "embedding_dim")
-"""Options of backbones that count channels."""
-MOST_TENSORS = 10_000
-"""The most parameter tensors of a network."""
+"""Options of backbones that are numbers of channels."""
+MAX_TENSORS = 10_000
+"""The maximum number of parameter tensors of a network."""
 _TEXT = {"vocab_size": 11, "max_length": 7, "num_classes": 3}
 _EXAMPLES: dict[str, dict[str, Any]] = {
     "image": {"in_channels": 3, "image_size": 32, "num_classes": 3},
@@ -51,15 +51,15 @@ def backbone(
     """Build a network over an algebra.
 
     Args:
-        spec: A spec such as ``"vit(dim=64)"`` or ``"timm/resnet18"``, from any installed plugin; or a factory, which is called
-            as ``factory(layers, **info)`` with the keywords that it takes; or a network, which is returned as it is.
+        spec: A spec such as ``"vit(dim=64)"`` or ``"timm/resnet18"`` of any installed plugin; a factory, called as
+            ``factory(layers, **info)`` with the keywords that it accepts; or a network, which is returned unchanged.
         algebra: A spec such as ``"quaternion"``, or an `Algebra`.
         scope: Which roles are hypercomplex, see `zoo.layers.factory.parse_scope`.
         init: Initialisation of the matrices, see `zoo.layers.init`.
-        embedding: Spec of the word embedding; by default that of the algebra's ``defaults``, or ``table``.
-        vectors: Width of the pretrained word vectors that the embedding's ``load_vectors`` will receive.
-        info: Facts about the data, such as ``in_channels=1, image_size=28, num_classes=2``; those that a backbone does not
-            take are left out, and options in the spec win.
+        embedding: Spec of the token embedding; by default that of the algebra's ``defaults``, or ``table``.
+        vectors: Size of the pretrained word vectors that ``load_vectors`` of the embedding will receive.
+        info: Facts about the data, such as ``in_channels=1, image_size=28, num_classes=2``; unsupported ones are ignored, and
+            options in the spec override them.
 
     Example:
         >>> net = backbone("vit(dim=32, depth=1)", reals(), in_channels=1, image_size=8, num_classes=10)
@@ -72,35 +72,35 @@ def backbone(
     with limited_size(str(spec)):
         net = registry.create("zoo.backbones", spec, layers, **info) if isinstance(spec, str) else _call(spec, layers, info)
     if not isinstance(net, nn.Module):
-        raise InputError(f"the factory of backbone '{spec}' returned {type(net).__name__}, not a torch.nn.Module")
+        raise InputError(f"the factory of backbone '{spec}' returned {type(net).__name__}, expected a torch.nn.Module")
     return net
 
 
 def _call(factory: Factory, layers: Layers, info: Mapping[str, Any]) -> Any:
     if not callable(factory):
-        raise InputError(f"a backbone is a spec, a function that builds a torch.nn.Module, or one; not {factory!r:.60}")
-    taken = signature(factory).parameters
-    if not any(p.kind is Parameter.VAR_KEYWORD for p in taken.values()):
-        info = {name: value for name, value in info.items() if name in taken}
+        raise InputError(f"expected a spec, a factory or a torch.nn.Module as backbone, got {factory!r:.60}")
+    accepted = signature(factory).parameters
+    if not any(p.kind is Parameter.VAR_KEYWORD for p in accepted.values()):
+        info = {name: value for name, value in info.items() if name in accepted}
     return factory(layers, **info)
 
 
 def real_twin(spec: str | Factory, **info: Any) -> nn.Module:
-    """Build the same network over the reals to count it, without memory for its weights wherever possible."""
+    """Build the same network over the reals to count its parameters, on the meta device if possible."""
     spec = untrained(spec) if isinstance(spec, str) else spec
     try:
         with torch.device("meta"):
             return backbone(spec, reals(), **info)
-    except Exception:  # A third-party network may compute with its weights while it is built, which needs memory.
+    except Exception:  # a third-party network may compute with its weights when it is built
         with torch.random.fork_rng(devices=[]):
             return backbone(spec, reals(), **info)
 
 
 def equal_size(spec: str, total: int, **info: Any) -> tuple[str, int] | None:
-    """Return the real network whose number of parameters is nearest to ``total``, as its spec and that number.
+    """Return the spec and size of the real network whose number of parameters is nearest to ``total``.
 
-    Its widths (`WIDTHS`) are scaled together, in steps of the attention heads. None for a backbone without an option ``dim``,
-    or if no such network can be built. See `backbone` for ``info``.
+    Scales all widths (`WIDTHS`) together, in steps of the attention heads. Returns None for backbones without an option
+    ``dim``, or if no such network can be built. See `backbone` for ``info``.
     """
     parsed, factory = registry.Spec.parse(untrained(spec)), registry.load(registry.resolve("zoo.backbones", spec)[0])
     presets = getattr(factory, "presets", {})
@@ -114,34 +114,34 @@ def equal_size(spec: str, total: int, **info: Any) -> tuple[str, int] | None:
 
     def scaled(steps: int) -> tuple[str, int]:
         options = {name: round(width * steps * step / widths["dim"]) for name, width in widths.items()}
-        narrower = str(registry.Spec(parsed.name, {**parsed.options, **options}))
-        return narrower, count(real_twin(narrower, **info))["total"]
+        scaled_spec = str(registry.Spec(parsed.name, {**parsed.options, **options}))
+        return scaled_spec, count(real_twin(scaled_spec, **info))["total"]
 
     try:
         first = bisect_left(range(1, 2 * widths["dim"] // step), total, key=lambda steps: scaled(steps)[1]) + 1
         return min((scaled(steps) for steps in (first - 1, first) if steps), key=lambda pair: abs(pair[1] - total))
-    except InputError:  # such as heads of an odd width with rotary positions
+    except InputError:  # such as heads of odd size with rotary positions
         return None
 
 
 def untrained(spec: str) -> str:
-    """Return the spec without the option that loads pretrained weights, for when only the structure matters."""
+    """Return a spec without the option ``pretrained``."""
     parsed = registry.Spec.parse(spec)
     return str(registry.Spec(parsed.name, {key: value for key, value in parsed.options.items() if key != "pretrained"}))
 
 
 def count(net: nn.Module) -> dict[str, int]:
-    """Count trainable parameters: all of them (``total``), and those in embedding tables (``embedding``)."""
+    """Count all trainable parameters (``total``) and those of embedding tables (``embedding``)."""
     tables = [m for m in net.modules() if isinstance(m, (nn.Embedding, Embedding))]
     embedding = {id(p): p.numel() for table in tables for p in table.parameters() if p.requires_grad}
     return {"total": sum(p.numel() for p in net.parameters() if p.requires_grad), "embedding": sum(embedding.values())}
 
 
 def check_spec(spec: str, algebra: str | Algebra, **options: Any) -> None:
-    """Raise `InputError` for options that are wrong whatever the data, before any data are read.
+    """Raise `InputError` for options that are invalid for all data, before data are loaded.
 
-    The network is built for example data, without memory for its weights. An error counts if it also occurs with data of
-    another size. Networks of third parties that cannot be built this way pass.
+    Builds the network for two sizes of example data on the meta device; an error that occurs for both is raised. Third-party
+    networks that cannot be built in this way are not checked.
     """
     entry, parsed = registry.resolve("zoo.backbones", untrained(spec))
     factory = registry.load(entry)
@@ -156,7 +156,7 @@ def check_spec(spec: str, algebra: str | Algebra, **options: Any) -> None:
         }
         try:
             with torch.random.fork_rng(devices=[]), torch.device("meta"):
-                backbone(str(parsed), copy.deepcopy(algebra), **options, **info)  # a shared product would lose its values
+                backbone(str(parsed), copy.deepcopy(algebra), **options, **info)  # do not change a shared product
             return
         except Exception as error:
             if isinstance(error, registry.PluginError) or not isinstance(error, InputError):
@@ -168,7 +168,7 @@ def check_spec(spec: str, algebra: str | Algebra, **options: Any) -> None:
 
 @contextmanager
 def limited_size(spec: str) -> Iterator[None]:
-    """Raise `InputError` if a network that is built here needs more than the machine's memory or `MOST_TENSORS` tensors."""
+    """Raise `InputError` if building a network needs more than the machine's memory or `MAX_TENSORS` parameter tensors."""
     memory, size, tensors = machine_memory(), 0, 0
 
     def add(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
@@ -177,9 +177,9 @@ def limited_size(spec: str) -> Iterator[None]:
             return
         size, tensors = size + parameter.numel() * parameter.element_size(), tensors + 1
         if size > memory:
-            raise InputError(f"{spec}: its parameters need more than the {memory / 1e9:.0f} GB of memory of this machine")
-        if tensors > MOST_TENSORS:
-            raise InputError(f"{spec}: more than {MOST_TENSORS:,} layers and biases: use a smaller depth")
+            raise InputError(f"{spec}: the parameters exceed the {memory / 1e9:.0f} GB of memory of this machine")
+        if tensors > MAX_TENSORS:
+            raise InputError(f"{spec}: more than {MAX_TENSORS:,} parameter tensors: use a smaller depth")
 
     hook = register_module_parameter_registration_hook(add)
     try:
@@ -187,13 +187,13 @@ def limited_size(spec: str) -> Iterator[None]:
     except RuntimeError as error:
         if "allocate memory" not in str(error):
             raise
-        raise InputError(f"{spec}: its parameters need more memory than this machine has") from error
+        raise InputError(f"{spec}: the parameters exceed the memory of this machine") from error
     finally:
         hook.remove()
 
 
 def machine_memory() -> float:
-    """Return the bytes of main memory; infinity if the system does not tell."""
+    """Return the bytes of main memory, or infinity if unknown."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):
@@ -201,10 +201,11 @@ def machine_memory() -> float:
 
 
 def check_fit(net: nn.Module, spec: str, example: Tensor | tuple[Tensor, ...], outputs: int, every: bool = False) -> None:
-    """Try one forward pass before a run begins, without changing the mode of any module.
+    """Check a forward pass on example inputs [B, ...]; the mode of modules is preserved.
 
-    For every example of the inputs, [B, ...], the network must return ``outputs`` numbers, or as many for every token of the
-    last input if ``every``; else an `InputError` names the backbone.
+    Raises:
+        InputError: If the forward pass fails, or the network does not return ``outputs`` numbers for each example, or with
+            ``every`` for each token of the last input.
     """
     inputs = example if isinstance(example, tuple) else (example,)
     modes = {module: module.training for module in net.modules()}

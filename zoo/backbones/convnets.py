@@ -1,4 +1,4 @@
-"""Small networks for images: those of papers on lottery tickets, and the residual networks for CIFAR-10."""
+"""Small convolutional networks: those of papers on lottery tickets, and residual networks for CIFAR-10."""
 
 from collections import OrderedDict
 
@@ -15,9 +15,9 @@ PRESETS: dict[str, tuple[int, tuple[int, ...]]] = {
     "conv-6": (3, (256, 256)),
     "lenet-300-100": (0, (300, 100)),
 }
-"""Stages of two convolutions, stage s of 64 * 2^s channels, and the hidden layers (Frankle and Carbin 2019, Fig. 2)."""
+"""Number of stages of two convolutions with 64 * 2^s channels, and hidden layers (Frankle and Carbin 2019, Fig. 2)."""
 RESNETS: dict[str, tuple[int, bool]] = {"resnet-8": (1, True), "resnet-20": (3, False)}
-"""Residual blocks in each of three stages, and whether a shortcut that changes its shape is a 1 x 1 convolution.
+"""Residual blocks in each of three stages, and whether shortcuts that change the shape are 1 x 1 convolutions.
 
 ResNet-8 is Keras' ``resnet_v1_eembc`` of MLPerf Tiny (Banbury et al. 2021), with biases. ResNet-20 is section 4.2 of He et al.
 (2016): shortcuts pad with zero channels (option A), and convolutions have no biases.
@@ -36,12 +36,12 @@ def convnet(
     hidden: tuple[int, ...] | None = None,
     dropout: float = 0.0,
 ) -> nn.Module:
-    """LeNet-300-100 and Conv-2, -4 and -6 of Frankle and Carbin (2019), quaternions in Iqbal and Mishra (2023), and ResNets.
+    """LeNet-300-100, Conv-2, -4 and -6 (Frankle and Carbin 2019; over quaternions Iqbal and Mishra 2023), and small ResNets.
 
-    Stages of two 3 x 3 convolutions with ReLU and a 2 x 2 maximum, hidden layers with ReLU, and the head. The head and the
-    first convolution are real; ``scope=all+stem+head`` puts them over the algebra too. LeNet-300-100 has no convolution, and
-    its first layer, which has most of its weights, is over the algebra. ``resnet-8`` is the CIFAR-10 network of MLPerf Tiny
-    (Banbury et al. 2021), ``resnet-20`` that of He et al. (2016).
+    Stages of two 3 x 3 convolutions with ReLU and a 2 x 2 max pooling, hidden layers with ReLU, and the head. The head and the
+    first convolution are real without ``scope=all+stem+head``. LeNet-300-100 has no convolution, and its first layer, which has
+    most of its weights, is over the algebra. ``resnet-8`` is the CIFAR-10 network of MLPerf Tiny (Banbury et al. 2021),
+    ``resnet-20`` that of He et al. (2016).
 
     Args:
         layers: The factory that knows the algebra.
@@ -49,21 +49,21 @@ def convnet(
         image_size: Side of an image in pixels.
         num_classes: Logits, [B, num_classes].
         variant: ``conv-2``, ``conv-4``, ``conv-6``, ``lenet-300-100``, ``resnet-8`` or ``resnet-20``, the part after the slash.
-        channels: Channels of each convolution instead of the preset's, as (32, 32, 64, 64); in a residual network channels of
-            each of the three stages, by default (16, 32, 64).
-        hidden: Channels of each hidden layer instead of the preset's, as (128, 128).
+        channels: Channels of each convolution, such as (32, 32, 64, 64); in a residual network those of each stage, by default
+            (16, 32, 64).
+        hidden: Channels of each hidden layer, such as (128, 128).
         dropout: Dropout probability before each hidden layer and the head.
     """
     if variant in RESNETS:
-        channels = _widths("channels", channels, (16, 32, 64), variant)
-        _widths("hidden", hidden, (), variant)
+        channels = _checked_widths("channels", channels, (16, 32, 64), variant)
+        _checked_widths("hidden", hidden, (), variant)
         return resnet(layers, *RESNETS[variant], channels, in_channels, num_classes, dropout)
     check_choice("preset", f"convnet/{variant}", (f"convnet/{name}" for name in (*PRESETS, *RESNETS)))
     stages, preset = PRESETS[variant]
-    channels = _widths("channels", channels, tuple(64 * 2 ** (i // 2) for i in range(2 * stages)), variant)
-    hidden = _widths("hidden", hidden, preset, variant)
+    channels = _checked_widths("channels", channels, tuple(64 * 2 ** (i // 2) for i in range(2 * stages)), variant)
+    hidden = _checked_widths("hidden", hidden, preset, variant)
     if image_size < 2**stages:
-        raise InputError(f"image_size={image_size}: {variant} halves images {stages} times, use {2**stages} pixels or more")
+        raise InputError(f"image_size={image_size}: must be at least {2**stages} for {variant}")
     parts: OrderedDict[str, nn.Module] = OrderedDict()
     features = in_channels
     for number, width in enumerate(channels, 1):
@@ -73,7 +73,7 @@ def convnet(
         if number % 2 == 0:
             parts[f"pool{number // 2}"] = nn.MaxPool2d(2)
         features = width
-    parts["flatten"] = nn.Flatten()  # channel by channel, so component-major channels stay component-major
+    parts["flatten"] = nn.Flatten()  # features stay component-major
     features *= (image_size // 2**stages) ** 2
     for number, width in enumerate(hidden, 1):
         parts[f"dropout{number}"] = nn.Dropout(dropout)
@@ -83,14 +83,14 @@ def convnet(
     return nn.Sequential(parts)
 
 
-def _widths(name: str, given: tuple[int, ...] | None, preset: tuple[int, ...], variant: str) -> tuple[int, ...]:
-    """Return the preset's channels, or as many given ones."""
-    if given is None:
+def _checked_widths(name: str, widths: tuple[int, ...] | None, preset: tuple[int, ...], variant: str) -> tuple[int, ...]:
+    """Return the widths of a preset, or an equal number of given widths."""
+    if widths is None:
         return preset
-    if not isinstance(given, tuple | list) or [*map(type, given)] != [int] * len(preset) or min(given, default=1) < 1:
-        expected = f"{len(preset)} numbers, as {name}={preset}" if preset else "none"
-        raise InputError(f"{name}={given}: {variant} needs one number for each of its layers, {expected}")
-    return tuple(given)
+    if not isinstance(widths, tuple | list) or [*map(type, widths)] != [int] * len(preset) or min(widths, default=1) < 1:
+        expected = f"{len(preset)} positive integers, such as {name}={preset}" if preset else f"no {name}"
+        raise InputError(f"{name}={widths}: {variant} expects {expected}")
+    return tuple(widths)
 
 
 def resnet(
@@ -102,7 +102,7 @@ def resnet(
     num_classes: int,
     dropout: float,
 ) -> nn.Module:
-    """Build a residual network: stem, three stages that halve the image between them, mean over the image, head."""
+    """Build a residual network: stem, three stages with strides 1, 2 and 2, global average pooling, head."""
     width = channels[0]
     parts: OrderedDict[str, nn.Module] = OrderedDict()
     parts["stem"] = layers.conv2d(in_channels, width, 3, padding=1, bias=is_projected, role="stem")
@@ -120,7 +120,7 @@ def resnet(
 class ResidualBlock(nn.Module):
     """relu(norm2(conv2(relu(norm1(conv1(x))))) + shortcut(x)), with 3 x 3 convolutions (He et al. 2016, Fig. 2).
 
-    ``stride`` belongs to the first convolution and the shortcut; ``is_projected`` is that of `RESNETS`.
+    ``stride`` is that of the first convolution and the shortcut; see `RESNETS` for ``is_projected``.
     """
 
     def __init__(self, layers: Layers, in_channels: int, out_channels: int, stride: int, is_projected: bool) -> None:
@@ -144,10 +144,10 @@ class ResidualBlock(nn.Module):
 
 
 class PaddedShortcut(nn.Module):
-    """Subsample an image and append zero algebra elements to its channels, or drop elements; without parameters.
+    """Subsample an image, and pad its channels with zero elements or truncate them; without parameters.
 
-    Channels are component-major, so each of the n components is padded separately: zeros at the end of the channel axis would
-    move values from one component into another. Over the reals this is option A of He et al. (2016).
+    Channels are component-major, so each of the n components is padded separately. Over the reals this is option A of He et al.
+    (2016).
     """
 
     def __init__(self, n: int, in_channels: int, out_channels: int, stride: int) -> None:
@@ -155,7 +155,7 @@ class PaddedShortcut(nn.Module):
         self.n, self.in_channels, self.out_channels, self.stride = n, in_channels, out_channels, stride
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply it: [B, in_channels, H, W] to [B, out_channels, H / stride, W / stride]."""
+        """Apply the shortcut: [B, in_channels, H, W] to [B, out_channels, H / stride, W / stride]."""
         x = x[:, :, :: self.stride, :: self.stride]
         inp, out = -(-self.in_channels // self.n), -(-self.out_channels // self.n)
         x = F.pad(x, (0, 0, 0, 0, 0, self.n * inp - self.in_channels)).unflatten(1, (self.n, inp))

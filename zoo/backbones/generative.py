@@ -1,4 +1,4 @@
-"""Parts shared by generative networks: the language-model head, and decoding with a KV cache."""
+"""The base classes of generative networks: the language-model head, and decoding with a KV cache."""
 
 from abc import abstractmethod
 from collections.abc import Iterable
@@ -15,10 +15,10 @@ from zoo.layers.positions import length_limit
 
 
 class LMHead(nn.Module):
-    """Map features [..., dim] to the logits of all tokens [..., V], with the embedding table or with a layer.
+    """Map features [..., dim] to logits [..., V], with the embedding table or with a layer.
 
-    If ``tied``, it uses the table of the network's token embedding (Press & Wolf 2017), if that has one. With ``bar_special``
-    the logits of padding and of the unknown token are -10^4.
+    If ``tied``, it uses the table of the token embedding, if that has one (Press & Wolf 2017). With ``bar_special`` the logits
+    of padding and the unknown token are -10^4.
     """
 
     def __init__(

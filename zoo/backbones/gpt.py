@@ -12,9 +12,9 @@ from zoo.layers import Layers
 from zoo.layers.kv_cache import KVCache
 
 GPT = {"micro": Sizes(128, 4, 4, 512, 0.0), "nano": Sizes(384, 6, 6, 1536, 0.2)}
-"""nanoGPT's character models: one for a CPU, one for a GPU."""
+"""nanoGPT's character models for a CPU and for a GPU."""
 XL = {"micro": Sizes(128, 4, 4, 512, 0.0), "base": Sizes(512, 12, 8, 2048, 0.1)}
-"""A small one for a CPU, and the base model for enwik8 and text8 of Dai et al. (2019)."""
+"""A small model for a CPU, and the base model for enwik8 and text8 of Dai et al. (2019)."""
 
 
 @recipe(data="glosses(task=language_model)", max_epochs=3, lr=3e-3, inputs=("tokens",), batch_size=8)
@@ -33,7 +33,7 @@ def gpt(
     bar_special: bool = False,
     **sizes: Any,
 ) -> nn.Module:
-    """GPT (Radford et al. 2019) as nanoGPT builds it; gpt/nano is its character model, gpt/micro its small one for a CPU.
+    """GPT (Radford et al. 2019) as in nanoGPT; gpt/nano and gpt/micro are its character models for a GPU and a CPU.
 
     Args:
         layers: The factory that knows the algebra.
@@ -53,8 +53,7 @@ def gpt(
     size = preset_sizes(layers, "gpt", GPT, rotary, **sizes)
     options: dict[str, Any] = {"positions": "none" if rotary else positions, "default": "learned", "dropout": size.dropout}
     embedding = layers.token_embedding(vocab_size, size.dim, max_length, **options)
-    # Each block adds twice to the residual stream; with this gain the sum has the variance of one addition (Radford et al.
-    # 2019, section 2.3).
+    # Scale residual branches, two per block, by 1 / sqrt(2 depth) (Radford et al. 2019, section 2.3).
     options = {"score": score, "rotary": rotary, "norm": norm, "activation": activation, "bias": bias}
     blocks = [Block(layers, size, gain=(2 * size.depth) ** -0.5, **options) for _ in range(size.depth)]
     lm_head = LMHead(layers, embedding, size.dim, vocab_size, tied, bar_special)
@@ -94,11 +93,11 @@ class TransformerXL(Decoder):
         return self.logits(x)
 
     def init_cache(self, source: Tensor | None = None) -> KVCache:
-        """Return a cache as long as the memory, and at least as long as the last token of a segment attends to."""
+        """Return a cache with the length of the memory, or at least of a segment without its last token."""
         return KVCache(limit=max(self.memory, self.segment - 1))
 
     def advance(self, cache: KVCache, tokens: Tensor, mask: Tensor | None) -> Tensor:
-        """Add tokens to the cache and return their positions in a segment."""
+        """Add tokens to the cache and return their positions in the segment."""
         return super().advance(cache, tokens, mask) % self.segment
 
 
@@ -114,9 +113,9 @@ def transformer_xl(
     tied: bool = True,
     **sizes: Any,
 ) -> nn.Module:
-    """Transformer-XL (Dai et al. 2019): relative positions, and a memory of the preceding segments; /base is theirs.
+    """Transformer-XL (Dai et al. 2019): relative positions and a memory of the preceding segments; /base has the paper's sizes.
 
-    With ``--embedding complex_order`` words are waves over their position in a segment (Wang et al. 2020, section 3.3).
+    With ``--embedding complex_order`` word vectors depend on the position in a segment (Wang et al. 2020, section 3.3).
 
     Args:
         layers: The factory that knows the algebra.

@@ -1,4 +1,4 @@
-"""Networks for vectors: the multilayer perceptron, and a single linear layer."""
+"""Networks for vectors: a multilayer perceptron and a linear layer."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -47,14 +47,14 @@ def mlp(
 
 @recipe(data="hamilton", max_epochs=40, lr=1e-2, inputs=("vector",))
 def linear(layers: Layers, *, in_features: int, out_features: int, bias: bool = False, rank: int | None = None) -> nn.Module:
-    """One layer over the algebra, for vectors: learns a rotation or a product from data (Zhang et al. 2021, Fig. 2).
+    """A linear layer over the algebra, which can learn a rotation or a product from data (Zhang et al. 2021, Fig. 2).
 
     Args:
         layers: The factory that knows the algebra.
         in_features: Real channels of an input, [B, in_features].
         out_features: Real channels of a target, [B, out_features].
-        bias: Whether to add one.
-        rank: Real channels between two layers that replace the single one; by default there is one layer.
+        bias: Whether the layer has a bias.
+        rank: Real channels between two layers; by default there is a single layer.
     """
     if rank is None:
         return layers.linear(in_features, out_features, bias, role="ffn")

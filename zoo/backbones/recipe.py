@@ -1,4 +1,4 @@
-"""The defaults of a backbone: the data it trains on and for how long."""
+"""The training defaults of backbones."""
 
 from collections.abc import Callable, Mapping
 from inspect import signature
@@ -12,12 +12,12 @@ class Recipe(NamedTuple):
     """Defaults of a run; each can be overridden on the command line.
 
     Attributes:
-        data: Spec of a data set that needs no network access.
-        max_epochs: Epochs of training.
+        data: Spec of a data set that is available offline.
+        max_epochs: Number of training epochs.
         lr: Peak learning rate.
-        inputs: The values of `DataInfo.inputs` that the backbone reads: ``image``, ``text``, ``text_pair``, ``vector``,
-            ``tokens`` (blocks of running text in any order), ``token_stream`` (running text in order, for networks with a
-            memory), ``source_target``; empty if unknown.
+        inputs: The supported values of `DataInfo.inputs`: ``image``, ``text``, ``text_pair``, ``vector``, ``tokens`` (shuffled
+            blocks of running text), ``token_stream`` (running text in order, for networks with a memory), ``source_target``;
+            empty if unknown.
         tasks: Recipes for other tasks, by name.
         batch_size: Examples per step.
     """
@@ -31,7 +31,7 @@ class Recipe(NamedTuple):
 
 
 def recipe(*args: Any, **defaults: Any) -> Callable[[Factory], Factory]:
-    """Attach a `Recipe` with these arguments to a backbone's factory function."""
+    """Attach a `Recipe` with these arguments to the factory function of a backbone."""
 
     def attach(factory: Factory) -> Factory:
         factory.recipe = Recipe(*args, **defaults)  # type: ignore[attr-defined]
@@ -49,16 +49,17 @@ def recipe_of(factory: Callable[..., object]) -> Recipe:
 def passes_options_to(
     function: Callable[..., object], presets: Mapping[str, Any] | None = None
 ) -> Callable[[Factory], Factory]:
-    """Add the keyword-only options of a function, to which a factory passes its ``**options``, to the factory's signature.
+    """Add the keyword-only options of a function, which receives the factory's ``**options``, to the factory's signature.
 
     ``presets`` are the sizes of its variants by name, the default first.
     """
 
     def attach(factory: Factory) -> Factory:
-        form = signature(factory)
-        own = {name: p for name, p in form.parameters.items() if p.kind is not p.VAR_KEYWORD}
+        original = signature(factory)
+        named = {name: p for name, p in original.parameters.items() if p.kind is not p.VAR_KEYWORD}
         passed = {name: p for name, p in signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY}
-        factory.__signature__ = form.replace(parameters=list((own | (passed | own)).values()))  # type: ignore[attr-defined]
+        parameters = list((named | (passed | named)).values())
+        factory.__signature__ = original.replace(parameters=parameters)  # type: ignore[attr-defined]
         factory.__annotations__ = function.__annotations__ | factory.__annotations__
         if presets:
             factory.presets = presets  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The classifier of one text or of a pair of texts: encoder, pooling, features of the pair, and head."""
+"""Classifiers of texts and pairs of texts: encoder, pooling, features of the pair, and head."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,15 +11,15 @@ from zoo.layers import Layers
 from zoo.layers.positions import length_limit
 
 POOLINGS = ("mean", "max", "max+mean", "sum", "first", "last")
-"""Names of poolings; those with a plus concatenate the vectors of two."""
+"""Names of poolings; a plus concatenates two."""
 MATCHES = {"product": 4, "concat": 2}
-"""Ways to combine the vectors of two texts, and the number of vectors in the result."""
+"""Ways to combine the vectors of two texts, and the number of concatenated vectors in the result."""
 
 
 def pool(x: Tensor, mask: Tensor, name: str) -> Tensor:
     """Pool features over the tokens of a text: [B, L, C] and a mask [B, L], False at padding, to [B, C].
 
-    The features of an empty text are zero (``first`` and ``last``: those of padding).
+    The result for an empty text is zero (for ``first`` and ``last`` the features of padding).
     """
     if name == "max":
         y = x.masked_fill(~mask.unsqueeze(-1), -torch.inf).amax(1)
@@ -33,10 +33,10 @@ def pool(x: Tensor, mask: Tensor, name: str) -> Tensor:
 
 
 class SequenceClassifier(nn.Module):
-    """Encode one text, or two with the same encoder, and return real numbers.
+    """Encode one text, or two with the same encoder, and classify them.
 
-    Two texts a and b become [a; b; a b; a - b] with the product of the algebra, element by element over the reals (Tay et al.
-    2019, section 4.1), or [a; b] (Zhang et al. 2021, App. B.1).
+    Two texts a and b are combined to [a; b; a b; a - b] with the product of the algebra, which is elementwise over the reals
+    (Tay et al. 2019, section 4.1), or to [a; b] (Zhang et al. 2021, App. B.1).
 
     Args:
         layers: The factory that knows the algebra.
@@ -44,7 +44,7 @@ class SequenceClassifier(nn.Module):
         size: Real channels of a vector.
         pooling: One of `POOLINGS`; None if the encoder pools.
         pair: Whether there are two texts.
-        outputs: Numbers to return for each text or pair.
+        outputs: Output size.
         hidden: Channels of the layers before the head; 0 for no such layers.
         depth: Number of these layers, each with a ReLU.
         match: ``product`` or ``concat``.
@@ -74,7 +74,7 @@ class SequenceClassifier(nn.Module):
     ) -> None:
         super().__init__()
         if hidden < 0 or depth < 0:
-            raise InputError(f"hidden={hidden}, {depth} layers before the head: both must be at least 0")
+            raise InputError(f"hidden={hidden}, depth={depth}: must be at least 0")
         if pooling is not None:
             check_choice("pooling", pooling, POOLINGS)
         check_choice("match", match, MATCHES)
@@ -91,10 +91,10 @@ class SequenceClassifier(nn.Module):
         """Classify tokens [B, L], and for pairs also [B, M]; 0 is padding. Return [B, outputs].
 
         Raises:
-            InputError: If the number of texts is wrong.
+            InputError: If ``other`` is missing for pairs, or given otherwise.
         """
         if self.pair != (other is not None):
-            raise InputError(f"this network reads {'two texts' if self.pair else 'one text'} at a time")
+            raise InputError(f"this network expects {'two texts' if self.pair else 'one text'}")
         x = self.encode(tokens)
         if other is not None:
             y = self.encode(other)
@@ -122,9 +122,9 @@ class SequenceClassifier(nn.Module):
 def feedforward(
     layers: Layers, features: int, hidden: int, depth: int, blocks: int, dropout: float
 ) -> tuple[nn.Sequential, int, int]:
-    """Stack layers of ``hidden`` channels with ReLU and dropout on features that concatenate ``blocks`` vectors.
+    """Build layers of ``hidden`` channels with ReLU and dropout, for features of ``blocks`` concatenated vectors.
 
-    Return them, and the channels and blocks of their output.
+    Returns the layers, and the channels and blocks of their output.
     """
     stack: list[nn.Module] = []
     for _ in range(depth):
@@ -153,13 +153,13 @@ def text_classifier(
     dropout: float = 0.2,
     scale_embedding: bool = True,
 ) -> nn.Module:
-    """Build a `SequenceClassifier` on word vectors; its keywords are the options that text encoders share.
+    """Build a `SequenceClassifier` of word vectors; the keywords are the common options of text encoders.
 
     Args:
         layers: The factory that knows the algebra.
         width: Channels of a word vector.
         size: Channels of a vector of the encoder.
-        encode: Makes the encoder from the token embedding.
+        encode: Builds the encoder from the token embedding.
         pooling: See `SequenceClassifier`.
         vectors: Concatenated vectors that the encoder returns.
         depth: Layers before the head.
@@ -172,7 +172,7 @@ def text_classifier(
         match: How the vectors of two texts are combined: product for [a; b; a b; a - b], concat for [a; b].
         readout: How the head computes logits: channels, modulus or scalar.
         dropout: Dropout probability for word vectors, after pooling and after layers.
-        scale_embedding: Whether trigonometric positions come with word vectors times sqrt(width) (Vaswani et al. 2017).
+        scale_embedding: Whether word vectors are multiplied by sqrt(width) with trigonometric positions (Vaswani et al. 2017).
     """
     scale = None if scale_embedding else 1.0
     encoder = encode(layers.token_embedding(vocab_size, width, max_length, positions=positions, dropout=dropout, scale=scale))

@@ -1,4 +1,4 @@
-"""Classic networks for sentences and pairs of sentences: fastText, convolutions, LSTM, decomposable attention."""
+"""Classic classifiers of sentences and pairs of sentences: fastText, CNN, LSTM and decomposable attention."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from zoo.layers.scores import attend
 @recipe(data="glosses", max_epochs=8, lr=5e-3, inputs=("text", "text_pair"))
 @passes_options_to(text_classifier)
 def fasttext(layers: Layers, *, dim: int = 128, hidden: int = 128, pooling: str = "mean", **options: Any) -> nn.Module:
-    """FastText (Joulin et al. 2016): the mean of the word vectors, one layer over the algebra, a head; no n-grams.
+    """FastText without n-grams (Joulin et al. 2016): the mean of the word vectors, a layer over the algebra, and a head.
 
     Args:
         layers: The factory that knows the algebra.
@@ -31,10 +31,9 @@ def fasttext(layers: Layers, *, dim: int = 128, hidden: int = 128, pooling: str 
 
 
 class ConvEncoder(nn.Module):
-    """Maximum response of each filter over all windows of a text: tokens [B, L] to [B, len(widths) * filters].
+    """Maximum of each filter over all windows of a text: tokens [B, L] to [B, len(widths) * filters].
 
-    Windows begin and end inside the text. A text shorter than a window is padded with zeros to the width of the window, so
-    that the padding of a batch changes nothing.
+    Windows do not overlap padding, except that a text shorter than a window is padded with zeros to its width.
     """
 
     def __init__(self, layers: Layers, token_embedding: nn.Module, dim: int, widths: tuple[int, ...], filters: int) -> None:
@@ -45,7 +44,7 @@ class ConvEncoder(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Encode and pool: [B, L] to [B, len(widths) * filters]."""
         lengths = (tokens != 0).sum(1, keepdim=True)
-        # An exported network reads texts of any length, so it always pads for the shortest; more zeros change nothing.
+        # An exported network has a dynamic length, so it always pads as if for one token.
         missing = max(self.widths) - (1 if torch.compiler.is_exporting() else tokens.shape[1])
         x = F.pad(self.token_embedding(tokens).transpose(1, 2), (0, max(0, missing)))
         maxima = []
@@ -78,7 +77,7 @@ def cnn(
         options: Those of `text_classifier`.
     """
     if not isinstance(widths, (tuple, list)) or not widths or not all(isinstance(w, int) and w > 0 for w in widths):
-        raise InputError(f"widths={widths}: must be positive whole numbers, as in widths=(3, 4, 5)")
+        raise InputError(f"widths={widths}: must be positive integers, such as widths=(3, 4, 5)")
 
     def encode(embedding: nn.Module) -> nn.Module:
         return ConvEncoder(layers, embedding, dim, tuple(widths), filters)
@@ -99,7 +98,7 @@ class LSTMEncoder(nn.Module):
         if isinstance(self.lstm, LSTM):
             y: Tensor = self.lstm(x, lengths=mask.sum(1))[0]
             return y
-        # The LSTM of a folded network is torch's own, which takes no lengths.
+        # A folded network contains torch's LSTM, which needs packed sequences.
         packed = pack_padded_sequence(x, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
         return pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=x.shape[1])[0]
 
@@ -128,7 +127,7 @@ def lstm(
         embedding_dim: Channels of a word vector; by default dim.
         depth: Layers of the LSTM.
         bidirectional: Whether it also reads backward.
-        rules: ``fused``, or ``gate`` for a learned product of its own in each of the eight matrices, as in the paper.
+        rules: ``fused``, or ``gate`` for a separate learned product in each of the eight matrices, as in the paper.
         pooling: How the features of a text become one vector: max+mean as in the paper, max, mean, sum, first or last.
         hidden: Channels of the layers before the head; 0 for none.
         mlp_depth: Number of these layers.
@@ -146,7 +145,7 @@ def lstm(
 
 
 class DecomposableAttention(nn.Module):
-    r"""DeAtt over the reals, Q-Att over the quaternions (Tay et al. 2019, 3.2 and 4.1): only the algebra differs.
+    r"""Decomposable attention: DeAtt over the reals, Q-Att over the quaternions (Tay et al. 2019, 3.2 and 4.1).
 
     With words a_i and b_j of two texts, F a feed-forward network (Parikh et al. 2016, Eq. 1) and one softmax per component,
 
@@ -184,7 +183,7 @@ class DecomposableAttention(nn.Module):
         fa, fb = self.attend(a), self.attend(b)
         structure = self.product.algebra.table(a)
         aligned_b = align(fa, fb, b, structure, other_mask)
-        # The other direction has the same products, F(a_i) on the left: the transposed table puts it on the right.
+        # The transposed table swaps the factors, so that F(a_i) stays on the left.
         aligned_a = align(fb, fa, a, structure.transpose(0, 1), mask)
         c1 = pool(self.compare(self.features(aligned_a, b)), other_mask, "sum")
         c2 = pool(self.compare(self.features(aligned_b, a)), mask, "sum")
@@ -234,11 +233,13 @@ def decomposable_attention(
     """
     n = layers.over("attention").n
     if not pair:
-        raise InputError("decomposable_attention reads pairs of texts: use data such as glosses(task=pairs)", code="mismatch")
+        raise InputError(
+            "decomposable_attention requires pairs of texts: use data such as glosses(task=pairs)", code="mismatch"
+        )
     if depth < 1 or attend_depth < 0:
         raise InputError(f"depth={depth}, attend_depth={attend_depth}: depth must be at least 1, attend_depth at least 0")
     if dim < 1 or dim % n:
-        text = f"dim={dim} does not divide into elements of an algebra with n = {n}"
-        raise InputError(f"{text}: write decomposable_attention(dim={max(1, -(-dim // n)) * n})")
+        text = f"dim={dim} is not a multiple of n = {n}"
+        raise InputError(f"{text}: use decomposable_attention(dim={max(1, -(-dim // n)) * n})")
     embedding = layers.token_embedding(vocab_size, dim, max_length, positions=positions, dropout=dropout)
     return DecomposableAttention(layers, embedding, dim, depth, attend_depth, num_classes, readout, dropout)

@@ -1,4 +1,4 @@
-"""The Transformer, as an encoder or as an encoder and a decoder, with Tensor2Tensor's sizes as presets."""
+"""The Transformer encoder and encoder-decoder, with the sizes of Tensor2Tensor as presets."""
 
 from typing import Any
 
@@ -48,9 +48,9 @@ class EncoderDecoder(GenerativeModel):
         return self._logits(target, source=self.encoder(source), source_mask=source != 0)
 
     def init_cache(self, source: Tensor | None = None) -> KVCache:
-        """Encode the source, [B, S] padded on the right, and keep it in the cache; `InputError` if there is none."""
+        """Return a cache with the encoded source, [B, S], padded on the right; `InputError` without a source."""
         if source is None:
-            raise InputError("this network translates a text: give it a source", code="missing")
+            raise InputError("missing source: this network translates a text", code="missing")
         return KVCache(self.encoder(source), source != 0)
 
     def decode_step(self, tokens: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor:
@@ -115,7 +115,7 @@ def transformer(
     rotary = positions == "rotary"
     size = preset_sizes(layers, "transformer", PRESETS, rotary, **sizes)
     options: dict[str, Any] = {"positions": "none" if rotary else positions, "default": "trigonometric"}
-    # The head shares the table and needs small vectors, whatever the positions: Tensor2Tensor's factor.
+    # The head shares the embedding table and needs small vectors: use Tensor2Tensor's factor.
     options["scale"] = size.dim**0.5 if seq2seq else None
     embedding = layers.token_embedding(vocab_size, size.dim, max_length, dropout=size.dropout, **options)
 
@@ -128,6 +128,6 @@ def transformer(
     if seq2seq:
         return EncoderDecoder(encoder, *stack(cross=True), LMHead(layers, embedding, size.dim, vocab_size))
     if num_classes is None:
-        raise InputError("a transformer that classifies needs num_classes", code="missing")
+        raise InputError("missing num_classes: a transformer without seq2seq is a classifier", code="missing")
     head: dict[str, Any] = {"pooling": pooling, "pair": pair, "match": match, "readout": readout, "dropout": size.dropout}
     return SequenceClassifier(layers, encoder, size.dim, outputs=num_classes, **head)

@@ -1,4 +1,4 @@
-"""Image classifiers: the vision transformer, and any model of timm converted to the algebra."""
+"""Image classifiers: the vision transformer, and any timm model converted to the algebra."""
 
 import difflib
 from collections.abc import Iterator
@@ -15,9 +15,9 @@ from zoo.errors import InputError, check_rules, one_line
 from zoo.layers import Layers
 from zoo.layers.attention import check_heads
 
-# Options of timm.create_model that name files and addresses, or replace timm's configuration of a model.
-_UNSUPPORTED = {"checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "cache_dir", "pretrained_strict"}
-# What timm's models raise for wrong arguments and weights.
+# Options of timm.create_model with file names and URLs, or that replace timm's configuration of a model.
+_UNSUPPORTED_OPTIONS = {"checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "cache_dir", "pretrained_strict"}
+# Exceptions of timm's models for invalid arguments and weights.
 _TIMM_ERRORS = (TypeError, ValueError, AssertionError, RuntimeError, OSError, LookupError, AttributeError, UnpicklingError)
 
 
@@ -49,13 +49,13 @@ def vit(
         image_size: Side of an image in pixels.
         num_classes: Logits, [B, num_classes].
         dim: Channels of the residual stream.
-        depth: Blocks.
+        depth: Number of blocks.
         heads: Attention heads; each has dim / heads channels, which must be whole algebra elements.
-        patch: Side of a patch in pixels; by default the smallest from 2 on that gives at most 64 patches.
-        mlp_ratio: Hidden channels of the MLP over dim.
+        patch: Side of a patch in pixels; by default the smallest of at least 2 with at most 64 patches.
+        mlp_ratio: Hidden channels of the MLP divided by dim.
         dropout: Dropout probability after each projection.
-        drop_path: Stochastic depth of the last block; it grows linearly from zero.
-        head_dim: Channels of a head, by default dim / heads; if given, dim need not be a multiple of heads.
+        drop_path: Stochastic depth rate of the last block; the rate grows linearly from zero.
+        head_dim: Channels of a head; by default dim / heads, else dim need not be a multiple of heads.
         qkv_bias: Whether queries, keys and values have biases.
         representation_size: Hidden channels of an MLP head with tanh; by default the head is one layer.
     """
@@ -75,15 +75,15 @@ def vit(
     options |= {"depth": depth, "mlp_ratio": mlp_ratio, "proj_drop_rate": dropout, "drop_path_rate": drop_path}
     options |= {"num_classes": num_classes, "qkv_bias": qkv_bias}
     model = _vision_transformer(options, heads, head_dim, representation_size)
-    # Small patches differ less than positions do. With timm's 0.02 a small network spends most of its training on finding the
-    # positions: 0.85 instead of 0.98 validation accuracy on digits (quaternions, batch 64, 30 epochs, one seed).
+    # Larger than timm's 0.02, with which small networks learn positions slowly: 0.85 instead of 0.98 validation accuracy on
+    # digits (quaternions, batch 64, 30 epochs, one seed).
     nn.init.normal_(model.pos_embed, std=0.5)
     layouts = {"qkv": MatrixLayout("attention", (1, 3 * heads)), "proj": MatrixLayout("attention", (heads, 1))}
     return convert(model, layers, layout=lambda name, _: layouts.get(name.rpartition("attn.")[2], MatrixLayout()))
 
 
 def _vision_transformer(options: dict[str, Any], heads: int, head_dim: int | None, representation_size: int | None) -> Any:
-    """Return timm's network over the reals, with heads of any width and a head of one or two layers."""
+    """Build timm's network over the reals, with attention heads of any size and a head of one or two layers."""
     from timm.layers import Attention
     from timm.models.vision_transformer import VisionTransformer
 
@@ -126,10 +126,9 @@ def timm(
     """
     import timm as library
 
-    if unsupported := sorted(_UNSUPPORTED & options.keys()):
-        raise InputError(
-            f"the timm backbone takes no {', '.join(unsupported)}: use a variant and pretrained", code="unsupported"
-        )
+    if unsupported := sorted(_UNSUPPORTED_OPTIONS & options.keys()):
+        text = f"the timm backbone does not support {', '.join(unsupported)}: use a variant and pretrained"
+        raise InputError(text, code="unsupported")
     if not library.is_model(variant):
         close = difflib.get_close_matches(variant, library.list_models(), n=3)
         hint = f": did you mean {', '.join(close)}?" if close else ""
@@ -144,16 +143,14 @@ def timm(
     except InputError:
         raise
     except _TIMM_ERRORS as error:
-        what = f"'{variant}' for {image_size}-pixel images with {options}"
-        raise InputError(f"timm cannot build {what}: {one_line(error)}") from error
+        model_name = f"'{variant}' for {image_size}-pixel images with {options}"
+        raise InputError(f"timm cannot build {model_name}: {one_line(error)}") from error
     return convert(model, layers, weights="project" if pretrained else "fresh")
 
 
 @contextmanager
 def _offline_if_unreachable(variant: str) -> Iterator[None]:
-    """Read pretrained weights from the cache only if the Hugging Face hub is unreachable.
-
-    Its client would retry the request for each file for 23 seconds.
+    """Read pretrained weights only from the cache if the Hugging Face hub is unreachable, to avoid retries of 23 s per file.
 
     Raises:
         InputError: If the hub is unreachable and the weights are not in the cache.
