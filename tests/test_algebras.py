@@ -57,7 +57,7 @@ def flatten(x):
     return [v for part in x for v in flatten(part)] if isinstance(x, tuple) else [x]
 
 
-def test_quaternions_are_hamiltons():
+def test_quaternions_equal_hamiltons_matrix():
     product = algebra("quaternion").double()
     x, y = np.random.default_rng(0).standard_normal((2, 4))
     expected = hamilton(*x) @ y
@@ -65,7 +65,7 @@ def test_quaternions_are_hamiltons():
 
 
 @pytest.mark.parametrize(("spec", "n"), [("real", 1), ("complex", 2), ("quaternion", 4), ("octonion", 8), ("sedenion", 16)])
-def test_doubling_is_that_of_nested_pairs(spec, n):
+def test_doubling_equals_nested_pairs(spec, n):
     product = algebra(spec).double()
     x, y = np.random.default_rng(n).standard_normal((2, n))
     expected = flatten(cayley_dickson(nest(x), nest(y)))
@@ -105,13 +105,13 @@ def test_cross_product_has_no_unit_and_is_not_alternative():
     assert unit(table) is None
 
 
-def test_a_normed_algebra_without_unit_is_recognised():
+def test_normed_algebra_without_unit():
     # x * y = conjugate(x) y keeps lengths, is not associative, and has a left unit only (Okubo's trick in two dimensions).
     table = algebra("complex").structure * torch.tensor([1.0, -1.0])[:, None, None]
     assert laws(Algebra(table)) == Laws(unital=False, commutative=False, associative=False, alternative=False, normed=True)
 
 
-def test_the_unit_is_found_in_any_basis():
+def test_unit_in_any_basis():
     # In the basis f = B e the table is B B A B^-1 and one is e_0 in the coordinates of f.
     basis = torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     a = algebra("quaternion").structure.double()
@@ -135,7 +135,7 @@ def test_laws_do_not_depend_on_the_basis(spec, seed):
     assert (unit(other.structure) is not None) == laws(other).unital
 
 
-def test_a_unit_is_not_made_of_rounding():
+def test_rounding_does_not_create_a_unit():
     # x y = 0 up to rounding in the second direction: nothing there acts as one.
     table = torch.zeros(2, 2, 2)
     table[0, 0, 0] = 1
@@ -165,12 +165,12 @@ def test_a_unit_is_not_made_of_rounding():
         (lambda: Linear(algebra("complex_order(weights=shared)"), 4, 4, init="polar"), "polar"),
     ],
 )
-def test_what_is_refused_is_one_line(make, named):
+def test_invalid_arguments(make, named):
     with raises("invalid", named):
         make()
 
 
-def test_a_fixed_rule_is_not_stored_and_a_drawn_one_is():
+def test_state_dict_contains_only_random_and_learned_products():
     assert list(algebra("quaternion").state_dict()) == []
     assert list(algebra("phm-2").state_dict()) == ["structure"]
     assert list(algebra("phm(n=2, learned=false)").state_dict()) == ["structure"]
@@ -178,7 +178,7 @@ def test_a_fixed_rule_is_not_stored_and_a_drawn_one_is():
     assert [p.shape for p in algebra("phm-2").parameters()] == [(2, 2, 2)]
 
 
-def test_each_layer_has_its_own_rule_unless_it_is_shared():
+def test_layers_have_separate_products_unless_shared():
     apart, together, fixed = algebra("phm-2"), algebra("phm(n=2, shared=true)"), algebra("quaternion")
     one, other = apart.for_layer(), apart.for_layer()
     assert not torch.equal(one.structure, other.structure)
@@ -203,7 +203,7 @@ SETTERS = {
 
 
 @pytest.mark.parametrize("spec", ["phm-3", "phm(n=3, rank=5)", "phm(n=3, rank=5, learned=false)"])
-def test_factors_of_learned_rules(spec):
+def test_factors_of_learned_products(spec):
     rule = algebra(spec).double()
     if "rank" not in spec:
         assert rule.factors is None
@@ -223,7 +223,7 @@ def test_factors_of_learned_rules(spec):
     assert not torch.equal(rule.for_layer().structure, rule.for_layer().structure)
 
 
-def test_the_gradient_of_a_layer_reaches_its_factors():
+def test_layer_gradients_of_factors():
     torch.manual_seed(0)
     layer = Linear(algebra("phm(n=3, rank=4)"), 6, 9).double()
     x, names = torch.randn(5, 6, dtype=torch.float64), [name for name, _ in layer.named_parameters()]
@@ -237,7 +237,7 @@ def test_the_gradient_of_a_layer_reaches_its_factors():
 
 @pytest.mark.parametrize("spec", ["phm-4", "phm(n=4, learned=false)"])
 @pytest.mark.parametrize("way", SETTERS)
-def test_a_product_that_was_set_is_where_every_layer_starts(spec, way):
+def test_assigned_product_initialises_every_layer(spec, way):
     rule = algebra(spec)
     SETTERS[way](rule, algebra("quaternion").structure.clone())
     given = rule.structure.detach().clone()
@@ -258,7 +258,7 @@ def test_a_product_that_was_set_is_where_every_layer_starts(spec, way):
 
 
 @pytest.mark.parametrize("move", [lambda rule: rule.double(), lambda rule: rule.bfloat16().float(), lambda rule: rule.cpu()])
-def test_a_drawn_product_that_was_only_moved_is_drawn_anew(move):
+def test_moved_random_product_is_redrawn(move):
     rule = move(algebra("phm-4"))
     one = rule.for_layer()
     assert not torch.equal(one.structure, rule.structure)
@@ -268,7 +268,7 @@ def test_a_drawn_product_that_was_only_moved_is_drawn_anew(move):
 
 
 @pytest.mark.parametrize("spec", ["real", "quaternion", "complex_order(weights=shared)", "phm-4"])
-def test_a_known_product_keeps_its_values_on_the_meta_device(spec):
+def test_fixed_product_keeps_its_values_on_the_meta_device(spec):
     """No state dict brings them back."""
     torch.manual_seed(0)
     layer, x = Linear(algebra(spec), 8, 8), torch.randn(3, 8)
@@ -285,7 +285,7 @@ def test_a_known_product_keeps_its_values_on_the_meta_device(spec):
 
 
 @pytest.mark.parametrize("spec", ["quaternion", "octonion"])
-def test_a_fixed_product_is_replaced_as_a_whole(spec):
+def test_fixed_product_is_read_only_but_replaceable(spec):
     layer = Linear(algebra(spec), 16, 16)
     x, before = torch.randn(3, 16), layer.components.detach().clone()
     expected = {}
@@ -305,7 +305,7 @@ def test_a_fixed_product_is_replaced_as_a_whole(spec):
     assert torch.equal(layer.components, before)
 
 
-def test_reset_draws_the_rule_again():
+def test_reset_redraws_the_product():
     rule = algebra("phm-3")
     torch.manual_seed(0)
     rule.reset_parameters()
@@ -334,14 +334,14 @@ def test_repr_shows_the_spec_in_canonical_spelling(spec, shown):
     assert repr(algebra(algebra(spec).spec)) == shown
 
 
-def test_a_fingerprint_is_that_of_the_table():
+def test_fingerprint_depends_on_the_structure():
     prints = {spec: fingerprint(algebra(spec)) for spec in ("real", "complex", "quaternion", "octonion", "clifford(p=1,q=0)")}
     assert len(set(prints.values())) == len(prints)
     assert prints["complex"] == fingerprint(algebra("clifford(p=0,q=1)"))
     assert prints["complex"] == "c22d39fab158ad5ce65d6943a8e6c952cd4554449a87f5deef6688169990169c"
 
 
-def test_a_fingerprint_belongs_to_the_product():
+def test_fingerprint_ignores_dtype_and_signed_zeros():
     rule = algebra("quaternion")
     assert fingerprint(rule.double()) == fingerprint(algebra("quaternion"))
     assert fingerprint(Algebra(rule.structure * 1.0000001)) != fingerprint(rule)

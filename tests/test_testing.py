@@ -256,22 +256,22 @@ class Rotated(AlgebraContract):
 
 
 @pytest.mark.parametrize("contract", [Sound, SoundLearned, Rotated])
-def test_a_sound_algebra_passes(contract):
+def test_valid_algebras_pass(contract):
     assert failing(contract()) == set()
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.__name__)
-def test_a_defect_is_noticed(defect, monkeypatch):
+def test_defects_are_detected(defect, monkeypatch):
     contract = defect(monkeypatch)
     assert failing(contract, checks=DEFECTS[defect]) == DEFECTS[defect]
 
 
-def test_every_check_of_an_algebra_can_fail():
+def test_every_algebra_test_can_fail():
     assert set().union(*DEFECTS.values()) == checks_of(AlgebraContract)
 
 
 @pytest.mark.parametrize("law", Laws._fields)
-def test_a_wrong_promise_is_noticed(law):
+def test_wrong_laws_are_detected(law):
     class Promise(Sound):
         laws = QUATERNION._replace(**{law: not getattr(QUATERNION, law)})
 
@@ -369,12 +369,12 @@ def five():
     registry.unregister("algebras", "five")
 
 
-def test_a_sound_backbone_passes(five):
+def test_valid_backbones_pass(five):
     for spec in ("quaternion", "real", "phm-4", five):
         assert failing(Small(), spec) == set()
 
 
-def test_an_algebra_of_dimension_five_is_tried_and_passes(five):
+def test_algebra_of_dimension_five_passes(five):
     assert five in installed_algebras()
 
     class Five(AlgebraContract):
@@ -384,24 +384,24 @@ def test_an_algebra_of_dimension_five_is_tried_and_passes(five):
 
 
 @pytest.mark.parametrize("defect", BACKBONE_DEFECTS)
-def test_a_defect_of_a_backbone_is_noticed(defect):
+def test_backbone_defects_are_detected(defect):
     change, expected = BACKBONE_DEFECTS[defect]
     assert failing(changed(change), "quaternion", checks=[expected]) == {expected}
 
 
-def test_a_backbone_that_is_not_copied_is_noticed(monkeypatch):
+def test_backbone_that_is_not_copied_is_detected(monkeypatch):
     from timm.models.vision_transformer import VisionTransformer
 
     monkeypatch.setattr(VisionTransformer, "__deepcopy__", lambda self, memo: self, raising=False)
     assert failing(Small(), "quaternion", checks=["test_a_copy_is_independent"])
 
 
-def test_every_check_of_a_backbone_can_fail():
+def test_every_backbone_test_can_fail():
     shown = {expected for _, expected in BACKBONE_DEFECTS.values()} | {"test_a_copy_is_independent"}
     assert shown == checks_of(BackboneContract)
 
 
-def test_installed_algebras_can_be_made():
+def test_installed_algebras_can_be_created():
     found = installed_algebras()
     assert len(found) == len(set(found))
     for spec in found:

@@ -45,7 +45,7 @@ def assert_near(found, wanted, bound):
     ],
     ids=str,
 )
-def test_values_and_gradients_are_those_of_the_real_matrix(spec, sizes, rows, dtype, bound):
+def test_values_and_gradients_equal_the_real_matrix(spec, sizes, rows, dtype, bound):
     structure, factors, x, w, bias, out, inp = given(spec, *sizes, rows, dtype)
     y = triton_linear(x, w, constants(factors), out, inp, bias)
     g = torch.randn_like(y)
@@ -54,7 +54,7 @@ def test_values_and_gradients_are_those_of_the_real_matrix(spec, sizes, rows, dt
     assert_near((y, *found), exactly(structure, x, w, bias, out, inp, g), bound)
 
 
-def test_many_rows_are_shared_out_for_the_gradient_of_the_weight(monkeypatch):
+def test_weight_gradient_in_shares(monkeypatch):
     monkeypatch.setattr(module, "FEWEST_ROWS", 40)
     structure, factors, x, w, bias, out, inp = given("quaternion", (12, 1), (8, 1), (201,), torch.float32)
     y = triton_linear(x, w, constants(factors), out, inp, bias)
@@ -62,7 +62,7 @@ def test_many_rows_are_shared_out_for_the_gradient_of_the_weight(monkeypatch):
     assert_near((y, *torch.autograd.grad(y, (x, w, bias), g)), exactly(structure, x, w, bias, out, inp, g), 1e-6)
 
 
-def test_rows_and_gradients_that_are_not_next_to_each_other():
+def test_non_contiguous_inputs_and_gradients():
     structure, factors, _, w, bias, out, inp = given("quaternion", (12, 1), (8, 1), (3,), torch.float32)
     for x in (
         torch.randn(5, 24)[:, ::2],
@@ -79,7 +79,7 @@ def test_rows_and_gradients_that_are_not_next_to_each_other():
 
 
 @pytest.mark.parametrize("needed", range(3))
-def test_each_gradient_is_right_alone_and_can_be_differentiated(needed):
+def test_single_gradients_and_second_derivatives(needed):
     structure, factors, x, w, bias, out, inp = given("complex", (6, 1), (5, 1), (3,), torch.float32, grad=False)
     tensors = [x, w, bias]
     tensors[needed].requires_grad_()
@@ -91,7 +91,7 @@ def test_each_gradient_is_right_alone_and_can_be_differentiated(needed):
     torch.testing.assert_close(*(torch.autograd.grad(g.sin().sum(), tensors[needed])[0] for g in pairs))
 
 
-def test_only_the_input_and_the_components_are_kept_for_the_backward_pass():
+def test_only_input_and_components_are_saved_for_backward():
     _, factors, x, w, bias, out, inp = given("quaternion", (8, 1), (8, 1), (4,), torch.float32)
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
@@ -99,7 +99,7 @@ def test_only_the_input_and_the_components_are_kept_for_the_backward_pass():
     assert sorted(t.numel() for t in kept) == sorted((x.numel(), w.numel()))
 
 
-def test_float64_is_refused():
+def test_float64_is_not_supported():
     _, factors, x, w, bias, out, inp = given("complex", (6, 1), (5, 1), (3,))
     with pytest.raises(InputError, match=r"torch\.float64"):
         triton_linear(x, w, constants(factors), out, inp, bias)
@@ -113,7 +113,7 @@ def called(monkeypatch):
     return types
 
 
-def test_a_layer_uses_it_where_it_can(called):
+def test_layers_use_the_kernel_where_supported(called):
     torch.manual_seed(0)
     one, x = Linear(zoo.algebra("quaternion"), 12, 8), torch.randn(3, 5, 12)
     matrix, bias = one.weight.detach(), one.bias.detach()

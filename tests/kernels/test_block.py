@@ -8,7 +8,7 @@ from zoo.errors import InputError
 from zoo.kernels import AxisLayout, axis_layout, real_matrix
 
 
-def test_quaternion_block_is_the_textbook_matrix():
+def test_quaternion_matrix_equals_the_textbook():
     a, b, c, d = torch.randn(4, 3, 2, dtype=torch.float64)
     rows = [[a, -b, -c, -d], [b, a, -d, c], [c, d, a, -b], [d, -c, b, a]]
     expected = torch.cat([torch.cat(row, 1) for row in rows])
@@ -16,7 +16,7 @@ def test_quaternion_block_is_the_textbook_matrix():
     assert torch.equal(m, expected)
 
 
-def test_padding_is_cut_and_never_read():
+def test_padding_is_truncated():
     table = algebra("quaternion").structure
     w = torch.randn(4, 2, 3)
     whole = real_matrix(table, w, AxisLayout(8, 4), AxisLayout(12, 4))
@@ -33,7 +33,7 @@ def test_blocks_are_matrices_side_by_side():
             assert torch.equal(m[4 * out : 4 * out + 4, 4 * inp : 4 * inp + 4], part)
 
 
-def test_kernel_axes_follow():
+def test_kernel_axes_are_last():
     table = algebra("quaternion").structure
     w = torch.randn(4, 2, 3, 5, 6)
     m = real_matrix(table, w, AxisLayout(7, 4), AxisLayout(10, 4))
@@ -41,7 +41,7 @@ def test_kernel_axes_follow():
     assert torch.equal(m[..., 2, 3], real_matrix(table, w[..., 2, 3], AxisLayout(7, 4), AxisLayout(10, 4)))
 
 
-def test_over_the_reals_it_is_the_weight():
+def test_real_matrix_equals_the_weight():
     w = torch.randn(1, 5, 3)
     assert torch.equal(real_matrix(torch.ones(1, 1, 1), w, AxisLayout(5, 1), AxisLayout(3, 1)), w[0])
 
@@ -56,6 +56,6 @@ def test_layout(channels, n, blocks, size, width, elements):
 
 
 @pytest.mark.parametrize(("channels", "blocks"), [(0, 1), (10, 3), (2, 4), (4, 0), (-4, 2)])
-def test_blocks_share_the_channels_evenly(channels, blocks):
+def test_blocks_must_be_equal(channels, blocks):
     with pytest.raises(InputError, match=f"{channels} channels do not split into {blocks} equal blocks"):
         axis_layout(channels, 2, blocks)

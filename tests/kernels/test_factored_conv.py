@@ -53,7 +53,7 @@ def check(factors, x, w, bias, geometry):
 @pytest.mark.usefixtures("mixed_by")
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
 @pytest.mark.parametrize("n", range(2, 9))
-def test_values_and_gradients_are_those_of_the_real_kernel(n, geometry):
+def test_values_and_gradients_equal_the_real_kernel(n, geometry):
     factors, x, w, bias = given(n, len(geometry.stride))
     check(factors, x, w, bias, geometry)
     check(factors, x.transpose(1, -1).contiguous().transpose(1, -1).detach().requires_grad_(), w, bias, geometry)
@@ -61,7 +61,7 @@ def test_values_and_gradients_are_those_of_the_real_kernel(n, geometry):
 
 @pytest.mark.usefixtures("mixed_by")
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_many_images_are_convolved_a_few_at_a_time(threads, monkeypatch):
+def test_images_are_convolved_in_chunks(threads, monkeypatch):
     factors, x, w, bias = given(4, 2, elements=(16, 17), space=(19, 33))
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -78,7 +78,7 @@ def test_many_images_are_convolved_a_few_at_a_time(threads, monkeypatch):
 
 @pytest.mark.usefixtures("mixed_by")
 @pytest.mark.parametrize("needed", [0, 1, 2])
-def test_each_gradient_is_right_alone_and_can_be_differentiated_again(needed):
+def test_single_gradients_and_second_derivatives(needed):
     factors, *tensors = given(4, 2)
     tensors = [t.detach().requires_grad_(i == needed) for i, t in enumerate(tensors)]
     first, wanted = (
@@ -93,7 +93,7 @@ def test_each_gradient_is_right_alone_and_can_be_differentiated_again(needed):
     torch.testing.assert_close(again, expected)
 
 
-def test_only_the_input_and_the_components_are_kept_for_the_backward_pass():
+def test_only_input_and_components_are_saved_for_backward():
     factors, x, w, bias = given(4, 2)
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
@@ -121,7 +121,7 @@ OPTIONS = [
 
 @pytest.mark.parametrize(("options", "used"), OPTIONS, ids=str)
 @pytest.mark.parametrize("kind", [Conv1d, Conv2d])
-def test_a_layer_that_is_asked_to_uses_it_where_it_can(kind, options, used, calls):
+def test_requested_kernel_is_used_where_supported(kind, options, used, calls):
     layer = kind(algebra("quaternion"), 16, 24, 3, **options).double()
     x = torch.randn(2, 16, *[8] * len(layer.kernel_size), dtype=torch.float64)
     expected = layer(x)
@@ -131,7 +131,7 @@ def test_a_layer_that_is_asked_to_uses_it_where_it_can(kind, options, used, call
     assert bool(calls) == used
 
 
-def test_what_it_cannot_do_is_left_to_the_real_kernel(calls):
+def test_real_kernel_is_the_fallback(calls):
     layer = Conv2d(algebra("quaternion"), 16, 10, 3)
     set_kernel(layer, "factored")
     assert layer(torch.randn(2, 16, 8, 8)).shape == (2, 10, 6, 6)  # 4 does not divide 10
@@ -161,7 +161,7 @@ def test_what_it_cannot_do_is_left_to_the_real_kernel(calls):
         (2, 3, 256, 9, 1, False),
     ],
 )
-def test_it_is_planned_where_it_was_faster(n, rank, channels, area, stride, expected, monkeypatch):
+def test_planned_where_measured_to_be_faster(n, rank, channels, area, stride, expected, monkeypatch):
     monkeypatch.setattr("zoo.kernels.fused.is_available", lambda: True)
     axis = axis_layout(channels, n)
     work = Work(3136, axis, axis, n, rank, True, threads=2, convolution=True, area=area, inputs=3136 * stride**2)
@@ -171,7 +171,7 @@ def test_it_is_planned_where_it_was_faster(n, rank, channels, area, stride, expe
     assert plan(work).name == "block"
 
 
-def test_a_layer_asks_the_plan_with_its_places(monkeypatch, calls):
+def test_work_of_a_convolution(monkeypatch, calls):
     asked = []
     monkeypatch.setattr(FactoredConv, "cost", lambda self, work: asked.append(work) or 0.0)
     layer = Conv2d(algebra("quaternion"), 16, 24, 3, stride=2, padding=1, dilation=2)

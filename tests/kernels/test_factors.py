@@ -51,7 +51,7 @@ def check(table, rank):
 
 
 @pytest.mark.parametrize(("spec", "rank"), RANKS.items())
-def test_ranks_are_those_of_the_literature(spec, rank):
+def test_ranks_equal_the_literature(spec, rank):
     check(algebra(spec).structure, rank)
 
 
@@ -79,7 +79,7 @@ def test_group_tables(orders, hadamard):
     check(table, hadamard or table.shape[0] ** 2)
 
 
-def test_a_table_with_holes_spends_nothing_on_them():
+def test_zero_pairs_need_no_multiplication():
     check(torch.zeros(3, 3, 3), 0)
     table = torch.zeros(3, 3, 3)
     table[0, 1] = torch.tensor([1.0, 2.0, 3.0])
@@ -91,12 +91,12 @@ def test_any_real_table_decomposes_into_pairs(n):
     check(torch.randn(n, n, n, generator=torch.Generator().manual_seed(n)), n * n)
 
 
-def test_signs_without_a_unit_in_place_zero():
+def test_signed_table_without_unit_at_index_zero():
     table = reorder(algebra("quaternion").structure, [3, 1, 0, 2]) * -1
     check(table, factorize(table).rank)
 
 
-def test_a_loop_that_is_no_group_decomposes_into_pairs():
+def test_loop_that_is_not_a_group_decomposes_into_pairs():
     # A Latin square of order 4 with a unit that is not Z_2^2 in any labelling, with signs.
     table = group(4) * torch.tensor([1.0, -1.0, 1.0, 1.0])[:, None, None]
     assert hadamard_factors(table.double()) is None
@@ -104,7 +104,7 @@ def test_a_loop_that_is_no_group_decomposes_into_pairs():
 
 
 @pytest.mark.parametrize("spec", ["complex", "quaternion", "phm-3"])
-def test_exactness_can_fail(spec):
+def test_inexact_factors_are_detected(spec):
     table = algebra(spec).structure.detach().double()
     good = factorize(table)
     assert is_exact(good, table)
@@ -117,7 +117,7 @@ def test_exactness_can_fail(spec):
         assert not is_exact(change, table)
 
 
-def test_wrong_factors_are_refused(monkeypatch):
+def test_inexact_factors_raise(monkeypatch):
     monkeypatch.setattr(module, "pair_factors", lambda a: Factors(*(f[1:] for f in pair_factors(a))))
     with pytest.raises(ArithmeticError, match="do not rebuild"):
         factorize(torch.randn(3, 3, 3))

@@ -85,7 +85,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"n={case[0]}-{case[3][0]}x{case[3][1]}-{case[5]}rows")
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-def test_values_and_gradients_are_those_of_the_definition(library: Path, case: Any, dtype: torch.dtype) -> None:
+def test_values_and_gradients_equal_the_definition(library: Path, case: Any, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     *sizes, rows = case
     made = Case(*sizes, dtype=dtype)
@@ -93,7 +93,7 @@ def test_values_and_gradients_are_those_of_the_definition(library: Path, case: A
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_any_number_of_threads(library: Path, threads: int) -> None:
+def test_thread_counts(library: Path, threads: int) -> None:
     torch.manual_seed(0)
     case, before = Case(4, 4, 8, (64, 48), dtype=torch.float32), torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -122,7 +122,7 @@ def test_strides_and_axes(library: Path) -> None:
     assert not case.w.grad.any()  # type: ignore[union-attr]
 
 
-def test_a_forked_process_computes_the_same(library: Path) -> None:
+def test_forked_process(library: Path) -> None:
     case = Case(4, 4, 8, (64, 64))
     x = case.rows(100)
     y, child = case.call(x, case.w, *case.factors, case.bias), os.fork()
@@ -185,7 +185,7 @@ def test_torch_func_and_checkpointing(library: Path) -> None:
 
 
 @IGNORE_TORCH
-def test_compiled_and_exported_graphs_have_one_operator(library: Path) -> None:
+def test_compiled_and_exported_graphs_contain_the_operator(library: Path) -> None:
     case, inputs = leaves(4)
     graph = torch.compile(case.call, fullgraph=True, backend="aot_eager")
     found, expected = (torch.autograd.grad(f(*inputs).square().sum(), inputs) for f in (graph, case.call))
@@ -220,7 +220,7 @@ def test_autocast(library: Path) -> None:
 
 @pytest.mark.parametrize("spec", ["quaternion", "octonion", "phm(n=4, rank=9)"])
 @pytest.mark.parametrize("rows", [1, 40])
-def test_layers_use_it_in_training_and_evaluation(library: Path, spec: str, rows: int) -> None:
+def test_layers_in_training_and_evaluation(library: Path, spec: str, rows: int) -> None:
     torch.manual_seed(0)
     layer = Linear(zoo.algebra(spec), 260, 280).double()
     set_kernel(layer.modules(), "fused")
@@ -245,7 +245,7 @@ def test_layers_use_it_in_training_and_evaluation(library: Path, spec: str, rows
     assert (y - expected).abs().max() < 2e-2 * expected.abs().max()
 
 
-def test_few_rows_notice_every_change(library: Path) -> None:
+def test_fast_path_for_few_rows_detects_changes(library: Path) -> None:
     """What is remembered for a few rows without gradients is forgotten when anything changes."""
     layer, x = Linear(zoo.algebra("quaternion"), 256, 256), torch.randn(2, 256)
 
@@ -279,7 +279,7 @@ def test_few_rows_notice_every_change(library: Path) -> None:
 @IGNORE_TORCH
 @pytest.mark.parametrize("spec", ["quaternion", "phm(n=4, rank=9)", "phm-4"])
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_compiled_layers_use_it_in_one_graph(library: Path, spec: str, dynamic: bool) -> None:
+def test_compiled_layers_contain_the_operator(library: Path, spec: str, dynamic: bool) -> None:
     torch.manual_seed(0)
     net = torch.nn.Sequential(Linear(zoo.algebra(spec), 256, 200), torch.nn.ReLU())
     names, x = [], torch.randn(30, 256, requires_grad=True)
@@ -301,7 +301,7 @@ def test_compiled_layers_use_it_in_one_graph(library: Path, spec: str, dynamic: 
     assert not any("zoo" in str(node.target) for node in program.graph.nodes)
 
 
-def test_without_the_library_layers_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "_state", {"reason": "no compiler"})
     layer = Linear(zoo.algebra("quaternion"), 1024, 1024)
     assert plan(Work(4096, layer.out, layer.inp, 4, 8, training=True)).name == "factored"
@@ -312,7 +312,7 @@ def test_without_the_library_layers_give_the_same(monkeypatch: pytest.MonkeyPatc
     torch.testing.assert_close(layer(x), F.linear(x, layer.weight_module.matrix(), layer.bias))
 
 
-def test_the_plan_prefers_it_where_it_was_measured_to_gain(library: Path) -> None:
+def test_planned_where_measured_to_be_faster(library: Path) -> None:
     def chosen(rows: int, size: int, **other: Any) -> str:
         work = Work(rows, AxisLayout(size, 4), AxisLayout(size, 4), 4, 8, **({"training": True, "threads": 2} | other))
         return plan(work).name
@@ -363,14 +363,14 @@ def test_no_compiler(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert capsys.readouterr().err == ""
 
 
-def test_switched_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_by_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZOO_FUSED", "0")
     assert "ZOO_FUSED=0" in compiled.status()
     assert not compiled.is_available()
     assert not folder.exists()
 
 
-def test_a_failed_build_is_not_tried_again(
+def test_failed_build_is_not_retried(
     folder: Path, script: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = script("echo half > $out; echo 'fused.cpp:1: error: no such header' >&2; exit 1")
@@ -386,7 +386,7 @@ def test_a_failed_build_is_not_tried_again(
 @pytest.mark.parametrize(
     "end", ["kill -9 $$", "echo 'fatal error: Killed signal terminated program cc1plus' >&2; exit 1", "exec sleep 60"]
 )
-def test_a_killed_or_endless_compiler_leaves_nothing(
+def test_killed_or_hanging_compiler_leaves_no_files(
     folder: Path, script: Any, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compiled, "SECONDS", 1)
@@ -398,13 +398,13 @@ def test_a_killed_or_endless_compiler_leaves_nothing(
         assert left_behind(folder) == set()
 
 
-def test_a_folder_that_cannot_be_written(folder: Path) -> None:
+def test_cache_folder_is_not_writable(folder: Path) -> None:
     folder.parent.write_text("no folder", encoding="utf-8")
     assert not compiled.is_available()
     assert "Python kernels" in compiled.status()
 
 
-def test_two_that_build_at_once_build_once(library: Path, folder: Path, script: Any) -> None:
+def test_concurrent_builds_compile_once(library: Path, folder: Path, script: Any) -> None:
     calls = script(f"sleep 0.5; cp {library} $out")
     stale = folder / "build-stale"
     stale.mkdir(parents=True)
@@ -417,7 +417,7 @@ def test_two_that_build_at_once_build_once(library: Path, folder: Path, script: 
     assert left_behind(folder) == {".so"}
 
 
-def test_a_damaged_library_is_compiled_again(library: Path, folder: Path, script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_corrupt_library_is_recompiled(library: Path, folder: Path, script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = script(f"cp {library} $out")
     compiled.library().parent.mkdir(parents=True)
     compiled.library().write_bytes(b"")

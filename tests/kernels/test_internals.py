@@ -29,12 +29,12 @@ FILES = {
 
 
 @pytest.mark.parametrize(("module", "name"), [(module, name) for module, names in NAMES.items() for name in names])
-def test_torch_has_the_name(module, name):
+def test_private_name_exists(module, name):
     assert attrgetter(name)(importlib.import_module(module)) is not None
 
 
 @pytest.mark.parametrize("pattern", FILES)
-def test_each_private_name_of_torch_is_in_one_file(pattern):
+def test_private_names_are_used_in_one_file(pattern):
     sources = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in (ROOT / "zoo").rglob("*.py")}
     assert {name for name, text in sources.items() if re.search(pattern, text)} == FILES[pattern]
 

@@ -35,14 +35,14 @@ def work(rows, size, n=4, rank=8, training=True, threads=2, prepared=False):
         (work(4096, 2048, training=False), "factored", "fused"),
     ],
 )
-def test_the_least_predicted_time_decides(given, name, compiled, monkeypatch):
+def test_lowest_cost_is_chosen(given, name, compiled, monkeypatch):
     for is_available, expected in ((False, name), (True, compiled)):
         monkeypatch.setattr("zoo.kernels.fused.is_available", lambda value=is_available: value)
         assert plan(given).name == expected
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_more_work_costs_more_and_what_is_prepared_less(compiled, monkeypatch):
+def test_costs_increase_with_work_and_decrease_with_caching(compiled, monkeypatch):
     monkeypatch.setattr("zoo.kernels.fused.is_available", lambda: compiled)
     for kernel in kernels():
         few, many = (work(rows, 512, training=False) for rows in (512, 8192))
@@ -70,7 +70,7 @@ class Negated(Kernel):
         return -block_linear(x, w, weight.action(), weight.out, weight.inp, bias)
 
 
-def test_a_registered_kernel_is_planned_and_can_be_asked_for():
+def test_registered_kernel():
     layer, x = Linear(zoo.algebra("quaternion"), 8, 8), torch.randn(3, 8)
     expected = layer(x)
     zoo.register("kernels", "negated", Negated)
@@ -87,7 +87,7 @@ def test_a_registered_kernel_is_planned_and_can_be_asked_for():
         set_kernel(layer, "negated")
 
 
-def test_a_kernel_that_does_not_load_is_skipped():
+def test_kernel_that_fails_to_load_is_skipped():
     def broken():
         raise ImportError("no such library")
 

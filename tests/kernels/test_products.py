@@ -45,7 +45,7 @@ def definition(structure, x, w, bias, out, inp):
 @pytest.mark.parametrize(("inp", "out"), SIZES, ids=str)
 @pytest.mark.parametrize("spec", ALGEBRAS)
 @pytest.mark.parametrize("small", [0, 2**18])
-def test_values_and_gradients_are_those_of_the_real_matrix(spec, inp, out, rows, small, monkeypatch):
+def test_values_and_gradients_equal_the_real_matrix(spec, inp, out, rows, small, monkeypatch):
     structure, factors, x, w, bias, out, inp = given(spec, inp, out, rows)
     expected = definition(structure, x, w, bias, out, inp)
     g = torch.randn_like(expected)
@@ -67,7 +67,7 @@ def test_no_bias(kernel):
 
 
 @pytest.mark.parametrize("spec", ["complex", "quaternion"])
-def test_gradients_reach_the_factors(spec):
+def test_gradients_of_factors(spec):
     _, factors, x, w, bias, out, inp = given(spec, (6, 1), (10, 1), (3,))
     factors = [t.requires_grad_() for t in factors]
 
@@ -79,7 +79,7 @@ def test_gradients_reach_the_factors(spec):
 
 
 @pytest.mark.parametrize(("small", "large"), [(0, 20), (0, 1000), (1000, 1000)])
-def test_the_block_kernel_can_be_differentiated_twice_and_its_rule_learned(small, large, monkeypatch):
+def test_second_derivatives_and_structure_gradient_of_block(small, large, monkeypatch):
     monkeypatch.setattr("zoo.kernels.block.SMALL", small)
     monkeypatch.setattr("zoo.kernels.block.LARGE", large)  # with less, in tiles
     structure, _, x, w, bias, out, inp = given("quaternion", (6, 1), (10, 1), (3,))
@@ -92,7 +92,7 @@ def test_the_block_kernel_can_be_differentiated_twice_and_its_rule_learned(small
 
 
 @pytest.mark.parametrize("needed", range(6))
-def test_each_gradient_is_right_alone(needed):
+def test_single_gradients(needed):
     _, factors, x, w, bias, out, inp = given("quaternion", (8, 1), (12, 1), (70,), grad=False)
     tensors = [x, w, bias, *factors]
     tensors[needed].requires_grad_()
@@ -104,7 +104,7 @@ def test_each_gradient_is_right_alone(needed):
     torch.testing.assert_close(found, wanted)
 
 
-def test_rows_that_are_not_next_to_each_other_and_a_gradient_that_is_one_number():
+def test_non_contiguous_rows_and_expanded_gradients():
     structure, factors, x, w, bias, out, inp = given("quaternion", (24, 1), (8, 1), (4, 9))
     wide = torch.randn(4, 9, 48, dtype=torch.float64)
     for rows in (
@@ -139,7 +139,7 @@ def test_rounding_stays_small(spec, dtype, bound):
     assert (thin_linear(x, w, structure, out, inp, bias).double() - expected).abs().max() < bound * expected.abs().max()
 
 
-def test_only_the_input_and_the_components_are_kept_for_the_backward_pass():
+def test_only_input_and_components_are_saved_for_backward():
     _, factors, x, w, bias, out, inp = given("quaternion", (64, 1), (64, 1), (128,))
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
@@ -147,7 +147,7 @@ def test_only_the_input_and_the_components_are_kept_for_the_backward_pass():
     assert sum(t.numel() for t in kept) == x.numel() + w.numel() + sum(t.numel() for t in factors)
 
 
-def test_the_block_kernel_never_holds_its_matrix_beside_the_gradient_of_it():
+def test_peak_memory_of_block_backward():
     structure, _, x, w, _, out, inp = given("quaternion", (512, 1), (1024, 1), (2,), dtype=torch.float32)
     y, tracker = block_linear(x, w, structure, out, inp).sum(), MemTracker()
     with tracker:
@@ -157,7 +157,7 @@ def test_the_block_kernel_never_holds_its_matrix_beside_the_gradient_of_it():
     assert peak < 3 * matrix  # two of: the matrix, the same in parts, its gradient; and the components' gradient
 
 
-def test_a_counter_of_operations_sees_all_of_them():
+def test_flop_counter():
     _, factors, x, w, bias, out, inp = given("quaternion", (256, 1), (256, 1), (1024,))
     with FlopCounterMode(display=False) as counter:
         factored_linear(x, w, factors, out, inp, bias).sum().backward()

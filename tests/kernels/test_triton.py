@@ -27,7 +27,7 @@ def nothing_remembered(tmp_path, monkeypatch):
     triton_linear.missing.cache_clear()
 
 
-def test_in_the_interpreter(tmp_path):
+def test_interpreter(tmp_path):
     # Triton decides when it is imported, and so does what imports it.
     environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "tests/kernels/interpreted.py"]
@@ -37,7 +37,7 @@ def test_in_the_interpreter(tmp_path):
 
 
 @pytest.mark.parametrize(("capability", "dtype"), [(80, "fp32"), (90, "bf16")])
-def test_the_compiler_takes_it_without_a_device(capability, dtype):
+def test_compiles_without_a_device(capability, dtype):
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
@@ -76,7 +76,7 @@ needs_none = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CU
 
 
 @needs_none
-def test_it_is_refused_without_a_device(capsys):
+def test_error_without_a_device(capsys):
     with raises("unsupported", "no CUDA device"):
         set_kernel(Linear(zoo.algebra("quaternion"), 8, 8).modules(), "triton")
     given = ["fit", "--backbone", "vit", "--algebra", "quaternion", "--kernel", "triton"]
@@ -84,13 +84,13 @@ def test_it_is_refused_without_a_device(capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_it_is_refused_without_triton(monkeypatch):
+def test_error_without_triton(monkeypatch):
     monkeypatch.setattr(triton_linear, "find_spec", lambda name: None)
     with raises("unsupported", "Triton is not installed"):
         set_kernel([], "triton")
 
 
-def test_it_is_refused_for_a_run_on_the_processor(monkeypatch, capsys):
+def test_error_for_a_cpu_run(monkeypatch, capsys):
     monkeypatch.setattr(triton_linear.Triton, "missing", lambda self: None)
     given = ["fit", "--backbone", "vit", "--algebra", "quaternion", "--kernel", "triton", "--trainer.accelerator", "cpu"]
     assert main(given) == 2

@@ -83,7 +83,7 @@ def test_every_score_is_its_definition(spec, score, masked, causal):
 
 
 @every_score
-def test_scale_and_values_of_another_width(score):
+def test_scale_and_value_width(score):
     structure = algebra("quaternion").structure.double()
     q, k = draw(1, 2, 3, 8), draw(1, 2, 4, 8, seed=1)
     for width in (4, 8, 40):
@@ -93,7 +93,7 @@ def test_scale_and_values_of_another_width(score):
 
 
 @every_algebra
-def test_hermitian_has_a_gradient_at_zero(spec):
+def test_hermitian_gradient_at_zero_is_finite(spec):
     structure = algebra(spec).structure.detach().double()
     q, k, v = (torch.zeros(1, 1, 3, 2 * structure.shape[0], dtype=torch.float64, requires_grad=True) for _ in range(3))
     attend(q, k, v, structure, "hermitian").sum().backward()
@@ -103,7 +103,7 @@ def test_hermitian_has_a_gradient_at_zero(spec):
 @every_score
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("causal", [False, True])
-def test_a_query_without_a_key_gives_zeros_and_finite_gradients(score, dtype, causal):
+def test_query_without_visible_keys_is_zero_with_finite_gradients(score, dtype, causal):
     structure = algebra("quaternion").structure.to(dtype)
     q, k, v = (draw(2, 2, 6, 8, seed=seed).to(dtype).requires_grad_() for seed in range(3))
     mask = torch.tensor([[False] * 6, [False, False, True, True, False, True]])
@@ -119,7 +119,7 @@ def test_a_query_without_a_key_gives_zeros_and_finite_gradients(score, dtype, ca
 @every_score
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_no_table_of_all_pairs_is_kept(score, masked, dtype):
+def test_no_quadratic_tensor_is_saved_for_backward(score, masked, dtype):
     size, kept = 96, []
     structure = algebra("quaternion").structure.to(dtype)
     q, k, v = (draw(1, 1, size, 8, seed=seed).to(dtype).requires_grad_() for seed in range(3))
@@ -151,7 +151,7 @@ def hermitian(q, k, v, **options):
 @pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize(("causal", "keys"), [(False, 70), (True, 70), (True, 77), (True, 20)])
-def test_many_tiles_are_one_attention(masked, causal, keys):
+def test_tiled_attention_equals_the_definition(masked, causal, keys):
     q, k, v = (draw(2, 3, size, 8, seed=seed).requires_grad_() for seed, size in enumerate((70, keys, keys)))
     mask = (torch.arange(keys) >= torch.tensor([[3], [keys - 10]])) if masked else None
     results = []
@@ -166,7 +166,7 @@ def written_out(q, k, v, structure, score, mask=None, causal=False):
 
 
 @pytest.mark.usefixtures("small_tiles")
-def test_gradients_of_gradients():
+def test_second_derivatives():
     inputs = [draw(1, 2, size, 8, seed=seed).requires_grad_() for seed, size in enumerate((3, 4, 4))]
     mask = torch.tensor([[True, False, True, True]])
     for options in ({}, {"causal": True}, {"mask": mask}, {"mask": ~mask & False}):
@@ -178,7 +178,7 @@ def test_gradients_of_gradients():
 
 
 @pytest.mark.usefixtures("small_tiles")
-def test_tiles_drop_the_same_weights_forwards_and_backwards():
+def test_dropout_is_the_same_in_forward_and_backward():
     inputs = [draw(1, 2, size, 8, seed=seed).requires_grad_() for seed, size in enumerate((40, 6, 6))]
 
     def call(*inputs, seed=5):
@@ -194,7 +194,7 @@ def test_tiles_drop_the_same_weights_forwards_and_backwards():
     assert ((weight == 0).float().mean().item() - 0.4**6) < 0.002
 
 
-def test_compiled_and_transformed_calls_compute_the_same():
+def test_compiled_and_transformed_calls():
     q, k, v = (draw(2, 2, 6, 8, seed=seed) for seed in range(3))
     expected = hermitian(q, k, v, causal=True)
     compiled = torch.compile(attend, fullgraph=True, backend="eager")
@@ -223,7 +223,7 @@ def torchs(ours, theirs):
 
 @pytest.mark.parametrize("cross", [False, True])
 @pytest.mark.parametrize("score", ["dot", "product"])
-def test_over_the_reals_it_is_torchs(cross, score):
+def test_equals_torch_over_the_reals(cross, score):
     theirs = nn.MultiheadAttention(12, 3, batch_first=True).double()
     nn.init.normal_(theirs.in_proj_bias)
     nn.init.normal_(theirs.out_proj.bias)
@@ -245,7 +245,7 @@ def test_over_the_reals_it_is_torchs(cross, score):
 @every_algebra
 @every_score
 @pytest.mark.parametrize("cross", [False, True])
-def test_each_head_is_a_layer_of_its_own(spec, score, cross):
+def test_each_head_equals_a_single_head_layer(spec, score, cross):
     # Queries, keys and values of one head, made by its own matrix, attended by itself.
     n = algebra(spec).n
     size = 2 * n
@@ -267,7 +267,7 @@ def test_each_head_is_a_layer_of_its_own(spec, score, cross):
 @pytest.mark.parametrize("score", ["dot", "hermitian"])
 @pytest.mark.parametrize("rotary", [False, True])
 @pytest.mark.parametrize("spec", ["complex", "quaternion"])
-def test_attention_of_a_normed_associative_algebra_keeps_right_multiplication_by_a_unit(spec, score, rotary):
+def test_commutes_with_right_multiplication_by_units_of_normed_associative_algebras(spec, score, rotary):
     # Neither q . k nor |q conj(k)| changes if x is multiplied by u from the right, with |u| = 1.
     layer, product = make(spec, score=score, rotary=rotary, bias=False), algebra(spec).double()
     x, u = draw(2, 4, 16), draw(product.n, 1, seed=1)
@@ -278,7 +278,7 @@ def test_attention_of_a_normed_associative_algebra_keeps_right_multiplication_by
 @every_score
 @pytest.mark.parametrize("rotary", [False, True])
 @pytest.mark.parametrize("spec", ["real", "quaternion"])
-def test_padding_changes_nothing(score, rotary, spec):
+def test_padding_does_not_change_the_output(score, rotary, spec):
     layer, x = make(spec, score=score, rotary=rotary), draw(2, 4, 16)
     mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]]).bool()
     y = layer(x, mask=mask)
@@ -292,7 +292,7 @@ def test_padding_changes_nothing(score, rotary, spec):
 @every_score
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("rotary", [False, True])
-def test_later_tokens_change_nothing_earlier(score, masked, rotary):
+def test_causal_outputs_do_not_depend_on_later_tokens(score, masked, rotary):
     layer, x = make(score=score, rotary=rotary), draw(2, 6, 16)
     mask = torch.tensor([[1, 0, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1]]).bool() if masked else None
     changed = torch.cat([x[:, :3], draw(2, 3, 16, seed=1)], 1)
@@ -302,7 +302,7 @@ def test_later_tokens_change_nothing_earlier(score, masked, rotary):
 
 
 @pytest.mark.parametrize("spec", ["real", "quaternion"])
-def test_rotary_positions_tell_the_order(spec):
+def test_rotary_positions_encode_distances(spec):
     x, order = draw(1, 4, 16), [2, 0, 3, 1]
     without, turned = make(spec), make(spec, rotary=True)
     torch.testing.assert_close(without(x[:, order]), without(x)[:, order])
@@ -313,7 +313,7 @@ def test_rotary_positions_tell_the_order(spec):
 
 
 @every_score
-def test_dropout_acts_in_training_only(score):
+def test_dropout_only_in_training(score):
     layer, exact, x = make(score=score, dropout=0.5), make(score=score), draw(2, 4, 16)
     assert not torch.equal(layer(x), layer(x))
     assert torch.equal(layer.eval()(x), exact(x))
@@ -321,7 +321,7 @@ def test_dropout_acts_in_training_only(score):
 
 @every_score
 @pytest.mark.parametrize("masked", [False, True])
-def test_every_precision_gives_the_same_numbers(score, masked):
+def test_precisions_agree(score, masked):
     layer, x = make(score=score, rotary=True), draw(2, 4, 16)
     mask = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]]).bool() if masked else None
     exact = layer(x, mask=mask)
@@ -349,12 +349,12 @@ def test_every_precision_gives_the_same_numbers(score, masked):
         ({"rotary": True, "cross": True}, "rotary"),
     ],
 )
-def test_wrong_options(options, value):
+def test_invalid_options(options, value):
     with raises("invalid", value):
         make(**options)
 
 
-def test_wrong_calls():
+def test_invalid_calls():
     x = draw(2, 4, 16)
     for layer, inputs, value in ((make(cross=True), (x,), "context"), (make(), (x, x), "cross=True")):
         with raises("invalid", value):
@@ -367,7 +367,7 @@ def test_wrong_calls():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_kept_rotary_tables_equal_those_computed_anew(dtype):
+def test_cached_rotary_tables(dtype):
     x, positions = draw(2, 2, 70, 24).to(dtype), torch.arange(70)
     expected = torch.cat([rotate(x[:, :, [p]], 4, positions[p, None]) for p in positions], 2)
     with torch.inference_mode():  # what is kept must not be an inference tensor: it is differentiated through below

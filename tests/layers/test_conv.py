@@ -22,7 +22,7 @@ OPTIONS = [
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize(("ours", "theirs"), [(Conv1d, nn.Conv1d), (Conv2d, nn.Conv2d)])
-def test_over_the_reals_it_is_torchs(ours, theirs, options):
+def test_equals_torch_over_the_reals(ours, theirs, options):
     layer, torch_layer = ours(reals(), 8, 12, 3, **options), theirs(8, 12, 3, **options)
     layer.weight, layer.bias = torch_layer.weight, torch_layer.bias
     x = torch.randn(2, 8, *[9] * len(layer.kernel_size))
@@ -32,7 +32,7 @@ def test_over_the_reals_it_is_torchs(ours, theirs, options):
 
 @pytest.mark.parametrize("options", [{"stride": 2, "padding": 1}, {"dilation": 2}, {"groups": 2}], ids=str)
 @pytest.mark.parametrize(("kind", "convolve"), [(Conv1d, F.conv1d), (Conv2d, F.conv2d)])
-def test_complex_is_torchs_complex(kind, convolve, options):
+def test_complex_algebra_equals_torch_complex_numbers(kind, convolve, options):
     layer = kind(algebra("complex"), 12, 8, 3, bias=False, **options)
     x = torch.randn(2, 12, *[9] * len(layer.kernel_size))
     expected = convolve(torch.complex(*x.chunk(2, 1)), torch.complex(*layer.components.detach()), **options)
@@ -40,12 +40,12 @@ def test_complex_is_torchs_complex(kind, convolve, options):
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
-def test_same_padding_of_an_even_kernel_leans_to_the_end():
+def test_same_padding_of_even_kernels():
     layer, x = Conv1d(algebra("quaternion"), 8, 8, 4, padding="same", bias=False), torch.randn(2, 8, 9)
     torch.testing.assert_close(layer(x), F.conv1d(F.pad(x, (1, 2)), layer.weight))
 
 
-def test_groups_refuse_another_number_of_channels():
+def test_wrong_number_of_channels_with_groups():
     layer = Conv1d(algebra("quaternion"), 10, 14, 3, groups=2)
     assert layer(torch.randn(10, 5)).shape == (14, 3)
     for channels in (8, 9, 11, 12):
@@ -53,7 +53,7 @@ def test_groups_refuse_another_number_of_channels():
             layer(torch.randn(2, channels, 5))
 
 
-def test_padded_groups_are_the_whole_layer_cut():
+def test_padded_groups_equal_a_slice_of_a_larger_layer():
     small, whole = Conv1d(algebra("complex"), 10, 6, 3, groups=2), Conv1d(algebra("complex"), 12, 8, 3, groups=2)
     whole.components = small.components
     x = torch.randn(2, 2, 5, 7)
@@ -61,7 +61,7 @@ def test_padded_groups_are_the_whole_layer_cut():
     torch.testing.assert_close(small(x.flatten(1, 2)), y[:, :, :3].flatten(1, 2))
 
 
-def test_channels_that_are_no_whole_elements_are_padded_before_they_are_shared():
+def test_channels_are_padded_to_elements_before_grouping():
     small, whole = Conv1d(algebra("complex"), 9, 15, 3, groups=3), Conv1d(algebra("complex"), 12, 18, 3, groups=3)
     whole.components = small.components
     x = torch.randn(2, 9, 7)
@@ -79,7 +79,7 @@ def test_channels_that_are_no_whole_elements_are_padded_before_they_are_shared()
         ((9, 8), {"blocks": (2, 1)}, "9 channels"),
     ],
 )
-def test_sizes_that_do_not_fit(channels, options, value):
+def test_invalid_sizes(channels, options, value):
     with raises("invalid", value):
         Conv2d(algebra("complex"), *channels, 3, **options)
 
@@ -90,7 +90,7 @@ def test_torch_checks_its_own_arguments():
 
 
 @pytest.mark.parametrize(("inp", "out", "groups"), [(64, 128, 1), (64, 128, 2), (144, 144, 8), (144, 144, 24)])
-def test_variance_is_one_however_the_groups_share(inp, out, groups):
+def test_output_variance_is_one_with_groups(inp, out, groups):
     # 36 elements are 5 5 5 5 5 5 5 1 or, of 24 groups, 2 for each of the first 18.
     torch.manual_seed(0)
     y = Conv2d(algebra("quaternion"), inp, out, 3, groups=groups)(torch.randn(16, inp, 8, 8))
@@ -147,7 +147,7 @@ def test_groups_commute_with_right_multiplication_however_many_elements_they_hav
     torch.testing.assert_close(layer(x.movedim(-1, 1)[0]), f(x).movedim(-1, 1)[0])
 
 
-def test_a_group_reads_no_other_group():
+def test_groups_are_independent():
     layer, n = Conv1d(algebra("quaternion"), 16, 24, 1, groups=2, bias=False), 4
     x = torch.randn(1, 16, 1)
     changed = x.clone().view(1, n, 2, 2, 1)

@@ -12,7 +12,7 @@ from zoo.layers.elements import Product, TokenBatchNorm, norm
 
 
 @pytest.mark.parametrize("spec", ["real", "complex", "quaternion", "sedenion", "phm(n=3, learned=false)"])
-def test_a_product_of_any_size_is_padded_inside_and_cut(spec):
+def test_product_pads_to_whole_elements(spec):
     layer = Product(algebra(spec), 7)
     more = -7 % layer.algebra.n
     x, y = torch.randn(2, 4, 5, 7)
@@ -20,21 +20,21 @@ def test_a_product_of_any_size_is_padded_inside_and_cut(spec):
     assert torch.equal(layer(x, y), wide[..., :7])
 
 
-def test_only_a_learned_rule_has_parameters():
+def test_only_learned_products_have_parameters():
     assert list(Product(algebra("quaternion"), 8).parameters()) == []
     layer = Product(algebra("phm-4"), 8)
     layer(torch.randn(3, 8), torch.randn(3, 8)).sum().backward()
     assert layer.algebra.structure.grad.abs().sum() > 0
 
 
-def test_over_the_reals_it_is_torchs_rms_norm():
+def test_element_norm_equals_rms_norm_over_the_reals():
     ours, theirs = ElementNorm(12, 1), nn.RMSNorm(12, eps=1e-6)
     gain, x = torch.rand(12), torch.randn(3, 12)
     ours.gain.data, theirs.weight.data = gain, gain.clone()
     torch.testing.assert_close(ours(x), theirs(x))
 
 
-def test_components_of_an_element_are_scaled_alike():
+def test_element_norm_scales_all_components_of_an_element():
     large = torch.full((2, 12), 400.0, dtype=torch.float16)
     torch.testing.assert_close(ElementNorm(12, 4).half()(large), torch.ones_like(large))
     layer = ElementNorm(12, 4)
@@ -47,7 +47,7 @@ def test_components_of_an_element_are_scaled_alike():
 
 
 @pytest.mark.parametrize(("spec", "is_normed"), [("quaternion", True), ("octonion", True), ("sedenion", False)])
-def test_unit_elements_of_a_normed_algebra_pass_the_norm_and_leave_the_modulus(spec, is_normed):
+def test_element_norm_and_modulus_with_unit_elements_of_normed_algebras(spec, is_normed):
     torch.manual_seed(0)
     product = algebra(spec).double()
     n = product.n
@@ -78,7 +78,7 @@ def test_norms_by_name(name, kind, count):
     assert sum(p.numel() for p in layer.parameters()) == count
 
 
-def test_batch_norm_of_tokens_takes_each_part_by_itself_and_leaves_padding_out():
+def test_token_batch_norm_ignores_padding():
     torch.manual_seed(0)
     layer, x = TokenBatchNorm(4).double(), torch.randn(3, 5, 4, dtype=torch.float64) * 3 + 1
     mask = torch.arange(5) < torch.tensor([[5], [2], [3]])
@@ -91,7 +91,7 @@ def test_batch_norm_of_tokens_takes_each_part_by_itself_and_leaves_padding_out()
     assert torch.equal(layer(x, mask)[:1, :2], layer(x[:1, :2]))
 
 
-def test_readouts_of_complex_numbers_are_torchs():
+def test_readouts_equal_torch_complex_numbers():
     x = torch.randn(2, 5, 12)
     z = torch.complex(*x.chunk(2, -1))
     for name, expected in (("channels", x), ("modulus", z.abs()), ("scalar", z.real)):
@@ -111,6 +111,6 @@ def test_readouts_of_complex_numbers_are_torchs():
         (lambda: Readout(4, "norm"), "unknown", "'norm'"),
     ],
 )
-def test_wrong_sizes_and_names(build, code, value):
+def test_invalid_sizes_and_names(build, code, value):
     with raises(code, value):
         build()

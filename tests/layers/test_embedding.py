@@ -10,7 +10,7 @@ from zoo.layers import Embedding, Layers
 from zoo.layers.init import INITS
 
 
-def test_over_the_reals_it_is_torchs():
+def test_equals_torch_over_the_reals():
     ours, theirs = Embedding(reals(), 11, 6), nn.Embedding(11, 6)
     ours.components.data = theirs.weight.detach().clone()
     words = torch.tensor([[3, 0, 10], [3, 3, 7]])
@@ -25,14 +25,14 @@ def prune(table):
 
 
 @pytest.mark.parametrize("change", [nn.utils.parametrizations.weight_norm, prune])
-def test_a_padding_word_stays_zero_whatever_changes_the_matrix(change):
+def test_padding_stays_zero_with_parametrizations(change):
     table = Embedding(algebra("quaternion"), 10, 6, padding_idx=0)
     change(table)
     y = table(torch.tensor([0, 3]))
     assert y[0].abs().max() == 0 < y[1].abs().max()
 
 
-def test_a_look_up_takes_any_shape_and_keeps_its_dtype_under_autocast():
+def test_look_up_of_any_shape_ignores_autocast():
     table = Embedding(algebra("quaternion"), 11, 10)
     for index in (torch.tensor(3), torch.zeros(2, 3, 4, dtype=torch.long), torch.zeros(0, 5, dtype=torch.int32)):
         with torch.autocast("cpu", torch.bfloat16):
@@ -43,7 +43,7 @@ def test_a_look_up_takes_any_shape_and_keeps_its_dtype_under_autocast():
 
 @pytest.mark.parametrize("init", INITS)
 @pytest.mark.parametrize("scope", ["all", "all+embed"])
-def test_a_word_table_has_the_same_spread_by_every_initialisation(init, scope):
+def test_table_has_unit_variance_with_every_initialisation(init, scope):
     torch.manual_seed(0)
     table = Layers("quaternion", scope=scope, init=init).embedding(400, 64)
     assert abs(table.weight.std() - 1) < 0.05
@@ -57,7 +57,7 @@ def test_vectors_have_unit_variance(spec):
 
 @pytest.mark.parametrize("padding_idx", [0, 3, -1, -10])
 @pytest.mark.parametrize("spec", ["real", "quaternion", "phm-3"])
-def test_the_padding_row_is_torchs_and_zero_and_takes_no_gradient(spec, padding_idx):
+def test_padding_row_is_zero_without_gradient(spec, padding_idx):
     table, torchs = Embedding(algebra(spec), 10, 6, padding_idx), nn.Embedding(10, 6, padding_idx)
     assert table.padding_idx == torchs.padding_idx
     assert table.weight.eq(0).all(1).nonzero().flatten().tolist() == [torchs.padding_idx]
@@ -72,13 +72,13 @@ def test_the_padding_row_is_torchs_and_zero_and_takes_no_gradient(spec, padding_
 
 
 @pytest.mark.parametrize("padding_idx", [10, -11])
-def test_a_padding_row_outside_the_table_is_refused(padding_idx):
+def test_padding_idx_out_of_range(padding_idx):
     with raises("invalid", f"padding_idx={padding_idx}", "-10 to 9"):
         Embedding(algebra("quaternion"), 10, 6, padding_idx)
 
 
 @pytest.mark.parametrize("word", [-1, 11, 1000])
-def test_a_word_outside_the_table_is_refused(word):
+def test_index_out_of_range(word):
     # With n = 4 and 11 rows there are 12 places: 11 is a place, but no word.
     with pytest.raises(IndexError):
         Embedding(algebra("quaternion"), 11, 8)(torch.tensor([0, word]))

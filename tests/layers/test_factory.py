@@ -33,21 +33,21 @@ def test_unknown_scope(scope):
         Layers("quaternion", scope)
 
 
-def test_unknown_role_and_init():
+def test_unknown_role_and_initialisation():
     with raises("unknown", "'gate'"):
         Layers("complex").linear(8, 8, role="gate")
     with raises("unknown", "'xavier'"):
         Layers("complex", init="xavier")
 
 
-def test_the_ends_are_real_unless_asked():
+def test_stem_embedding_and_head_are_real_by_default():
     layers = Layers("quaternion")
     assert layers.embedding(12, 8).algebra.n == 1
     assert Layers("quaternion", "all+embed").embedding(12, 8, padding_idx=3).algebra.n == 4
     assert layers.linear(8, 3, role="head").algebra.n == layers.conv2d(3, 8, 2, role="stem").algebra.n == 1
 
 
-def test_options_reach_the_layers():
+def test_options_are_passed_to_the_layers():
     layers = Layers("quaternion", init="glorot")
     one = layers.linear(8, 24, False, role="attention", blocks=(1, 3))
     assert (one.out.blocks, one.bias, one.weight_module.init) == (3, None, "glorot")
@@ -57,14 +57,14 @@ def test_options_reach_the_layers():
     assert (three.kernel_size, three.padding, three.bias) == ((3, 1), "same", None)
 
 
-def test_layers_of_a_learned_rule_have_one_each_or_one_together():
+def test_learned_products_are_separate_or_shared():
     apart = Layers("phm-2")
     assert apart.linear(4, 4, role="ffn").algebra is not apart.linear(4, 4, role="ffn").algebra
     together = Layers("phm(n=2, shared=true)")
     assert together.linear(4, 4, role="ffn").algebra is together.conv1d(4, 4, 1).algebra
 
 
-def test_norm_and_readout_know_n():
+def test_norm_and_readout_use_n():
     layers = Layers(algebra("quaternion"))
     assert layers.n == 4
     assert isinstance(layers.norm(8), nn.LayerNorm)

@@ -21,7 +21,7 @@ def _seed():
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("gain", [1.0, 0.5])
 @pytest.mark.parametrize(("inp", "out"), [(256, 1024), (1024, 256), (480, 720)])
-def test_std_is_the_formula(spec, inp, out, gain):
+def test_variance_initialisation_has_the_expected_std(spec, inp, out, gain):
     layer = Linear(algebra(spec), inp, out, gain=gain)
     table, n = layer.algebra.structure, layer.algebra.n
     std = gain / math.sqrt((inp / n) * table.square().sum().item() / n)
@@ -50,7 +50,7 @@ def test_polar_modulus_is_chi_distributed(spec, n):
         assert abs(r.pow(power).mean().item() / moment - 1) < 0.05, power
 
 
-def test_polar_phase_is_uniform_and_the_axis_has_no_preference():
+def test_polar_phase_and_axis_are_uniform():
     w = Linear(algebra("quaternion"), 512, 512, init="polar").components.detach().double().flatten(1)
     cosine = w[0] / w.norm(dim=0)
     # The cosine of a uniform phase has the arcsine law: variance 1/2, fourth moment 3/8.
@@ -62,12 +62,12 @@ def test_polar_phase_is_uniform_and_the_axis_has_no_preference():
     assert Linear(algebra("real"), 64, 64, init="polar").components.isfinite().all()
 
 
-def test_a_zero_table_draws_zeros():
+def test_zero_structure_initialises_zeros():
     w = torch.full((2, 3, 3), 7.0)
     draw_components(w, torch.zeros(2, 2, 2), 3, 3)
     assert w.abs().max() == 0
 
 
-def test_unknown_name():
+def test_unknown_initialisation():
     with raises("unknown", "'he'", "variance, glorot, polar"):
         Linear(algebra("real"), 4, 4, init="he")

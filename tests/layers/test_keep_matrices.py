@@ -38,7 +38,7 @@ def assembled(monkeypatch):
     [lambda a: Linear(a, 8, 12), lambda a: Conv2d(a, 8, 12, 3), lambda a: Embedding(a, 9, 8), lambda a: LSTM(a, 8, 8)],
     ids=["linear", "conv", "embedding", "lstm"],
 )
-def test_matrices_are_cached_inside_and_nowhere_else(build, mode, assembled):
+def test_matrices_are_cached_only_in_the_scope(build, mode, assembled):
     net = build(zoo.algebra("quaternion"))
     weights = [m for m in net.modules() if isinstance(m, zoo.layers.weight.Weight)]
     for inside in (False, True, False):
@@ -53,7 +53,7 @@ def test_matrices_are_cached_inside_and_nowhere_else(build, mode, assembled):
 
 
 @pytest.mark.parametrize("kernel", ["auto", "block", "factored", "thin"])
-def test_values_are_those_of_before_until_the_scope_ends(kernel, layer):
+def test_cached_values_are_used_until_the_scope_ends(kernel, layer):
     set_kernel(layer, kernel)
     with torch.no_grad():
         expected = layer(X)
@@ -72,7 +72,7 @@ def test_exceptions_end_the_scope(layer):
     assert not layer.weight_module._cache
 
 
-def test_gradients_are_those_of_the_components(layer):
+def test_gradients_in_the_scope(layer):
     with keep_matrices(layer):
         with torch.no_grad():
             layer(X)
@@ -87,7 +87,7 @@ def test_gradients_are_those_of_the_components(layer):
         torch.testing.assert_close(x.grad[0], layer.weight.sum(0))
 
 
-def test_copies_and_pickles_have_neither_cache_nor_scope(layer):
+def test_copies_and_pickles_exclude_cache_and_scope(layer):
     size = len(pickle.dumps(layer))
     with torch.no_grad(), keep_matrices(layer):
         expected = layer(X)
@@ -98,7 +98,7 @@ def test_copies_and_pickles_have_neither_cache_nor_scope(layer):
             assert not twin.weight_module.is_cached
 
 
-def test_tensors_of_a_functional_call_are_used(layer):
+def test_functional_call_ignores_the_cache(layer):
     with torch.no_grad(), keep_matrices(layer):
         expected = layer(X)
         for scale in (2, 3):
@@ -110,7 +110,7 @@ def test_tensors_of_a_functional_call_are_used(layer):
         torch.testing.assert_close(y[1], 2 * expected)
 
 
-def test_compiled_and_exported_in_the_scope(layer):
+def test_compile_and_export_in_the_scope(layer):
     with torch.no_grad(), keep_matrices(layer):
         expected = layer(X)
         compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
@@ -124,7 +124,7 @@ def test_compiled_and_exported_in_the_scope(layer):
         assert not compiled(X).any()
 
 
-def test_another_dtype_and_autocast_have_their_own_matrices(layer):
+def test_cache_depends_on_dtype_and_autocast(layer):
     with torch.no_grad(), keep_matrices(layer):
         expected = layer(X)
         for _ in range(2):

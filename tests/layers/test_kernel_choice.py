@@ -46,7 +46,7 @@ def expected(one, x):
 
 @pytest.mark.parametrize("spec", ["complex", "quaternion", "octonion", "phm-3", "phm(n=4, rank=9)", "pure quaternions", "real"])
 @pytest.mark.parametrize("kernel", ["auto", "block", "factored", "thin"])
-def test_every_kernel_gives_what_the_matrix_gives(kernel, spec):
+def test_every_kernel_equals_the_real_matrix(kernel, spec):
     one = with_kernel(kernel, spec, 10, 14).double()
     x = torch.randn(3, 7, 10, dtype=torch.float64, requires_grad=True)
     wanted = torch.autograd.grad(expected(one, x).sin().sum(), [x, *one.parameters()])
@@ -59,7 +59,7 @@ def test_every_kernel_gives_what_the_matrix_gives(kernel, spec):
 
 
 @pytest.mark.parametrize(("kernel", "training"), [("factored", True), ("block", True), ("thin", False), ("factored", False)])
-def test_a_kernel_that_is_asked_for_is_used(kernel, training, called):
+def test_requested_kernel_is_used(kernel, training, called):
     one, x = layer().train(training), torch.randn(5, 12)
     with torch.set_grad_enabled(training):
         one(x)
@@ -69,13 +69,13 @@ def test_a_kernel_that_is_asked_for_is_used(kernel, training, called):
     assert called == [kernel]
 
 
-def test_what_a_kernel_cannot_do_is_left_to_block(called):
+def test_block_is_the_fallback(called):
     with_kernel("thin")(torch.randn(5, 12))
     with_kernel("factored", "phm-4")(torch.randn(5, 12))
     assert called == ["block", "block"]
 
 
-def test_one_choice_is_made_for_every_number_of_rows(monkeypatch):
+def test_plan_is_cached_by_number_of_rows(monkeypatch):
     asked = []
     monkeypatch.setattr(kernel_choice, "plan", lambda work, name: asked.append(work.rows) or Block())
     one = layer()
@@ -86,7 +86,7 @@ def test_one_choice_is_made_for_every_number_of_rows(monkeypatch):
     assert asked == [5, 9, 5]
 
 
-def test_large_products_in_training_are_factored_by_themselves(called):
+def test_large_products_in_training_are_factored_automatically(called):
     layer("quaternion", 512, 512)(torch.randn(4096, 512))
     layer("quaternion", 16, 16)(torch.randn(8, 16))
     assert called == ["fused" if is_available() else "factored", "block"]
@@ -123,7 +123,7 @@ def parametrized(one, x):
 
 
 @pytest.mark.parametrize("use", [compiled, traced, mapped, in_bfloat16, forward_mode, parametrized], ids=lambda f: f.__name__)
-def test_only_the_real_matrix_will_do(use, called):
+def test_real_matrix_is_used_by_transformations(use, called):
     one, x = with_kernel("factored"), torch.randn(5, 12)
     y = use(one, x)
     assert called == []
@@ -145,7 +145,7 @@ def rows_of(rank):
     return torch.randn(200, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(rank))
 
 
-def test_two_processes_agree_on_the_gradient_of_all_rows(tmp_path):
+def test_distributed_gradients_equal_those_of_all_rows(tmp_path):
     ranks = [forked(one_rank, rank, tmp_path) for rank in (0, 1)]
     for process in ranks:
         process.join(60)
@@ -160,7 +160,7 @@ def test_two_processes_agree_on_the_gradient_of_all_rows(tmp_path):
         torch.testing.assert_close(gradient, one.components.grad)
 
 
-def test_a_copy_keeps_the_kernel_and_makes_its_own_choices():
+def test_copies_keep_the_requested_kernel():
     one = with_kernel("factored")
     one(torch.randn(5, 12))
     other = copy.deepcopy(one)
@@ -168,7 +168,7 @@ def test_a_copy_keeps_the_kernel_and_makes_its_own_choices():
     torch.testing.assert_close(other(torch.ones(2, 12)), one(torch.ones(2, 12)))
 
 
-def test_a_gradient_penalty_reaches_the_weights():
+def test_gradient_penalty():
     one = with_kernel("factored").double()
     x = torch.randn(5, 12, dtype=torch.float64, requires_grad=True)
 

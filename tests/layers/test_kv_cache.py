@@ -7,7 +7,7 @@ from torch import nn
 from zoo.layers.kv_cache import KVCache
 
 
-def test_places_count_on():
+def test_position_ids_continue():
     cache, tokens = KVCache(), torch.ones(2, 3, dtype=torch.int64)
     assert cache.advance(tokens, None).tolist() == [0, 1, 2]
     assert cache.advance(tokens[:, :2], None).tolist() == [3, 4]
@@ -15,7 +15,7 @@ def test_places_count_on():
     assert cache.length == 5
 
 
-def test_places_begin_behind_padding():
+def test_position_ids_start_after_padding():
     cache = KVCache()
     tokens = torch.tensor([[0, 0, 5], [4, 5, 6]])
     assert cache.advance(tokens, tokens != 0).tolist() == [[0, 0, 0], [0, 1, 2]]
@@ -23,7 +23,7 @@ def test_places_begin_behind_padding():
     assert cache.mask.tolist() == [[False, False, True, True, True], [True] * 5]
 
 
-def test_a_limit_drops_the_oldest_keys_and_their_mask():
+def test_limit_truncates_keys_and_mask():
     cache, layer = KVCache(limit=2), nn.Identity()
     tokens = torch.tensor([[0, 5, 6]])
     cache.advance(tokens, tokens != 0)
@@ -34,7 +34,7 @@ def test_a_limit_drops_the_oldest_keys_and_their_mask():
     assert cache.mask.tolist() == [[True, True, True]]
 
 
-def test_rows_are_chosen_in_every_part():
+def test_select_applies_to_all_tensors():
     cache, layer = KVCache(torch.arange(2.0).view(2, 1, 1), torch.tensor([[True], [False]])), nn.Identity()
     tokens = torch.tensor([[0, 5], [4, 5]])
     cache.advance(tokens, tokens != 0)
@@ -48,7 +48,7 @@ def test_rows_are_chosen_in_every_part():
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
 @pytest.mark.parametrize("limit", [None, 0, 5, 90])
-def test_a_buffer_holds_what_was_appended(mode, limit):
+def test_append_equals_concatenation(mode, limit):
     """Through many steps, with and without a choice of rows, against one concatenation."""
     with mode():
         cache, layer, torch_draw = KVCache(limit=limit), nn.Identity(), torch.Generator().manual_seed(0)
@@ -69,7 +69,7 @@ def test_a_buffer_holds_what_was_appended(mode, limit):
         assert torch.equal(cache.get(layer)[0], expected)
 
 
-def test_a_row_is_copied_once_on_average(monkeypatch):
+def test_append_has_amortized_constant_cost(monkeypatch):
     copied = []
     empty = torch.Tensor.new_empty
     monkeypatch.setattr(torch.Tensor, "new_empty", lambda self, *size: copied.append(size[-2]) or empty(self, *size))
@@ -80,7 +80,7 @@ def test_a_row_is_copied_once_on_average(monkeypatch):
     assert copied == [64] * 2 + [130] * 2 + [262] * 2 + [526] * 2 + [1054] * 2
 
 
-def test_what_was_kept_in_another_mode_is_gone_on_with():
+def test_append_in_another_grad_mode():
     cache, layer, new = KVCache(), nn.Identity(), torch.ones(1, 1, 1, 2)
     with torch.inference_mode():
         for _ in range(3):
@@ -95,7 +95,7 @@ def test_what_was_kept_in_another_mode_is_gone_on_with():
     assert torch.equal(keys, torch.tensor([1.0, 1, 1, 1, 3]).view(1, 1, 5, 1).expand(1, 1, 5, 2))
 
 
-def test_a_table_grows_and_no_row_is_made_twice():
+def test_table_computes_each_row_once():
     cache, made = KVCache(), []
 
     def make(ids):
@@ -111,7 +111,7 @@ def test_a_table_grows_and_no_row_is_made_twice():
         assert torch.equal(cache.table("x", 300, make), 2 * torch.arange(300))
 
 
-def test_a_step_is_known_by_its_position_ids():
+def test_once_is_cached_by_position_ids():
     cache, ids, calls = KVCache(), torch.arange(3), []
     for given in (ids, ids, ids.clone()):
         assert cache.once("x", given, lambda given=given: calls.append(given) or given.tolist()) == [0, 1, 2]

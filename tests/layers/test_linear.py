@@ -14,7 +14,7 @@ def count(layer):
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_over_the_reals_it_is_torchs(bias):
+def test_equals_torch_over_the_reals(bias):
     ours, theirs = Linear(reals(), 10, 7, bias), nn.Linear(10, 7, bias)
     state = theirs.state_dict()
     ours.load_state_dict({"weight_module.components": state.pop("weight"), **state})
@@ -24,7 +24,7 @@ def test_over_the_reals_it_is_torchs(bias):
     torch.testing.assert_close(*results)
 
 
-def test_complex_is_torchs_complex():
+def test_complex_algebra_equals_torch_complex_numbers():
     layer, x = Linear(algebra("complex"), 12, 8).double(), torch.randn(5, 12, dtype=torch.float64)
     nn.init.normal_(layer.bias)
     w = torch.complex(*layer.components.detach()).requires_grad_()
@@ -36,13 +36,13 @@ def test_complex_is_torchs_complex():
     torch.testing.assert_close(layer.components.grad, torch.stack([w.grad.real, w.grad.imag]))
 
 
-def test_a_shared_rule_is_counted_once():
+def test_shared_product_is_counted_once():
     for spec, expected in (("phm(n=4, shared=true)", 2 * 16 + 64), ("phm(n=4)", 2 * (16 + 64))):
         rule = algebra(spec)
         assert count(nn.Sequential(Linear(rule, 8, 8, bias=False), Linear(rule, 8, 8, bias=False))) == expected
 
 
-def test_weights_that_only_meet_padding_never_change():
+def test_weights_of_padding_receive_no_gradient():
     layer = Linear(algebra("octonion"), 9, 9)  # of the second element, four components are real channels
     layer(torch.randn(4, 9)).square().sum().backward()
     read = layer.components.grad != 0
@@ -54,12 +54,12 @@ def test_weights_that_only_meet_padding_never_change():
 
 
 @pytest.mark.parametrize("blocks", [(3, 1), (1, 4), (0, 1)])
-def test_blocks_divide_the_channels(blocks):
+def test_blocks_must_divide_the_channels(blocks):
     with raises("invalid", "blocks"):
         Linear(algebra("complex"), 10, 7, blocks=blocks)
 
 
-def test_reset_draws_again_and_clears_the_bias():
+def test_reset_parameters():
     layer = Linear(algebra("quaternion"), 8, 8)
     before = layer.components.detach().clone()
     nn.init.ones_(layer.bias)
@@ -75,7 +75,7 @@ def test_repr_shows_sizes_blocks_and_algebra():
 
 
 @pytest.mark.parametrize("rows", [0, 2, 64])
-def test_an_input_of_another_width_is_refused_as_torch_does(rows):
+def test_wrong_input_width_raises_torch_error(rows):
     with pytest.raises(RuntimeError, match=f"shapes cannot be multiplied .{rows}x16 and 8x4."):
         Linear(algebra("quaternion"), 8, 4)(torch.randn(rows, 16))
 

@@ -82,7 +82,7 @@ def copy_of_torchs(theirs, **options):
 
 @pytest.mark.parametrize("rules", RULES)
 @pytest.mark.parametrize("options", SHAPES, ids=str)
-def test_over_the_reals_it_is_torchs(options, rules):
+def test_equals_torch_over_the_reals(options, rules):
     theirs = nn.LSTM(5, 7, batch_first=True, **options).double()
     ours = copy_of_torchs(theirs, rules=rules).double()
     directions = 1 + theirs.bidirectional
@@ -105,7 +105,7 @@ def test_over_the_reals_it_is_torchs(options, rules):
 
 @pytest.mark.parametrize("rules", RULES)
 @pytest.mark.parametrize("spec", installed_algebras())
-def test_it_is_its_definition(spec, rules):
+def test_equals_the_definition(spec, rules):
     net, x = make(spec, 7, 5, num_layers=2, bidirectional=True, rules=rules), draw(2, 3, 7)
     results = []
     for f in (net, lambda x: slow(net, x)):
@@ -115,14 +115,14 @@ def test_it_is_its_definition(spec, rules):
     torch.testing.assert_close(*results)
 
 
-def test_the_input_axis_may_hold_blocks():
+def test_input_blocks():
     net, x = make("quaternion", 16, 8, inp_blocks=2), draw(2, 3, 16)
     torch.testing.assert_close(net(x)[0], slow(net, x, 2)[0])
     assert not torch.allclose(net(x)[0], slow(net, x, 1)[0])
 
 
 @pytest.mark.parametrize("rules", RULES)
-def test_each_gate_is_made_of_whole_elements(rules):
+def test_gates_consist_of_whole_elements(rules):
     # Over quaternions the rows of a gate, [4, elements], commute with multiplication from the right.
     net = make("quaternion", 8, 8, rules=rules)
     product, q = algebra("quaternion").double(), draw(4, 1).expand(4, 2).flatten()
@@ -147,7 +147,7 @@ def test_packed_equals_padded(options, enforce_sorted):
         torch.testing.assert_close(c[:, row : row + 1], c_alone)
 
 
-def test_a_packed_sequence_starts_where_it_is_told():
+def test_initial_state_of_packed_sequences():
     net, x = make("complex"), draw(3, 5, 10)
     hx = draw(1, 3, 6), draw(1, 3, 6) + 1
     packed, last = net(pack_padded_sequence(x, torch.tensor([2, 5, 3]), batch_first=True, enforce_sorted=False), hx)
@@ -157,7 +157,7 @@ def test_a_packed_sequence_starts_where_it_is_told():
     torch.testing.assert_close(tuple(t[:, 2:] for t in last), state)
 
 
-def test_a_text_may_be_read_in_parts():
+def test_state_continues_a_sequence():
     net, x = make("quaternion", num_layers=2), draw(3, 6, 10)
     first, state = net(x[:, :2])
     second, last = net(x[:, 2:], state)
@@ -185,7 +185,7 @@ def test_parameter_counts(spec, options, expected):
     assert sum(p.numel() for p in net.parameters()) == expected
 
 
-def test_a_new_cell_remembers():
+def test_initial_biases():
     net = LSTM(algebra("quaternion"), 8, 4, num_layers=2)
     for _ in range(2):
         for cell in net.cells:
@@ -197,7 +197,7 @@ def test_a_new_cell_remembers():
     assert changed == ["components" in name for name, _ in net.named_parameters()]
 
 
-def test_dropout_acts_between_layers_in_training_only():
+def test_dropout_between_layers_only_in_training():
     net, x = make("complex", num_layers=2, dropout=0.5), draw(2, 4, 10)
     assert not torch.equal(net(x)[0], net(x)[0])
     assert torch.equal(net.eval()(x)[0], net(x)[0])
@@ -205,7 +205,7 @@ def test_dropout_acts_between_layers_in_training_only():
     assert torch.equal(one(x)[0], one(x)[0])
 
 
-def test_every_precision_gives_the_same_numbers():
+def test_precisions_agree():
     net, x = make("quaternion", bidirectional=True), draw(2, 4, 10)
     exact = net(x)[0]
     assert exact.dtype == torch.float64
@@ -218,7 +218,7 @@ def test_every_precision_gives_the_same_numbers():
     assert (y.double() - exact).norm() < 5e-2 * exact.norm()
 
 
-def test_the_weights_of_one_call_lie_in_one_piece():
+def test_weights_are_contiguous_for_cudnn():
     # cuDNN's order: all matrices, then all biases.
     net = make("quaternion", num_layers=2, bidirectional=True)
     weights = net._weights(contiguous=True)
@@ -256,7 +256,7 @@ def test_invalid_shapes():
 
 @pytest.mark.parametrize("options", [*SHAPES, {"rules": "gate"}, {"num_layers": 2, "dropout": 0.5}], ids=str)
 @pytest.mark.parametrize("spec", ["real", "quaternion"])
-def test_lengths_are_a_packed_sequence(spec, options):
+def test_lengths_equal_a_packed_sequence(spec, options):
     net, x, lengths = make(spec, **options).eval(), draw(3, 5, 10), torch.tensor([2, 5, 3])
     start = draw(len(net.cells), 3, 6), draw(len(net.cells), 3, 6) + 1
     packed, state = net(pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False), start)
@@ -277,7 +277,7 @@ STACK = {"num_layers": 2, "bidirectional": True}
         pytest.param("inductor", "quaternion", {}, [2, 5, 3], marks=pytest.mark.slow),
     ],
 )
-def test_it_compiles_as_one_graph_and_trains(backend, spec, options, lengths):
+def test_compiles_as_one_graph(backend, spec, options, lengths):
     torch._dynamo.reset()
     net, x = make(spec, **options), draw(3, 5, 10)
     start = draw(len(net.cells), 3, 6), draw(len(net.cells), 3, 6) + 1
@@ -291,7 +291,7 @@ def test_it_compiles_as_one_graph_and_trains(backend, spec, options, lengths):
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_an_exported_layer_reads_any_length(strict):
+def test_export_with_dynamic_length(strict):
     net = make("quaternion", bidirectional=True).eval()
     batch, time = torch.export.Dim("batch", min=2), torch.export.Dim("time", min=2)
     given, axes = (draw(3, 5, 10), None, torch.tensor([2, 5, 3])), ({0: batch, 1: time}, None, {0: batch})
@@ -302,7 +302,7 @@ def test_an_exported_layer_reads_any_length(strict):
 
 
 @torch.no_grad()
-def test_compiled_in_every_precision():
+def test_compiled_precisions_agree():
     torch._dynamo.reset()
     net, x = make("quaternion", bidirectional=True), draw(3, 5, 10)
     exact = net(x)[0]

@@ -37,7 +37,7 @@ def slow(layer, x, memory, mask=None):
 
 @pytest.mark.parametrize("spec", installed_algebras())
 @pytest.mark.parametrize("masked", [False, True])
-def test_it_is_its_definition(spec, masked):
+def test_equals_the_definition(spec, masked):
     layer, noise = make(spec), torch.Generator().manual_seed(1)
     x = torch.randn(2, 4, layer.dim, dtype=torch.float64, generator=noise)
     memory = torch.randn(2, 3, layer.dim, dtype=torch.float64, generator=noise)
@@ -50,7 +50,7 @@ def test_it_is_its_definition(spec, masked):
     torch.testing.assert_close(*results)
 
 
-def test_no_gradient_flows_into_the_memory():
+def test_memory_receives_no_gradient():
     layer, memory = make("quaternion"), torch.ones(1, 3, 32, dtype=torch.float64, requires_grad=True)
     layer(torch.ones(1, 2, 32, dtype=torch.float64), memory).sum().backward()
     assert memory.grad is None

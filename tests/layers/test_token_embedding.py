@@ -27,21 +27,21 @@ def pretrained(width):
 
 @pytest.mark.parametrize("positions", [None, "auto", "learned", "trigonometric"])
 @pytest.mark.parametrize("embedding", ["table", "table(projection=relu)", "complex_order", "complex_vanilla"])
-def test_padding_is_zero_and_a_word_is_not(embedding, positions):
+def test_padding_is_zero(embedding, positions):
     y = embed_tokens(embedding=embedding, positions=positions)(TOKENS)
     assert y.shape == (2, 3, 8)
     assert (y[0, 2] == 0).all()
     assert (y[TOKENS != 0].abs().sum(-1) > 0).all()
 
 
-def test_the_table_is_real_and_its_spread_is_an_option():
+def test_table_is_real_with_configurable_std():
     assert embed_tokens().embedding.table.algebra.n == 1
     assert embed_tokens(scope="all+embed").embedding.table.algebra.n == 4
     wide, narrow = (embed_tokens(embedding=f"table(std={std})").embedding.table.weight for std in (1.0, 0.1))
     torch.testing.assert_close(narrow, 0.1 * wide)
 
 
-def test_positions_are_the_backbones_choice_unless_the_user_or_the_embedding_knows_better():
+def test_default_positions():
     kinds = [
         embed_tokens(default="learned").position_embedding.name,
         embed_tokens(default="learned", positions="trigonometric").position_embedding.name,
@@ -52,7 +52,7 @@ def test_positions_are_the_backbones_choice_unless_the_user_or_the_embedding_kno
     assert kinds == ["learned", "trigonometric", "none", "learned", "trigonometric"]
 
 
-def test_words_and_positions_start_of_one_size():
+def test_scale_of_words_and_positions():
     big = 4096
     assert 0.09 < embed_tokens(dim=big, positions="learned").position_embedding.table.std() < 0.11  # as the words
     for positions, factor in ((None, 1), ("learned", 1), ("trigonometric", big**0.5)):
@@ -62,12 +62,12 @@ def test_words_and_positions_start_of_one_size():
     torch.testing.assert_close(reads(TOKENS)[1], reads.position_embedding(reads.embedding(TOKENS))[1])
 
 
-def test_the_algebra_advises_an_embedding_and_the_user_decides():
+def test_algebra_sets_the_default_embedding():
     assert embed_tokens(algebra="complex_order").embedding.ordered
     assert not embed_tokens(algebra="complex_order", embedding="table").embedding.ordered
 
 
-def test_pretrained_vectors_are_the_fixed_table_if_they_have_its_width():
+def test_pretrained_vectors_of_matching_width():
     reads, (matrix, found) = embed_tokens(vectors=8), pretrained(8)
     reads.embedding.load_vectors(matrix, found)
     table = reads.embedding.table
@@ -79,7 +79,7 @@ def test_pretrained_vectors_are_the_fixed_table_if_they_have_its_width():
     torch.testing.assert_close(reads(TOKENS)[0, 0], matrix[3])
 
 
-def test_other_widths_are_projected_with_a_nonlinearity():
+def test_pretrained_vectors_of_another_width_are_projected():
     reads, (matrix, found) = embed_tokens(vectors=5), pretrained(5)
     reads.embedding.load_vectors(matrix, found)
     layer = reads.embedding.projection[0]
@@ -103,12 +103,12 @@ def test_other_widths_are_projected_with_a_nonlinearity():
         ("table(widht=3)", None, "widht"),
     ],
 )
-def test_wrong_embeddings(embedding, vectors, value):
+def test_invalid_embeddings(embedding, vectors, value):
     with raises("invalid", value):
         embed_tokens(embedding=embedding, vectors=vectors)
 
 
-def test_vectors_that_no_table_takes():
+def test_invalid_pretrained_vectors():
     with raises("unknown", "'gelu'"):
         embed_tokens(embedding="table(projection=gelu)")
     with raises("invalid", "--scope"):
@@ -117,14 +117,14 @@ def test_vectors_that_no_table_takes():
         embed_tokens(vectors=8).embedding.load_vectors(*pretrained(4))
 
 
-def test_where_layers_are_real_the_algebra_advises_no_score():
+def test_default_score_applies_to_attention_over_the_algebra():
     assert Layers("complex_order").attention(8, 2).score == "hermitian"
     assert Layers("complex_order", "ffn").attention(8, 2).score == "dot"
     assert Layers("complex_order", "ffn").attention(8, 2, score="hermitian").score == "hermitian"
 
 
 @pytest.mark.parametrize("dim", [6, 7])
-def test_trigonometric_positions_are_the_formula(dim):
+def test_trigonometric_positions_equal_the_formula(dim):
     x = torch.randn(2, 5, dim, dtype=torch.float64)
     layer = PositionEmbedding("trigonometric", dim, 3)
     added = layer(x) - x
@@ -137,7 +137,7 @@ def test_trigonometric_positions_are_the_formula(dim):
     assert not list(layer.parameters())
 
 
-def test_far_places_differ_in_every_precision():
+def test_trigonometric_positions_in_bfloat16():
     x = torch.zeros(1, 400, 64, dtype=torch.bfloat16)
     added = PositionEmbedding("trigonometric", 64, 1)(x)
     assert added.dtype == torch.bfloat16
@@ -145,7 +145,7 @@ def test_far_places_differ_in_every_precision():
     assert (added.double() - exact).abs().max() < 1e-2
 
 
-def test_learned_positions_are_rows_of_a_table():
+def test_learned_positions():
     layer = PositionEmbedding("learned", 6, 4)
     x = torch.randn(2, 3, 6)
     assert torch.equal(layer(x), x + layer.table[:3])
@@ -165,7 +165,7 @@ def test_learned_positions_are_rows_of_a_table():
         (("learned", 6, 4), "max_length=4"),  # the text has five tokens
     ],
 )
-def test_wrong_positions(arguments, value):
+def test_invalid_positions(arguments, value):
     with raises("invalid", value):
         PositionEmbedding(*arguments)(torch.randn(2, 5, 6))
     with raises("unknown", "'rotary'"):
@@ -181,7 +181,7 @@ def scores(structure, q, k):
 
 
 @pytest.mark.parametrize("spec", installed_algebras())
-def test_scores_of_rotated_heads_depend_on_the_distance_alone(spec):
+def test_scores_of_rotated_heads_depend_only_on_distance(spec):
     structure = algebra(spec).structure.detach().double()
     n = structure.shape[0]
     q, k = (torch.randn(1, 1, 1, 4 * n, dtype=torch.float64).expand(-1, -1, 6, -1) for _ in range(2))
@@ -191,7 +191,7 @@ def test_scores_of_rotated_heads_depend_on_the_distance_alone(spec):
     assert not torch.isclose(e[0, 1:], e[0, :-1]).all(-1).any()
 
 
-def test_rotation_is_a_complex_phase_alike_in_every_component():
+def test_rotation_equals_a_complex_phase():
     n, c, length = 4, 6, 5
     x = torch.randn(2, 3, length, n * c)
     z = torch.view_as_complex(x.unflatten(-1, (n, c // 2, 2)))

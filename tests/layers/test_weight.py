@@ -48,7 +48,7 @@ def layer():
 
 
 @pytest.mark.parametrize("spec", ["real", "quaternion"])
-def test_over_the_reals_the_matrix_is_the_parameter(spec):
+def test_matrix_is_the_parameter_over_the_reals(spec):
     layers = [Linear(algebra(spec), 8, 12), Conv2d(algebra(spec), 8, 12, 3), Embedding(algebra(spec), 8, 12, padding_idx=0)]
     for layer in layers:
         assert (layer.weight is layer.components) == (spec == "real")
@@ -57,7 +57,7 @@ def test_over_the_reals_the_matrix_is_the_parameter(spec):
     assert shapes == [layer.weight.shape for layer in torchs]
 
 
-def test_a_scaled_product_of_real_numbers_is_no_parameter():
+def test_matrix_of_a_scaled_real_product_is_computed():
     layer = Linear(Algebra(torch.full((1, 1, 1), 2.0)), 8, 12).eval()
     assert layer.components.shape == (12, 8)
     torch.testing.assert_close(layer.weight, 2 * layer.components)
@@ -69,7 +69,7 @@ def sgd(layer, x=X):
     torch.optim.SGD(layer.parameters(), 0.1).step()
 
 
-def test_a_functional_call_uses_what_it_is_given(layer):
+def test_functional_call(layer):
     other = make(seed=1)
     state = {**dict(other.named_parameters()), **dict(other.named_buffers())}
     with torch.no_grad():
@@ -136,7 +136,7 @@ WRITES = {
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_writing_to_a_computed_weight_names_the_components(write):
+def test_computed_weight_is_read_only(write):
     for layer in (make("quaternion"), make("quaternion").train()):
         for weight in (layer.weight, layer.weight_module()):
             with raises("unsupported", "layer.components"):
@@ -153,7 +153,7 @@ def test_arrays_of_a_computed_weight_are_read_only():
         torch.from_dlpack(weight)
 
 
-def test_a_computed_weight_is_read_like_any_tensor():
+def test_computed_weight_can_be_read():
     layer = make("quaternion")
     w = layer.weight
     y = nn.functional.linear(X, layer.weight, layer.bias)
@@ -172,7 +172,7 @@ def test_a_computed_weight_is_read_like_any_tensor():
     assert layer.components.grad.abs().max() > 0
 
 
-def test_a_weight_is_assigned_over_the_reals_only():
+def test_weight_can_be_assigned_only_over_the_reals():
     layer, tied = make("real"), nn.Parameter(torch.randn(12, 8))
     layer.weight = tied
     assert layer.weight is tied
@@ -206,7 +206,7 @@ def twins(norm, spec, build=linear):
 @pytest.mark.parametrize(
     ("build", "x"), [(lambda a: Linear(a, 8, 12), X), (lambda a: Conv1d(a, 8, 12, 3), torch.randn(2, 8, 5))]
 )
-def test_norms_of_torch_act_on_the_matrix_by_their_default_name(norm, spec, build, x):
+def test_torch_norms_of_the_matrix(norm, spec, build, x):
     ours, theirs = twins(norm, spec, build)
     for _ in range(3):
         torch.testing.assert_close(ours(x), theirs(x))
@@ -224,7 +224,7 @@ def test_norms_of_torch_act_on_the_matrix_by_their_default_name(norm, spec, buil
     torch.testing.assert_close(twin(x), ours(x))
 
 
-def test_norms_of_the_components_by_name():
+def test_torch_norms_of_the_components():
     layer = make("quaternion")
     spectral_norm(layer.weight_module, "components")
     check(layer)
@@ -237,7 +237,7 @@ def test_norms_of_the_components_by_name():
     torch.testing.assert_close(other(X), expected)
 
 
-def test_a_parametrization_that_forgets_the_matrix_is_refused():
+def test_unsupported_parametrizations():
     class Sum(nn.Module):
         def forward(self, a, b):
             return a + b
@@ -264,7 +264,7 @@ def test_a_parametrization_that_forgets_the_matrix_is_refused():
     ],
     ids=["weight_norm", "spectral_norm", "l1", "structured", "global"],
 )
-def test_tools_that_take_the_parameter_weight_name_the_components(spec, tool):
+def test_torch_tools_that_need_a_parameter(spec, tool):
     layer = make(spec)
     check(layer)
     before = set(layer.state_dict())
@@ -281,7 +281,7 @@ def test_tools_that_take_the_parameter_weight_name_the_components(spec, tool):
         check(layer.eval())
 
 
-def test_other_parameters_are_missed_as_in_torch():
+def test_missing_parameters_raise_key_errors():
     layer = make()
     with pytest.raises(KeyError, match="nothing"):
         del layer._parameters["nothing"]
@@ -290,7 +290,7 @@ def test_other_parameters_are_missed_as_in_torch():
 
 
 @pytest.mark.parametrize("wrong", [8, "quaternion", None])
-def test_the_first_argument_is_the_algebra(wrong):
+def test_first_argument_must_be_an_algebra(wrong):
     for build, sizes in ((Linear, (8, 8)), (Conv2d, (8, 8, 3)), (Embedding, (8, 8)), (Weight, (8, 8)), (LSTM, (8, 8))):
         with raises("invalid", "zoo.Algebra", repr(wrong)):
             build(wrong, *sizes)
@@ -307,13 +307,13 @@ def test_the_first_argument_is_the_algebra(wrong):
         lambda product: LSTM(product, 8, 8.0),
     ],
 )
-def test_sizes_are_whole_numbers(build):
+def test_sizes_must_be_whole_numbers(build):
     for spec in ("real", "quaternion"):
         with raises("invalid", "whole numbers"):
             build(algebra(spec))
 
 
-def test_meta_layers_have_the_shapes_of_others():
+def test_meta_device():
     for product in (reals, lambda: algebra("quaternion")):
         with torch.device("meta"):
             layer = Linear(product(), 8, 12).eval()
@@ -324,7 +324,7 @@ def test_meta_layers_have_the_shapes_of_others():
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:FutureWarning", "ignore:.*torch.jit.*:DeprecationWarning")
-def test_a_trace_holds_the_components():
+def test_jit_trace_contains_the_components():
     layer = make()
     with torch.no_grad():
         layer(X)

@@ -203,18 +203,18 @@ OPTIONS = {"deadline": None, "derandomize": True, "suppress_health_check": list(
 
 @settings(max_examples=100, **OPTIONS)
 @given(st.data())
-def test_what_is_written_is_computed_with(data):
+def test_writes_take_effect(data):
     write_and_compare(data)
 
 
 @pytest.mark.slow
 @settings(max_examples=2000, **OPTIONS)
 @given(st.data())
-def test_what_is_written_is_computed_with_in_many_cases(data):
+def test_writes_take_effect_in_many_cases(data):
     write_and_compare(data)
 
 
-def test_a_cache_outside_of_its_scope_would_be_noticed(monkeypatch):
+def test_stale_cache_is_detected(monkeypatch):
     """The control: the same comparison with a scope that never ends."""
     net = Net("quaternion").eval()
     set_kernel(net, "block")
@@ -258,7 +258,7 @@ def receive(rank, folder):
     torch.distributed.destroy_process_group()
 
 
-def test_weights_that_another_process_sends_are_computed_with(tmp_path):
+def test_writes_of_other_processes_take_effect(tmp_path):
     ranks = [forked(receive, rank, tmp_path) for rank in (0, 1)]
     for process in ranks:
         process.join(120)

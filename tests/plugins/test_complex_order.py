@@ -56,14 +56,14 @@ def as_complex(y):
 # --- the algebra ---
 
 
-def test_what_the_algebra_advises():
+def test_defaults_of_the_algebra():
     assert order_algebra().defaults == {"embedding": "complex_order", "score": "hermitian", "readout": "modulus"}
     assert order_algebra("shared").defaults == order_algebra().defaults
     assert complex_numbers().defaults == {}
 
 
 @pytest.mark.parametrize(("inp", "out"), [(6, 8), (10, 4)])
-def test_shared_weights_are_one_matrix_in_both_parts(inp, out):
+def test_shared_weights_have_equal_real_and_imaginary_parts(inp, out):
     layer = Linear(order_algebra("shared"), inp, out, bias=False)
     a = layer.components[0]
     assert layer.components.shape == (1, out // 2, inp // 2)
@@ -72,7 +72,7 @@ def test_shared_weights_are_one_matrix_in_both_parts(inp, out):
     torch.testing.assert_close(as_complex(layer(x)), (1 + 1j) * as_complex(x) @ a.T.to(torch.complex64))
 
 
-def test_specs_reach_algebra_and_embeddings():
+def test_specs_of_algebra_and_embeddings():
     assert algebra("complex_order(weights=shared)").m == 1
     context = {"vocab_size": V, "dim": 2 * D, "max_length": 7, "vectors": None}
     for spec, shape in (
@@ -87,7 +87,7 @@ def test_specs_reach_algebra_and_embeddings():
     assert not registry.create("zoo.embeddings", "complex_vanilla", Layers(reals()), **context).ordered
 
 
-def test_the_algebra_alone_gives_the_networks_of_the_paper():
+def test_algebra_selects_embedding_and_positions():
     words = Layers("complex_order").token_embedding(V, 2 * D, 7, default="learned")
     assert isinstance(words.embedding, PhasorEmbedding)
     assert [*words.position_embedding.parameters()] == []
@@ -99,7 +99,7 @@ def test_the_algebra_alone_gives_the_networks_of_the_paper():
 @pytest.mark.parametrize("amplitude", SHARED)
 @pytest.mark.parametrize("frequency", SHARED)
 @pytest.mark.parametrize("phase", ["off", "none", "dimension"])
-def test_the_vector_is_equation_five(amplitude, frequency, phase):
+def test_vectors_equal_equation_five(amplitude, frequency, phase):
     if (amplitude, frequency, phase) == ("word", "word", "off"):
         return
     e = stir(order(amplitude=amplitude, frequency=frequency, phase=phase))
@@ -114,7 +114,7 @@ def test_the_vector_is_equation_five(amplitude, frequency, phase):
             torch.testing.assert_close(y[row, place], expected, check_dtype=False)
 
 
-def test_word_sharing_is_the_trigonometric_encoding():
+def test_word_sharing_equals_the_trigonometric_encoding():
     """Appendix A, with unit amplitudes: PE_2k = Im f_k and PE_2k+1 = Re f_k."""
     e = order(frequency="word").double()
     nn.init.ones_(e.amplitude.weight)
@@ -126,13 +126,13 @@ def test_word_sharing_is_the_trigonometric_encoding():
             assert imaginary[pos - 1, k].item() == pytest.approx(math.sin(angle), abs=1e-6)
 
 
-def test_every_word_starts_with_the_same_frequencies():
+def test_initial_frequencies_are_the_same_for_all_words():
     start = order(frequency="word").frequency.weight
     assert torch.equal(order().frequency.weight, start.expand(V, D))
     assert torch.equal(order(frequency="dimension").frequency.weight, start.mean().expand(V, 1))
 
 
-def test_frequencies_may_start_as_in_the_listing_of_appendix_c():
+def test_normal_initial_frequencies():
     e = order(vocab_size=400, dim=128, frequency_init="normal")
     w, tokens = e.frequency.weight, torch.tensor([[7, 3, 7]])
     assert abs(w.mean()) < 0.02
@@ -142,7 +142,7 @@ def test_frequencies_may_start_as_in_the_listing_of_appendix_c():
     assert torch.equal(order(frequency_init="trigonometric").frequency.weight, order().frequency.weight)
 
 
-def test_frequencies_may_start_from_the_index_of_the_word():
+def test_initial_frequencies_from_the_word_index():
     """As in the authors' released code of CNN, FastText and LSTM: j / 10000^(2d / D)."""
     w = order(vocab_size=40, dim=16, frequency_init="index").frequency.weight
     assert w[0].eq(0).all()
@@ -152,7 +152,7 @@ def test_frequencies_may_start_from_the_index_of_the_word():
         order(frequency="word", frequency_init="index")
 
 
-def test_frequencies_may_have_a_learning_rate_of_their_own():
+def test_learning_rate_of_frequencies():
     e = order(frequency_lr_scale=0.1)
     groups = make_optimizer(e, "sgd", 0.5, 0.2).param_groups
     rates = {id(parameter): group["lr"] for group in groups for parameter in group["params"]}
@@ -170,14 +170,14 @@ def test_frequencies_may_have_a_learning_rate_of_their_own():
 
 
 @pytest.mark.parametrize("amplitude", ["word", "dimension"])
-def test_words_never_start_all_alike(amplitude):
+def test_initial_vectors_differ(amplitude):
     y = order(amplitude=amplitude)(torch.arange(1, V)[:, None]).flatten(1)
     direction = nn.functional.normalize(y)
     closeness = direction @ direction.T - 2 * torch.eye(V - 1)
     assert closeness.max() < 0.999999
 
 
-def test_order_changes_vectors_and_vanilla_does_not():
+def test_only_complex_order_depends_on_positions():
     tokens = torch.tensor([[3, 5, 3]])
     assert order().ordered
     assert not vanilla().ordered
@@ -191,7 +191,7 @@ def test_order_changes_vectors_and_vanilla_does_not():
 
 
 @pytest.mark.parametrize("build", [order, vanilla])
-def test_channels_start_with_the_spread_that_was_asked_for(build):
+def test_initial_standard_deviation(build):
     y = build(vocab_size=400, dim=128, std=0.5)(torch.randint(1, 400, (8, 40)))
     assert abs(y.square().mean().item() / 0.25 - 1) < 0.05
     theta = vanilla(vocab_size=400, dim=128).phase.weight
@@ -203,7 +203,7 @@ def test_channels_start_with_the_spread_that_was_asked_for(build):
 
 
 @pytest.mark.parametrize("options", [{}, {"amplitude": "word", "phase": "none"}, {"frequency": "word"}, {"vectors": 3}])
-def test_padding_is_zero_and_takes_no_gradient(options):
+def test_padding_is_zero_without_gradient(options):
     e = stir(order(**options))
     y = e(torch.tensor([[4, 2, 0, 0]]))
     assert torch.equal(y[0, 2:], torch.zeros(2, 2 * D))
@@ -231,13 +231,13 @@ def test_padding_is_zero_and_takes_no_gradient(options):
         ({"phase": "dimension"}, 2 * V * D + V),
     ],
 )
-def test_parameters_are_those_of_section_three(options, expected):
+def test_parameter_counts_of_section_three(options, expected):
     """|W| D + |W| with dimension-sharing, |W| D + D with word-sharing; all of it counted as word tables."""
     assert count(order(**options)) == {"total": expected, "embedding": expected}
     assert count(vanilla()) == {"total": 2 * V * D, "embedding": 2 * V * D}
 
 
-def test_what_sharing_saves_in_table_four():
+def test_parameter_savings_of_table_four():
     """8.33M to 5.82M with dimension-sharing, 5.81M with word-sharing: D = 256 and |W| = 9843 give both differences."""
     with torch.device("meta"):
         shared = [{}, {"frequency": "dimension"}, {"frequency": "word"}]
@@ -258,7 +258,7 @@ def test_what_sharing_saves_in_table_four():
         ({"amplitude": "dimension", "vectors": 5}, "amplitude=dimension"),
     ],
 )
-def test_wrong_options(options, value):
+def test_invalid_options(options, value):
     with raises("invalid", value):
         order(**options)
     for name, value in (("amplitude", "words"), ("amplitude", "off"), ("phase", "on"), ("frequency_init", "uniform")):
@@ -278,7 +278,7 @@ def pretrained(width: int):
 
 
 @pytest.mark.parametrize("width", [32, 20])
-def test_pretrained_vectors_are_where_amplitudes_start(width):
+def test_pretrained_vectors_initialise_amplitudes(width):
     e = order(vocab_size=400, dim=64, vectors=width)
     matrix, found = pretrained(width)
     e.load_vectors(matrix, found)
@@ -295,7 +295,7 @@ def test_pretrained_vectors_are_where_amplitudes_start(width):
     torch.testing.assert_close(modulus, expected.abs())
 
 
-def test_vectors_that_do_not_fit():
+def test_pretrained_vectors_of_wrong_shape():
     matrix, found = pretrained(20)
     with raises("invalid", "[400, 20]"):
         order(vocab_size=400, dim=64).load_vectors(matrix, found)
@@ -306,7 +306,7 @@ def test_vectors_that_do_not_fit():
 # --- what torch expects of a module ---
 
 
-def test_frequencies_of_words_are_reported_where_they_differ():
+def test_frequencies_are_reported_unless_shared_by_words():
     assert torch.equal(order().frequencies(), order().frequency.weight)
     assert order(frequency="dimension").frequencies().shape == (V, 1)
     assert order(frequency="word").frequencies() is None
@@ -314,7 +314,7 @@ def test_frequencies_of_words_are_reported_where_they_differ():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_places_stay_apart_in_every_precision(dtype):
+def test_positions_in_every_precision(dtype):
     e = order()
     nn.init.constant_(e.frequency.weight, 0.5)  # exact in both
     exact = e.double()(torch.full((1, 600), 4))

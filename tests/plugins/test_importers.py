@@ -107,7 +107,7 @@ def close(y, expected):
 
 
 @pytest.mark.parametrize("case", LAYERS)
-def test_outputs_equal_those_of_the_library(case):
+def test_outputs_equal_the_library(case):
     algebra, shape, shapes, expected = LAYERS[case]
     library, state, x = case.split()[0], filled(shapes), inputs(shape)
     close(layer(library, state, algebra)(x), expected)
@@ -125,7 +125,7 @@ def test_outputs_equal_those_of_the_library(case):
 
 
 @pytest.mark.parametrize(("library", "algebra"), [("hypernets", "phm-2"), ("phc_gnn", "phm(n=2)")])
-def test_a_learned_product_is_imported_and_trained(library, algebra):
+def test_learned_products_are_imported(library, algebra):
     _, shape, shapes, expected = LAYERS[f"{library} PHMLinear"]
     imported = layer(library, filled(shapes), algebra)
     y = imported(inputs(shape))
@@ -135,7 +135,7 @@ def test_a_learned_product_is_imported_and_trained(library, algebra):
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in imported.parameters())
 
 
-def test_the_opposite_of_a_commutative_algebra_is_itself():
+def test_commutative_algebras_keep_their_spec():
     assert layer("hypercomplex_keras", {"kernel": torch.randn(2, 3, 2)}, "complex").algebra.spec == "complex"
     assert layer("hypercomplex_keras", {"kernel": torch.randn(4, 3, 2)}, "quaternion").algebra.spec == ""
     assert import_layers("hypercomplex_keras", {"kernel": torch.ones(2, 3, 2)}, algebra="complex").state.keys() == {
@@ -144,7 +144,7 @@ def test_the_opposite_of_a_commutative_algebra_is_itself():
 
 
 @pytest.mark.parametrize("case", ["qytorch QLinear", "hypernets PHMLinear", "hypernets PHConv2d", "phc_gnn PHMLinear"])
-def test_a_state_dict_fits_a_network_of_our_layers(case):
+def test_state_dicts_are_imported(case):
     algebra, shape, shapes, expected = LAYERS[case]
     library = case.split()[0]
     theirs = {f"0.{key}": value for key, value in filled(shapes).items()} | {"1.weight": torch.ones(2, dtype=torch.float64)}
@@ -158,7 +158,7 @@ def test_a_state_dict_fits_a_network_of_our_layers(case):
     assert ([row["layer"] for row in imported.layers], imported.kept) == (["0"], ["1.weight"])
 
 
-def test_a_convolution_takes_options():
+def test_convolution_options():
     state, x = filled(LAYERS["qytorch QConv2d"][2]), inputs((1, 4, 5, 5))
     full = layer("qytorch", state, "quaternion", padding=1)(x)
     torch.testing.assert_close(layer("qytorch", state, "quaternion", padding=1, stride=2)(x), full[..., ::2, ::2])
@@ -206,6 +206,6 @@ def test_files(tmp_path):
         ("hypercomplex_keras", "quaternion", {"kernel": torch.ones(4, 2, 1)}, "unsupported", "hypercomplex_keras"),
     ],
 )
-def test_layers_that_do_not_fit(library, algebra, change, code, value):
+def test_incompatible_layers(library, algebra, change, code, value):
     with raises(code, value):
         import_layers(library, filled(four([1, 2], 4)) | change, algebra=algebra)

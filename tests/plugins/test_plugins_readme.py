@@ -94,11 +94,11 @@ def installed(tmp_path_factory):
     registry.refresh()
 
 
-def test_the_whole_plugin_has_twenty_lines():
+def test_plugin_has_at_most_twenty_lines():
     assert sum(1 for code in BLOCKS[:3] for line in code.splitlines() if line.strip()) <= 20
 
 
-def test_the_product_is_circular_convolution():
+def test_product_equals_circular_convolution():
     x, y = torch.randn(2, 5, dtype=torch.float64)
     expected = np.fft.ifft(np.fft.fft(x.numpy()) * np.fft.fft(y.numpy())).real
     torch.testing.assert_close(algebra("cyclic(n=5)").double()(x, y), torch.from_numpy(expected))
@@ -112,7 +112,7 @@ def test_list_shows_the_docstring_and_the_package(capsys, monkeypatch):
     assert re.fullmatch(r"  cyclic +Circular convolution of n numbers: .* \[zoo-cyclic 0\.1\.0\]", line)
 
 
-def test_the_command_is_listed_and_counts_weights(capsys):
+def test_plugin_command(capsys):
     assert main(["--help"]) == 0
     assert (
         "  size        Print the number of weights of a trained model: zoo size runs/NAME [zoo-more 2.0]\n"
@@ -122,14 +122,14 @@ def test_the_command_is_listed_and_counts_weights(capsys):
     assert int(capsys.readouterr().out.replace(",", "")) > 1000
 
 
-def test_doctor_loads_it(capsys):
+def test_doctor_loads_the_plugins(capsys):
     doctor.run("doctor", {"json": True})
     rows = {row["name"]: (row["status"], row["note"]) for row in json.loads(capsys.readouterr().out)}
     assert rows["cyclic"] == ("ok", "zoo-cyclic 0.1.0")
     assert {rows[name] for name in MORE} == {("ok", "zoo-more 2.0")}
 
 
-def test_backbone_and_data_set_fit_each_other():
+def test_backbone_with_data_set():
     data = ready(registry.create("zoo.datasets", "bars(count=40)", batch_size=7, num_workers=0, seed=3))
     assert data.info.classes == ("horizontal", "vertical")
     info = data.info.to_dict() | {"num_classes": data.info.num_classes}
@@ -146,7 +146,7 @@ def test_backbone_and_data_set_fit_each_other():
     assert recipe_of(registry.load(entry)) == Recipe(data="digits", max_epochs=10, lr=3e-3, inputs=("image",))
 
 
-def test_text_network_embedding_and_data_set_fit_each_other():
+def test_text_network_with_embedding_and_data_set():
     data = ready(registry.create("zoo.datasets", "mirrors(rows=60)", batch_size=8, num_workers=0, seed=3))
     assert data.info.sizes == {"train": 49, "val": 5, "test": 6}
     assert not data.has_split
@@ -163,14 +163,14 @@ def test_text_network_embedding_and_data_set_fit_each_other():
     torch.testing.assert_close(net.eval()(padded), net(tokens))
 
 
-def test_every_role_and_method_of_layers_is_on_the_page():
+def test_page_documents_every_role_and_method_of_layers():
     methods = {name for name in vars(Layers) if not name.startswith("_")}
     (table,) = re.findall(r"^\| method \|.*?\n\n", PAGE, re.MULTILINE | re.DOTALL)
     assert methods == set(re.findall(r"`(\w+)[(`]", re.sub(r"^(\|[^|]*\|)[^\n]*", r"\1", table, flags=re.MULTILINE)))
     assert all(f"`{role}`" in PAGE for role in ROLES)
 
 
-def test_every_part_of_a_task_that_the_page_names_is_there():
+def test_page_documents_existing_attributes_of_tasks():
     (table,) = re.findall(r"^\| name \| purpose \|.*?\n\n", PAGE, re.MULTILINE | re.DOTALL)
     names = re.findall(r"`(\w+)[(`]", re.sub(r"^(\|[^|]*\|)[^\n]*", r"\1", table, flags=re.MULTILINE))
     assert len(names) == 14

@@ -54,7 +54,7 @@ class TestGroupOfThree(AlgebraContract):
 
 
 @pytest.mark.parametrize(("small", "large"), [("complex", "clifford(p=0,q=1)"), ("real", "clifford(p=0,q=0)")])
-def test_clifford_algebras_with_other_names(small, large):
+def test_clifford_algebras_equal_to_cayley_dickson_algebras(small, large):
     assert torch.equal(algebra(small).structure, algebra(large).structure)
 
 
@@ -77,13 +77,13 @@ def test_clifford_generators_square_to_their_signature():
     assert torch.equal(product(e, f), -product(f, e))
 
 
-def test_phm_draws_the_energy_of_a_signed_table():
+def test_expected_energy_of_random_products():
     torch.manual_seed(0)
     energy = torch.stack([algebra("phm(n=8)").structure.square().sum() for _ in range(50)]).mean()
     assert abs(energy.item() / 64 - 1) < 0.05
 
 
-def test_phm_of_a_rank_draws_the_energy_of_a_signed_table():
+def test_expected_energy_of_random_factors():
     torch.manual_seed(0)
     for spec in ("phm(n=8, rank=16)", "phm(n=4, rank=1)"):
         n = algebra(spec).n
@@ -92,7 +92,7 @@ def test_phm_of_a_rank_draws_the_energy_of_a_signed_table():
 
 
 @pytest.mark.parametrize(("name", "rank"), [("complex", 3), ("quaternion", 8), ("octonion", 30), ("clifford(p=1,q=1)", 12)])
-def test_phm_of_a_rank_starts_at_any_product(name, rank):
+def test_initial_factors_reconstruct_the_rule(name, rank):
     table = algebra(name).structure.double()
     rule = algebra(f"phm(n={len(table)}, rank={rank}, rule={name!r})").double()
     assert rule.factors.rank == rank
@@ -100,7 +100,7 @@ def test_phm_of_a_rank_starts_at_any_product(name, rank):
 
 
 @pytest.mark.parametrize(("name", "rank"), [("complex", 3), ("quaternion", 8), ("quaternion", 10)])
-def test_training_finds_a_product_with_enough_factors(name, rank):
+def test_training_recovers_a_product_from_factors(name, rank):
     table = algebra(name).structure.double()
     rule = algebra(f"phm(n={len(table)}, rank={rank}, rule={name})").double()
     torch.manual_seed(0)
@@ -120,7 +120,7 @@ def test_training_finds_a_product_with_enough_factors(name, rank):
     assert (rule.structure - table).abs().max() < 1e-6
 
 
-def test_spare_factors_of_a_start_are_learned():
+def test_spare_factors_receive_gradients():
     rule = algebra("phm(n=2, rank=4, rule=complex)")
     y = rule(*torch.randn(2, 5, 2)).square().sum()
     (gradient,) = torch.autograd.grad(y, rule.parameters())

@@ -1,8 +1,8 @@
-// Products of rows with a weight over an algebra, forward and backward, as operators of torch; see zoo/kernels/fused.py.
+// Torch operators for products of rows with a weight over an algebra, forward and backward; see zoo/kernels/fused.py.
 //
-// With factors A[i, j, k] = sum_r L[r, i] Q[r, j] P[r, k] and combinations W_r = sum_i L[r, i] w_i of the components,
-// y_k = sum_r P[r, k] W_r (Q_r . x). One parallel region of torch's own threads works on tiles of rows: combinations,
-// products and sums of a tile stay in the cache. Sums run in one order, which depends on the number of threads alone.
+// With factors A[i, j, k] = sum_r L[r, i] Q[r, j] P[r, k] and combined components W_r = sum_i L[r, i] w_i,
+// y_k = sum_r P[r, k] W_r (Q_r . x). One parallel region of torch's threads processes tiles of rows, so that the
+// combinations, products and sums of a tile stay in the cache. The order of sums depends only on the number of threads.
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/baddbmm_cpu_dispatch.h>
@@ -23,12 +23,12 @@ namespace {
 
 using at::Tensor;
 
-constexpr int64_t kMostRows = 256;         // of a tile
-constexpr int64_t kFewestRows = 32;        // with fewer for each thread, threads share out the outputs instead
-constexpr int64_t kWork = 1 << 20;         // multiplications that are worth a thread, which may have to wake up first
-constexpr int64_t kTileBytes = 4 << 20;    // of the combinations and products of a tile
-constexpr int64_t kGradientBytes = 256 << 20; // of the gradients of all workers
-constexpr int64_t kSliceBytes = 256 << 10; // of the combinations of a slice of the outputs, for few rows
+constexpr int64_t kMostRows = 256;             // rows of a tile
+constexpr int64_t kFewestRows = 32;            // rows per thread below which threads split the outputs instead of the rows
+constexpr int64_t kWork = 1 << 20;             // multiplications per thread that outweigh waking it up
+constexpr int64_t kTileBytes = 4 << 20;        // combinations and products of a tile
+constexpr int64_t kGradientBytes = 256 << 20;  // gradients of all workers
+constexpr int64_t kSliceBytes = 256 << 10;     // combinations of a slice of the outputs, for few rows
 
 // ---- Vectors of 64 bytes, in GNU C; bfloat16 is summed in float32 and rounded once.
 
@@ -107,12 +107,12 @@ void sum(Out* out, const In* in, const Term<A>* first, const Term<A>* last, int6
   }
 }
 
-// The nonzero coefficients of several sums over the same inputs, `step` numbers apart.
+// The nonzero coefficients of several sums over the same inputs, which are `step` numbers apart.
 template <class A>
 struct Sums {
   std::vector<Term<A>> terms;
   std::vector<int64_t> starts{0};
-  // The rows of a matrix [sums, inputs] are the sums; of a transposed one its columns.
+  // The matrix is [sums, inputs], or [inputs, sums] if transposed.
   Sums(const Tensor& matrix, bool transposed, int64_t step, int64_t copies = 1) {
     const A* m = matrix.const_data_ptr<A>();
     const int64_t rows = matrix.size(0), columns = matrix.size(1);
@@ -132,7 +132,7 @@ struct Sums {
   }
 };
 
-// ---- A channel axis, as zoo.kernels.block.AxisLayout.
+// ---- A channel axis, see zoo.kernels.base.AxisLayout.
 
 struct Axis {
   int64_t channels, n, blocks, size, width, elements;
@@ -140,7 +140,7 @@ struct Axis {
       : channels(layout[0]), n(layout[1]), blocks(layout[2]), size(channels / blocks), width((size + n - 1) / n),
         elements(blocks * width) {}
 
-  // Combine the components of rows: [rows, channels] to [sums, rows, elements]; `padded` has n * width zeros or less.
+  // Combine the components of rows: [rows, channels] to [sums, rows, elements]; `padded` is a buffer of n * width zeros.
   template <class T>
   void gather(const T* x, int64_t stride, int64_t rows, const Sums<Acc<T>>& sums, T* out, T* padded) const {
     for (int64_t row = 0; row < rows; ++row)
@@ -151,7 +151,7 @@ struct Axis {
       }
   }
 
-  // Sum products [.., rows, last - first] of some elements into the components of rows.
+  // Sum products [.., rows, last - first] of a range of elements into the components of rows.
   template <class T>
   void scatter(const T* products, int64_t first, int64_t last, int64_t rows, const Sums<Acc<T>>& sums, const Acc<T>* bias, T* y) const {
     for (int64_t row = 0; row < rows; ++row)
@@ -167,12 +167,12 @@ struct Axis {
   }
 };
 
-// ---- Batches of products of matrices, row-major; those of a tile run in one thread.
+// ---- Batched products of row-major matrices; each tile runs in one thread.
 
 template <class T>
 struct Matrices {
   T* data;
-  int64_t rows, columns, step;  // numbers between two of the batch; 0 if all are the same
+  int64_t rows, columns, step;  // step is the batch stride; 0 if all matrices are the same
   bool transposed = false;
   Matrices t() const { return {data, columns, rows, step, !transposed}; }
   Tensor view(int64_t batch) const {
@@ -191,7 +191,7 @@ auto total(V v) {
   return lanes[0];
 }
 
-// c[m, n] = a[m, k] b[n, k]^T for m < 3, with every number of b read once, two of its rows at a time
+// c[m, n] = a[m, k] b[n, k]^T for m < 3, reading b once, two rows at a time
 template <int m, class T>
 void multiply_few(int64_t n, int64_t k, const T* a, const T* b, T* c) {
   using A = Acc<T>;
@@ -224,7 +224,7 @@ void multiply(int64_t batch, Matrices<T> c, Matrices<const T> a, Matrices<const 
   at::cpu::bmm_out(out, a.view(batch), b.view(batch));
 }
 
-// c = beta c + a b, in the accumulating type; `spare` holds the products of another one.
+// c = a b if first, otherwise c + a b, in the accumulation type; `spare` is a buffer for products of another type.
 template <class T>
 void accumulate(int64_t batch, Acc<T>* c, Matrices<const T> a, Matrices<const T> b, bool first, T* spare) {
   const int64_t m = a.rows, n = b.columns;
@@ -241,7 +241,7 @@ void accumulate(int64_t batch, Acc<T>* c, Matrices<const T> a, Matrices<const T>
   }
 }
 
-// ---- Memory of a thread, used again by its next tile.
+// ---- Buffers of a thread, reused by its next tile.
 
 class Scratch {
  public:
@@ -269,12 +269,12 @@ class Scratch {
 
 int64_t divided(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Threads worth waking for so many multiplications.
+// Number of threads for a number of multiplications.
 int64_t threads(int64_t multiplications) {
   return at::in_parallel_region() ? 1 : std::clamp<int64_t>(multiplications / kWork, 1, at::get_num_threads());
 }
 
-// Rows of a tile, so that every thread gets as many tiles as the others.
+// Number of rows of a tile, chosen so that all threads get the same number of tiles.
 int64_t tile_of(int64_t rows, int64_t workers, int64_t bytes_of_row) {
   const int64_t most = std::clamp<int64_t>(kTileBytes / bytes_of_row, kFewestRows, kMostRows);
   return std::max<int64_t>(1, divided(rows, workers * divided(rows, workers * most)));
@@ -312,7 +312,7 @@ Tensor combine(const Tensor& w, const Tensor& left) {
   return out;
 }
 
-// Copy a matrix [rows, columns] to its transpose; both have numbers next to each other in memory along the last axis.
+// Copy a matrix [rows, columns] to its transpose; both are contiguous along the last axis.
 template <class T>
 void transpose(const T* from, int64_t step, int64_t rows, int64_t columns, T* to, int64_t step_to) {
   constexpr int64_t side = 16;
@@ -329,8 +329,8 @@ void transpose(const T* from, int64_t step, int64_t rows, int64_t columns, T* to
     }
 }
 
-// Combine the components of channels: [N, n c, places] to y [N, sums c, places] for the coefficients [sums, n]. In memory,
-// either the channels of a place or the places of a channel lie side by side.
+// Combine the components of channels: [N, n c, positions] to y [N, sums c, positions] for the coefficients [sums, n]. Both
+// x and y may be channels first or channels last in memory.
 template <class T, class In>
 Tensor mix(const Tensor& x, const Tensor& coefficients, const Tensor& y) {
   const bool given_last = x.transpose(1, 2).is_contiguous(), last = y.transpose(1, 2).is_contiguous();
@@ -359,8 +359,8 @@ Tensor mix(const Tensor& x, const Tensor& coefficients, const Tensor& y) {
   return y;
 }
 
-// Multiply rows by matrices, which are `left` combinations of those given. Every matrix takes the combination of its number,
-// or all of them take all combinations if there are as many results.
+// Multiply rows by the matrices w, or by their combinations with `left`. Matrix r multiplies combination r of a row, or all
+// combinations if there is a result for every pair.
 template <class T, class In>
 Tensor products(const Tensor& x, const Tensor& w, const std::optional<Tensor>& left, const Tensor& right, const Tensor& result,
                 const std::optional<Tensor>& bias, Axis out, Axis inp) {
@@ -417,7 +417,7 @@ Tensor products(const Tensor& x, const Tensor& w, const std::optional<Tensor>& l
 
 using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 
-// The gradients of x, w, left, right, result and bias that are needed; the others are empty.
+// Return the needed gradients of x, w, left, right, result and bias; the others are empty.
 template <class T, class In>
 Gradients gradients(const Tensor& g, const Tensor& x, const Tensor& w, const Tensor& left, const Tensor& right,
                     const Tensor& result, Axis out, Axis inp, std::array<bool, 6> needs) {
@@ -500,7 +500,7 @@ Gradients gradients(const Tensor& g, const Tensor& x, const Tensor& w, const Ten
   return {gx, gw, gl.to(left.scalar_type()), total(need_right, gr, right), total(need_result, gs, result), gb.sum(0)};
 }
 
-// ---- Types: x and the components are of one, or x is bfloat16 and they are float32.
+// ---- Dispatch on types: x and the components have one type, or x is bfloat16 and the components are float32.
 
 #define ZOO_DISPATCH(x, w, CALL)                                                           \
   [&] {                                                                                    \
