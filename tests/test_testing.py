@@ -1,4 +1,4 @@
-"""The contracts can fail: every check of theirs is broken here by at least one defect, and a sound plugin passes them all."""
+"""The contracts detect defects: every test fails for at least one, and valid plugins pass all tests."""
 
 import subprocess
 import sys
@@ -402,11 +402,11 @@ def test_every_backbone_test_can_fail():
 
 
 def test_installed_algebras_can_be_created():
-    found = installed_algebras()
-    assert len(found) == len(set(found))
-    for spec in found:
+    specs = installed_algebras()
+    assert len(specs) == len(set(specs))
+    for spec in specs:
         assert algebra(spec).n >= 1
-    assert {"quaternion", "phm(n=4)", "clifford(p=1, q=1)"} <= set(found)
+    assert {"quaternion", "phm(n=4)", "clifford(p=1, q=1)"} <= set(specs)
 
 
 def test_pytest_runs_the_contracts(tmp_path):
@@ -425,8 +425,8 @@ def test_pytest_runs_the_contracts(tmp_path):
         """)
     )
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-W", "error", "-v", "--rootdir", tmp_path, tmp_path]
-    said = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False).stdout
+    output = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False).stdout
     count = len(checks_of(AlgebraContract)) + 2 * len(checks_of(BackboneContract))
-    assert f"1 failed, {count - 1} passed" in said
-    assert "TestTransformer::test_every_parameter_gets_a_gradient[phm-2] PASSED" in said
-    assert "assert Laws(unital=" in said  # pytest rewrites the contracts' assertions, too
+    assert f"1 failed, {count - 1} passed" in output
+    assert "TestTransformer::test_every_parameter_gets_a_gradient[phm-2] PASSED" in output
+    assert "assert Laws(unital=" in output  # pytest rewrites the contracts' assertions, too

@@ -1,4 +1,4 @@
-"""The compiled operators, which tests use only where they ask for them."""
+"""Fixtures for the compiled operators."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from zoo.kernels import compiled
 
 @pytest.fixture(scope="session")
 def built() -> str:
-    """Return the compiled library, built once and kept in the user's cache."""
+    """Return the compiled library from the user's cache."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiled, "_state", {})
         patch.setenv("ZOO_FUSED", "1")
@@ -20,6 +20,6 @@ def built() -> str:
 
 @pytest.fixture
 def library(built: str, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Let this test, as no other, use the compiled library."""
+    """Use the compiled library in this test."""
     monkeypatch.setattr(compiled, "_state", {"loaded": built})
     return Path(built)

@@ -1,4 +1,4 @@
-"""Triton's kernel computes what the real matrix defines; run by test_triton in a process where TRITON_INTERPRET=1."""
+"""Tests of the Triton kernel in its interpreter; test_triton runs them in a process with TRITON_INTERPRET=1."""
 
 import copy
 
@@ -7,9 +7,9 @@ import torch
 from torch.nn import functional as F
 
 import zoo
-from tests.kernels.test_products import definition, given
+from tests.errors import raises
+from tests.kernels.test_products import definition, make_case
 from zoo.algebras import Algebra
-from zoo.errors import InputError
 from zoo.kernels import triton_linear as module
 from zoo.kernels.triton_linear import constants, triton_linear
 from zoo.layers import Linear, set_kernel
@@ -17,18 +17,18 @@ from zoo.layers import Linear, set_kernel
 SIZES = [((24, 1), (72, 1)), ((10, 1), (7, 1)), ((15, 3), (10, 2))]
 
 
-def exactly(structure, x, w, bias, out, inp, g):
-    """The value and the gradients in float64, by the definition."""
+def exact_results(structure, x, w, bias, out, inp, g):
+    """Return the value and the gradients of the definition in float64."""
     exact = [t.detach().double().requires_grad_() for t in (x, w, bias)]
     y = definition(structure.double(), *exact, out, inp)
     return y, *torch.autograd.grad(y, exact, g.double())
 
 
-def assert_near(found, wanted, bound):
-    for one, other in zip(found, wanted, strict=True):
-        assert one.shape == other.shape
-        if one.numel():
-            assert (one.double() - other).abs().max() <= bound * other.abs().max()
+def assert_near(actual, expected, bound):
+    for a, b in zip(actual, expected, strict=True):
+        assert a.shape == b.shape
+        if a.numel():
+            assert (a.double() - b).abs().max() <= bound * b.abs().max()
 
 
 @pytest.mark.parametrize(
@@ -46,24 +46,24 @@ def assert_near(found, wanted, bound):
     ids=str,
 )
 def test_values_and_gradients_equal_the_real_matrix(spec, sizes, rows, dtype, bound):
-    structure, factors, x, w, bias, out, inp = given(spec, *sizes, rows, dtype)
+    structure, factors, x, w, bias, out, inp = make_case(spec, *sizes, rows, dtype)
     y = triton_linear(x, w, constants(factors), out, inp, bias)
     g = torch.randn_like(y)
-    found = torch.autograd.grad(y, (x, w, bias), g)
-    assert {t.dtype for t in (y, *found)} == {dtype}
-    assert_near((y, *found), exactly(structure, x, w, bias, out, inp, g), bound)
+    actual = torch.autograd.grad(y, (x, w, bias), g)
+    assert {t.dtype for t in (y, *actual)} == {dtype}
+    assert_near((y, *actual), exact_results(structure, x, w, bias, out, inp, g), bound)
 
 
 def test_weight_gradient_in_shares(monkeypatch):
     monkeypatch.setattr(module, "FEWEST_ROWS", 40)
-    structure, factors, x, w, bias, out, inp = given("quaternion", (12, 1), (8, 1), (201,), torch.float32)
+    structure, factors, x, w, bias, out, inp = make_case("quaternion", (12, 1), (8, 1), (201,), torch.float32)
     y = triton_linear(x, w, constants(factors), out, inp, bias)
     g = torch.randn_like(y)
-    assert_near((y, *torch.autograd.grad(y, (x, w, bias), g)), exactly(structure, x, w, bias, out, inp, g), 1e-6)
+    assert_near((y, *torch.autograd.grad(y, (x, w, bias), g)), exact_results(structure, x, w, bias, out, inp, g), 1e-6)
 
 
 def test_non_contiguous_inputs_and_gradients():
-    structure, factors, _, w, bias, out, inp = given("quaternion", (12, 1), (8, 1), (3,), torch.float32)
+    structure, factors, _, w, bias, out, inp = make_case("quaternion", (12, 1), (8, 1), (3,), torch.float32)
     for x in (
         torch.randn(5, 24)[:, ::2],
         torch.randn(12, 5).T,
@@ -73,43 +73,43 @@ def test_non_contiguous_inputs_and_gradients():
         x = x.detach().requires_grad_()
         y = triton_linear(x, w, constants(factors), out, inp, bias)
         g = torch.randn(8, 5).T
-        assert_near((y, *torch.autograd.grad(y, (x, w, bias), g)), exactly(structure, x, w, bias, out, inp, g), 1e-6)
+        assert_near((y, *torch.autograd.grad(y, (x, w, bias), g)), exact_results(structure, x, w, bias, out, inp, g), 1e-6)
     one = torch.autograd.grad(triton_linear(x, w, constants(factors), out, inp, bias).sum(), (x, w, bias))
-    assert_near(one, exactly(structure, x, w, bias, out, inp, torch.ones(5, 8))[1:], 1e-6)
+    assert_near(one, exact_results(structure, x, w, bias, out, inp, torch.ones(5, 8))[1:], 1e-6)
 
 
 @pytest.mark.parametrize("needed", range(3))
 def test_single_gradients_and_second_derivatives(needed):
-    structure, factors, x, w, bias, out, inp = given("complex", (6, 1), (5, 1), (3,), torch.float32, grad=False)
+    structure, factors, x, w, bias, out, inp = make_case("complex", (6, 1), (5, 1), (3,), torch.float32, grad=False)
     tensors = [x, w, bias]
     tensors[needed].requires_grad_()
-    own = triton_linear(*tensors[:2], constants(factors), out, inp, tensors[2]).sin().sum()
-    wanted = definition(structure, *tensors, out, inp).sin().sum()
-    pairs = [torch.autograd.grad(y, tensors[needed], create_graph=True)[0] for y in (own, wanted)]
+    actual = triton_linear(*tensors[:2], constants(factors), out, inp, tensors[2]).sin().sum()
+    expected = definition(structure, *tensors, out, inp).sin().sum()
+    pairs = [torch.autograd.grad(y, tensors[needed], create_graph=True)[0] for y in (actual, expected)]
     torch.testing.assert_close(*pairs)
-    torch.testing.assert_close(torch.autograd.grad(own, tensors[needed], retain_graph=True)[0], pairs[1])
+    torch.testing.assert_close(torch.autograd.grad(actual, tensors[needed], retain_graph=True)[0], pairs[1])
     torch.testing.assert_close(*(torch.autograd.grad(g.sin().sum(), tensors[needed])[0] for g in pairs))
 
 
 def test_only_input_and_components_are_saved_for_backward():
-    _, factors, x, w, bias, out, inp = given("quaternion", (8, 1), (8, 1), (4,), torch.float32)
-    kept = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+    _, factors, x, w, bias, out, inp = make_case("quaternion", (8, 1), (8, 1), (4,), torch.float32)
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
         triton_linear(x, w, constants(factors), out, inp, bias)
-    assert sorted(t.numel() for t in kept) == sorted((x.numel(), w.numel()))
+    assert sorted(t.numel() for t in saved) == sorted((x.numel(), w.numel()))
 
 
 def test_float64_is_not_supported():
-    _, factors, x, w, bias, out, inp = given("complex", (6, 1), (5, 1), (3,))
-    with pytest.raises(InputError, match=r"torch\.float64"):
+    _, factors, x, w, bias, out, inp = make_case("complex", (6, 1), (5, 1), (3,))
+    with raises("invalid", "torch.float64"):
         triton_linear(x, w, constants(factors), out, inp, bias)
 
 
 @pytest.fixture
 def called(monkeypatch):
     types = []
-    own = lambda x, *args: types.append(x.dtype) or triton_linear(x, *args)  # noqa: E731
-    monkeypatch.setattr(module, "triton_linear", own)
+    wrapper = lambda x, *args: types.append(x.dtype) or triton_linear(x, *args)  # noqa: E731
+    monkeypatch.setattr(module, "triton_linear", wrapper)
     return types
 
 
@@ -142,7 +142,7 @@ def test_layers_use_the_kernel_where_supported(called):
 def test_weights_from_a_subspace(called):
     structure = zoo.algebra("quaternion").structure
     one, x = Linear(Algebra(structure, left=torch.eye(4)[:3]), 12, 8), torch.randn(3, 12)
-    wanted = one(x)
+    expected = one(x)
     set_kernel([one.weight_module], "triton")
-    torch.testing.assert_close(one(x), wanted)
+    torch.testing.assert_close(one(x), expected)
     assert called

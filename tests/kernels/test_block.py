@@ -1,10 +1,10 @@
-"""The block matrix against matrices written by hand, and the layout of its axes."""
+"""The real matrix against matrices written by hand, and the layout of its axes."""
 
 import pytest
 import torch
 
+from tests.errors import raises
 from zoo.algebras import algebra
-from zoo.errors import InputError
 from zoo.kernels import AxisLayout, axis_layout, real_matrix
 
 
@@ -57,5 +57,5 @@ def test_layout(channels, n, blocks, size, width, elements):
 
 @pytest.mark.parametrize(("channels", "blocks"), [(0, 1), (10, 3), (2, 4), (4, 0), (-4, 2)])
 def test_blocks_must_be_equal(channels, blocks):
-    with pytest.raises(InputError, match=f"{channels} channels do not split into {blocks} equal blocks"):
+    with raises("invalid", f"{channels} channels", f"{blocks} equal blocks"):
         axis_layout(channels, 2, blocks)

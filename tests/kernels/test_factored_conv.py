@@ -1,4 +1,4 @@
-"""The factored convolution computes what the real kernel defines, keeps the input and the components alone, and is planned."""
+"""The factored convolution against the real kernel: values, gradients, saved tensors and planning."""
 
 import pytest
 import torch
@@ -21,12 +21,12 @@ GEOMETRIES = [
 
 @pytest.fixture(params=["torch", "compiled"])
 def mixed_by(request):
-    """Combine components by torch, and by the compiled operator."""
+    """Combine components with torch, and with the compiled operator."""
     if request.param == "compiled":
         request.getfixturevalue("library")
 
 
-def given(n, axes, seed=0, elements=(2, 3), space=(7, 6)):
+def make_case(n, axes, seed=0, elements=(2, 3), space=(7, 6)):
     """Return random factors of an algebra, and x, w and bias."""
     torch.manual_seed(seed)
     inp, out = elements
@@ -46,15 +46,15 @@ def check(factors, x, w, bias, geometry):
     torch.testing.assert_close(y, expected)
     assert y.is_contiguous(memory_format=torch.channels_last) or x.is_contiguous() or x.dim() == 3
     g = torch.randn_like(expected).transpose(1, -1).contiguous().transpose(1, -1)  # a gradient in another order of memory
-    wanted = torch.autograd.grad(expected, (x, w, bias), g)
-    torch.testing.assert_close(torch.autograd.grad(y, (x, w, bias), g), wanted)
+    expected_grads = torch.autograd.grad(expected, (x, w, bias), g)
+    torch.testing.assert_close(torch.autograd.grad(y, (x, w, bias), g), expected_grads)
 
 
 @pytest.mark.usefixtures("mixed_by")
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
 @pytest.mark.parametrize("n", range(2, 9))
 def test_values_and_gradients_equal_the_real_kernel(n, geometry):
-    factors, x, w, bias = given(n, len(geometry.stride))
+    factors, x, w, bias = make_case(n, len(geometry.stride))
     check(factors, x, w, bias, geometry)
     check(factors, x.transpose(1, -1).contiguous().transpose(1, -1).detach().requires_grad_(), w, bias, geometry)
 
@@ -62,7 +62,7 @@ def test_values_and_gradients_equal_the_real_kernel(n, geometry):
 @pytest.mark.usefixtures("mixed_by")
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_images_are_convolved_in_chunks(threads, monkeypatch):
-    factors, x, w, bias = given(4, 2, elements=(16, 17), space=(19, 33))
+    factors, x, w, bias = make_case(4, 2, elements=(16, 17), space=(19, 33))
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -79,22 +79,22 @@ def test_images_are_convolved_in_chunks(threads, monkeypatch):
 @pytest.mark.usefixtures("mixed_by")
 @pytest.mark.parametrize("needed", [0, 1, 2])
 def test_single_gradients_and_second_derivatives(needed):
-    factors, *tensors = given(4, 2)
+    factors, *tensors = make_case(4, 2)
     tensors = [t.detach().requires_grad_(i == needed) for i, t in enumerate(tensors)]
-    first, wanted = (
+    first, expected_grads = (
         torch.autograd.grad(y.sin().sum(), tensors[needed], create_graph=True)[0]
         for y in (
             factored_conv(*tensors[:2], factors, GEOMETRIES[1], tensors[2]),
             definition(factors, *tensors, GEOMETRIES[1]),
         )
     )
-    torch.testing.assert_close(first, wanted)
-    again, expected = (torch.autograd.grad(g.square().sum(), tensors[needed])[0] for g in (first, wanted))
+    torch.testing.assert_close(first, expected_grads)
+    again, expected = (torch.autograd.grad(g.square().sum(), tensors[needed])[0] for g in (first, expected_grads))
     torch.testing.assert_close(again, expected)
 
 
 def test_only_input_and_components_are_saved_for_backward():
-    factors, x, w, bias = given(4, 2)
+    factors, x, w, bias = make_case(4, 2)
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
         factored_conv(x, w, factors, GEOMETRIES[0], bias)
@@ -103,7 +103,7 @@ def test_only_input_and_components_are_saved_for_backward():
 
 @pytest.fixture
 def calls(monkeypatch):
-    """The factored convolutions that layers compute."""
+    """Record the calls of the factored convolution."""
     calls = []
     apply = FactoredConv.apply
     monkeypatch.setattr(FactoredConv, "apply", lambda *args: calls.append(args) or apply(*args))

@@ -1,4 +1,4 @@
-"""Factors rebuild every table exactly, with the number of multiplications that the literature gives."""
+"""Factors reconstruct structure tensors exactly, with the ranks of the literature."""
 
 import pytest
 import torch
@@ -74,8 +74,8 @@ def test_graded_order_of_a_clifford_algebra(spec):
 @pytest.mark.parametrize(("orders", "hadamard"), [((3,), None), ((4,), None), ((2, 2), 4), ((2, 2, 2), 8), ((2, 4), None)])
 def test_group_tables(orders, hadamard):
     table = group(*orders).double()
-    found = hadamard_factors(table)
-    assert (found and found.rank) == hadamard
+    actual = hadamard_factors(table)
+    assert (actual and actual.rank) == hadamard
     check(table, hadamard or table.shape[0] ** 2)
 
 

@@ -1,4 +1,4 @@
-"""The fused operator: the definition in every layout and type, whatever torch does with it, and builds that fail."""
+"""The fused operator against the definition in every layout and dtype, under torch transformations, and failing builds."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import zoo
-from zoo.errors import InputError
+from tests.errors import raises
 from zoo.kernels import compiled, fused
 from zoo.kernels.base import AxisLayout, Work
 from zoo.kernels.block import real_matrix
@@ -57,15 +57,15 @@ class Case:
         x, x64 = x.requires_grad_(), x.detach().double().requires_grad_()
         y, y64 = self.call(x, *leaves), self.definition(x64, *exact)
         g = torch.randn_like(y)
-        found, expected = torch.autograd.grad(y, (x, *leaves), g), torch.autograd.grad(y64, (x64, *exact), g.double())
-        for a, b in zip((y, *found), (y64, *expected), strict=True):
+        actual, expected = torch.autograd.grad(y, (x, *leaves), g), torch.autograd.grad(y64, (x64, *exact), g.double())
+        for a, b in zip((y, *actual), (y64, *expected), strict=True):
             error = (a.double() - b).abs().max() / b.abs().max()
             assert error < TOLERANCE[self.dtype], f"{error:.1e}"
         with torch.no_grad():
-            kept = fused.combinations(self.w, self.factors[0], x)
+            combined = fused.combinations(self.w, self.factors[0], x)
             structure = torch.einsum("ri,rj,rk->ijk", *self.factors)
             for z in (
-                fused.fused_combined(x, kept, Factors(*self.factors), self.out, self.inp, self.bias),
+                fused.fused_combined(x, combined, Factors(*self.factors), self.out, self.inp, self.bias),
                 fused.fused_thin_linear(x, self.w, structure, self.out, self.inp, self.bias),
             ):
                 assert (z.double() - y64).abs().max() / y64.abs().max() < TOLERANCE[self.dtype]
@@ -163,11 +163,11 @@ def test_operator_contracts(library: Path) -> None:
 @pytest.mark.parametrize("in_dims", [(0, None), (1, None), (None, 0), (0, 1)])
 def test_vmap(library: Path, in_dims: Any) -> None:
     case, (x, w, *rest) = leaves(2, 2)
-    wanted = [t if dim is None else torch.stack([t, 2 * t], dim) for t, dim in zip((x, w), in_dims, strict=True)]
+    batched = [t if dim is None else torch.stack([t, 2 * t], dim) for t, dim in zip((x, w), in_dims, strict=True)]
     for call in (case.call, lambda *inputs: torch.ops.zoo.fused_linear(*inputs, case.out, case.inp)):
-        found = torch.vmap(lambda x, w, call=call: call(x, w, *rest), in_dims)(*wanted)  # type: ignore[misc]
-        expected = torch.vmap(lambda x, w: case.definition(x, w, *rest), in_dims)(*wanted)
-        torch.testing.assert_close(found, expected)
+        actual = torch.vmap(lambda x, w, call=call: call(x, w, *rest), in_dims)(*batched)  # type: ignore[misc]
+        expected = torch.vmap(lambda x, w: case.definition(x, w, *rest), in_dims)(*batched)
+        torch.testing.assert_close(actual, expected)
 
 
 def test_torch_func_and_checkpointing(library: Path) -> None:
@@ -175,21 +175,21 @@ def test_torch_func_and_checkpointing(library: Path) -> None:
 
     case, inputs = leaves(4)
     for transform in (torch.func.grad, lambda f, argnums: torch.func.jacrev(torch.func.grad(f, argnums), argnums)):
-        found, expected = (
+        actual, expected = (
             transform(lambda *t, f=f: f(*t).square().sum(), argnums=1)(*inputs) for f in (case.call, case.definition)
         )
-        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(actual, expected)
     y = checkpoint(case.call, *inputs, use_reentrant=False)
-    found, expected = (torch.autograd.grad(f.square().sum(), inputs) for f in (y, case.definition(*inputs)))
-    torch.testing.assert_close(found, expected)
+    actual, expected = (torch.autograd.grad(f.square().sum(), inputs) for f in (y, case.definition(*inputs)))
+    torch.testing.assert_close(actual, expected)
 
 
 @IGNORE_TORCH
 def test_compiled_and_exported_graphs_contain_the_operator(library: Path) -> None:
     case, inputs = leaves(4)
     graph = torch.compile(case.call, fullgraph=True, backend="aot_eager")
-    found, expected = (torch.autograd.grad(f(*inputs).square().sum(), inputs) for f in (graph, case.call))
-    torch.testing.assert_close(found, expected)
+    actual, expected = (torch.autograd.grad(f(*inputs).square().sum(), inputs) for f in (graph, case.call))
+    torch.testing.assert_close(actual, expected)
 
     class Network(torch.nn.Module):
         def forward(self, x: Tensor, w: Tensor) -> Tensor:
@@ -246,7 +246,7 @@ def test_layers_in_training_and_evaluation(library: Path, spec: str, rows: int) 
 
 
 def test_fast_path_for_few_rows_detects_changes(library: Path) -> None:
-    """What is remembered for a few rows without gradients is forgotten when anything changes."""
+    """The cached call for a few rows is not used after a change."""
     layer, x = Linear(zoo.algebra("quaternion"), 256, 256), torch.randn(2, 256)
 
     def set_structure() -> None:
@@ -290,10 +290,10 @@ def test_compiled_layers_contain_the_operator(library: Path, spec: str, dynamic:
 
     torch._dynamo.reset()
     compiled_net = torch.compile(net, fullgraph=True, dynamic=dynamic, backend=backend)
-    found, expected = (
+    actual, expected = (
         torch.autograd.grad(f(x).sin().sum(), [x, *net[0].weight_module.parameters()]) for f in (compiled_net, net)
     )
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-4)
     assert names.count("zoo.fused_linear") == (spec != "phm-4")
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.compile(net, fullgraph=True, backend="aot_eager")(x).dtype == torch.bfloat16
@@ -305,7 +305,7 @@ def test_layers_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "_state", {"reason": "no compiler"})
     layer = Linear(zoo.algebra("quaternion"), 1024, 1024)
     assert plan(Work(4096, layer.out, layer.inp, 4, 8, training=True)).name == "factored"
-    with pytest.raises(InputError, match="no compiler"):
+    with raises("unsupported", "no compiler"):
         set_kernel(layer.modules(), "fused")
     layer.weight_module.kernel = "fused"  # as in a copy from a machine that has it
     x = torch.randn(9, 1024)
@@ -328,7 +328,7 @@ def test_planned_where_measured_to_be_faster(library: Path) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Start as a process that has loaded nothing, with an empty cache."""
+    """Reset the loaded library and use an empty cache."""
     monkeypatch.setattr(compiled, "_state", {})
     monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("ZOO_FUSED", raising=False)
@@ -337,7 +337,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Callable[[], int]]:
-    """Let a shell script be the compiler, with the output's path as $out; return a function that counts its calls."""
+    """Use a shell script as the compiler, with the output path as $out; return a function that counts its calls."""
 
     def install(body: str) -> Callable[[], int]:
         path, calls = tmp_path / "compiler", tmp_path / "calls"

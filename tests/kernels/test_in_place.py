@@ -1,4 +1,4 @@
-"""In-place operations before and after every layer and kernel give the values and gradients of out-of-place ones."""
+"""In-place operations before and after layers have the same values and gradients as out-of-place ones."""
 
 import copy
 
@@ -65,6 +65,6 @@ def test_in_place_activations(name, spec, kernel, train):
     set_kernel(layer, kernel)
     x = torch.randint(12, (3, 7)) if shape is None else torch.randn(shape)
     with torch.set_grad_enabled(train):
-        found, expected = outputs(layer, x, True, train), outputs(copy.deepcopy(layer), x, False, train)
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other)
+        actual, expected = outputs(layer, x, True, train), outputs(copy.deepcopy(layer), x, False, train)
+    for a, b in zip(actual, expected, strict=True):
+        torch.testing.assert_close(a, b)

@@ -1,4 +1,4 @@
-"""The private names of torch that kernels and layers rely on: a new version of torch fails here first, by name."""
+"""The private names of torch that the zoo uses, so that an incompatible version fails here first."""
 
 import importlib
 import re

@@ -1,4 +1,4 @@
-"""The plan: the installed kernel that can and promises the least time; a third party adds one in a line."""
+"""The plan chooses the kernel of the lowest cost, including third-party kernels."""
 
 import math
 
@@ -19,7 +19,7 @@ def work(rows, size, n=4, rank=8, training=True, threads=2, prepared=False):
 
 
 @pytest.mark.parametrize(
-    ("given", "name", "compiled"),
+    ("product", "name", "compiled"),
     [
         (work(4096, 2048), "factored", "fused"),
         (work(4096, 2048, rank=None), "block", "block"),
@@ -35,10 +35,10 @@ def work(rows, size, n=4, rank=8, training=True, threads=2, prepared=False):
         (work(4096, 2048, training=False), "factored", "fused"),
     ],
 )
-def test_lowest_cost_is_chosen(given, name, compiled, monkeypatch):
+def test_lowest_cost_is_chosen(product, name, compiled, monkeypatch):
     for is_available, expected in ((False, name), (True, compiled)):
         monkeypatch.setattr("zoo.kernels.fused.is_available", lambda value=is_available: value)
-        assert plan(given).name == expected
+        assert plan(product).name == expected
 
 
 @pytest.mark.parametrize("compiled", [False, True])

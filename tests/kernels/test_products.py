@@ -1,4 +1,4 @@
-"""The factored and the thin kernel compute what the real matrix defines: values, gradients, padding, blocks, threads."""
+"""The block, factored and thin kernels against the real matrix."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def two_threads():
     torch.set_num_threads(before)
 
 
-def given(spec, inp, out, rows, dtype=torch.float64, grad=True):
+def make_case(spec, inp, out, rows, dtype=torch.float64, grad=True):
     torch.manual_seed(0)
     structure = algebra(spec).structure.detach().double()
     n = len(structure)
@@ -46,29 +46,29 @@ def definition(structure, x, w, bias, out, inp):
 @pytest.mark.parametrize("spec", ALGEBRAS)
 @pytest.mark.parametrize("small", [0, 2**18])
 def test_values_and_gradients_equal_the_real_matrix(spec, inp, out, rows, small, monkeypatch):
-    structure, factors, x, w, bias, out, inp = given(spec, inp, out, rows)
+    structure, factors, x, w, bias, out, inp = make_case(spec, inp, out, rows)
     expected = definition(structure, x, w, bias, out, inp)
     g = torch.randn_like(expected)
-    wanted = torch.autograd.grad(expected, (x, w, bias), g)
+    expected_grads = torch.autograd.grad(expected, (x, w, bias), g)
     monkeypatch.setattr("zoo.kernels.block.SMALL", small)
     monkeypatch.setattr("zoo.kernels.block.LARGE", 4 * out.n**2 * inp.elements)
     for y in (factored_linear(x, w, factors, out, inp, bias), block_linear(x, w, structure, out, inp, bias)):
         torch.testing.assert_close(y, expected)
-        for one, other in zip(torch.autograd.grad(y, (x, w, bias), g), wanted, strict=True):
-            torch.testing.assert_close(one, other)
+        for a, b in zip(torch.autograd.grad(y, (x, w, bias), g), expected_grads, strict=True):
+            torch.testing.assert_close(a, b)
     torch.testing.assert_close(thin_linear(x, w, structure, out, inp, bias), expected)
 
 
 @pytest.mark.parametrize("kernel", ["factored", "thin"])
 def test_no_bias(kernel):
-    structure, factors, x, w, _, out, inp = given("quaternion", (10, 1), (8, 1), (5,))
+    structure, factors, x, w, _, out, inp = make_case("quaternion", (10, 1), (8, 1), (5,))
     y = factored_linear(x, w, factors, out, inp) if kernel == "factored" else thin_linear(x, w, structure, out, inp)
     torch.testing.assert_close(y, definition(structure, x, w, None, out, inp))
 
 
 @pytest.mark.parametrize("spec", ["complex", "quaternion"])
 def test_gradients_of_factors(spec):
-    _, factors, x, w, bias, out, inp = given(spec, (6, 1), (10, 1), (3,))
+    _, factors, x, w, bias, out, inp = make_case(spec, (6, 1), (10, 1), (3,))
     factors = [t.requires_grad_() for t in factors]
 
     def product(x, w, bias, *factors):
@@ -82,7 +82,7 @@ def test_gradients_of_factors(spec):
 def test_second_derivatives_and_structure_gradient_of_block(small, large, monkeypatch):
     monkeypatch.setattr("zoo.kernels.block.SMALL", small)
     monkeypatch.setattr("zoo.kernels.block.LARGE", large)  # with less, in tiles
-    structure, _, x, w, bias, out, inp = given("quaternion", (6, 1), (10, 1), (3,))
+    structure, _, x, w, bias, out, inp = make_case("quaternion", (6, 1), (10, 1), (3,))
 
     def product(x, w, bias, structure):
         return block_linear(x, w, structure, out, inp, bias)
@@ -93,19 +93,19 @@ def test_second_derivatives_and_structure_gradient_of_block(small, large, monkey
 
 @pytest.mark.parametrize("needed", range(6))
 def test_single_gradients(needed):
-    _, factors, x, w, bias, out, inp = given("quaternion", (8, 1), (12, 1), (70,), grad=False)
+    _, factors, x, w, bias, out, inp = make_case("quaternion", (8, 1), (12, 1), (70,), grad=False)
     tensors = [x, w, bias, *factors]
     tensors[needed].requires_grad_()
     y = factored_linear(x, w, Factors(*tensors[3:]), out, inp, bias)
     table = torch.einsum("ri,rj,rk->ijk", *tensors[3:])
-    found, wanted = (
+    grads, expected_grads = (
         torch.autograd.grad(t.sin().sum(), tensors[needed])[0] for t in (y, definition(table, x, w, bias, out, inp))
     )
-    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(grads, expected_grads)
 
 
 def test_non_contiguous_rows_and_expanded_gradients():
-    structure, factors, x, w, bias, out, inp = given("quaternion", (24, 1), (8, 1), (4, 9))
+    structure, factors, x, w, bias, out, inp = make_case("quaternion", (24, 1), (8, 1), (4, 9))
     wide = torch.randn(4, 9, 48, dtype=torch.float64)
     for rows in (
         wide[..., :24],
@@ -118,37 +118,37 @@ def test_non_contiguous_rows_and_expanded_gradients():
                 factored_linear(rows, w, factors, out, inp, bias), definition(structure, rows, w, bias, out, inp)
             )
     y = factored_linear(x, w, factors, out, inp, bias).sum()
-    wanted = torch.autograd.grad(definition(structure, x, w, bias, out, inp).sum(), (x, w, bias))
-    for one, other in zip(torch.autograd.grad(y, (x, w, bias)), wanted, strict=True):
-        torch.testing.assert_close(one, other)
+    expected_grads = torch.autograd.grad(definition(structure, x, w, bias, out, inp).sum(), (x, w, bias))
+    for a, b in zip(torch.autograd.grad(y, (x, w, bias)), expected_grads, strict=True):
+        torch.testing.assert_close(a, b)
 
 
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 2e-6), (torch.bfloat16, 4e-2)], ids=str)
 @pytest.mark.parametrize("spec", ["complex", "quaternion", "octonion"])
 def test_rounding_stays_small(spec, dtype, bound):
     # Relative to the largest entry, of 256 features: combinations add at most log2(n) roundings to those of the definition.
-    structure, factors, x, w, bias, out, inp = given(spec, (256, 1), (256, 1), (512,), dtype)
+    structure, factors, x, w, bias, out, inp = make_case(spec, (256, 1), (256, 1), (512,), dtype)
     exact = [t.detach().double().requires_grad_() for t in (x, w, bias)]
     expected = definition(structure.double(), *exact, out, inp)
     g = torch.randn_like(expected)
-    wanted = torch.autograd.grad(expected, exact, g)
+    expected_grads = torch.autograd.grad(expected, exact, g)
     y = factored_linear(x, w, factors, out, inp, bias)
-    found = torch.autograd.grad(y, (x, w, bias), g.to(dtype))
-    for one, other in zip((y, *found), (expected, *wanted), strict=True):
-        assert (one.double() - other).abs().max() < bound * other.abs().max()
+    grads = torch.autograd.grad(y, (x, w, bias), g.to(dtype))
+    for a, b in zip((y, *grads), (expected, *expected_grads), strict=True):
+        assert (a.double() - b).abs().max() < bound * b.abs().max()
     assert (thin_linear(x, w, structure, out, inp, bias).double() - expected).abs().max() < bound * expected.abs().max()
 
 
 def test_only_input_and_components_are_saved_for_backward():
-    _, factors, x, w, bias, out, inp = given("quaternion", (64, 1), (64, 1), (128,))
-    kept = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+    _, factors, x, w, bias, out, inp = make_case("quaternion", (64, 1), (64, 1), (128,))
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
         factored_linear(x, w, factors, out, inp, bias)
-    assert sum(t.numel() for t in kept) == x.numel() + w.numel() + sum(t.numel() for t in factors)
+    assert sum(t.numel() for t in saved) == x.numel() + w.numel() + sum(t.numel() for t in factors)
 
 
 def test_peak_memory_of_block_backward():
-    structure, _, x, w, _, out, inp = given("quaternion", (512, 1), (1024, 1), (2,), dtype=torch.float32)
+    structure, _, x, w, _, out, inp = make_case("quaternion", (512, 1), (1024, 1), (2,), dtype=torch.float32)
     y, tracker = block_linear(x, w, structure, out, inp).sum(), MemTracker()
     with tracker:
         y.backward()
@@ -158,7 +158,7 @@ def test_peak_memory_of_block_backward():
 
 
 def test_flop_counter():
-    _, factors, x, w, bias, out, inp = given("quaternion", (256, 1), (256, 1), (1024,))
+    _, factors, x, w, bias, out, inp = make_case("quaternion", (256, 1), (256, 1), (1024,))
     with FlopCounterMode(display=False) as counter:
         factored_linear(x, w, factors, out, inp, bias).sum().backward()
     # 8 of 16 block products, forward and for both gradients, and combinations of the components.

@@ -1,4 +1,4 @@
-"""Triton's kernel: in its interpreter, by its compiler without a device, on a GPU if there is one; where it is refused."""
+"""The Triton kernel in its interpreter, compiled without a device, on a GPU if available, and its errors."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ import torch
 
 import zoo
 from tests.errors import raises
-from tests.kernels.test_products import definition, given
+from tests.kernels.test_products import definition, make_case
 from zoo.cli import main
 from zoo.kernels import triton_linear
 from zoo.layers import Linear, set_kernel
@@ -60,14 +60,14 @@ def test_compiles_without_a_device(capability, dtype):
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), (torch.bfloat16, 4e-2), (torch.float16, 5e-3)], ids=str)
 @pytest.mark.parametrize(("spec", "sizes"), [("quaternion", ((256, 1), (192, 1))), ("octonion", ((30, 3), (44, 2)))])
 def test_on_a_gpu(spec, sizes, dtype, bound):
-    structure, factors, *tensors, out, inp = given(spec, *sizes, (1000,), dtype)
+    structure, factors, *tensors, out, inp = make_case(spec, *sizes, (1000,), dtype)
     x, w, bias = (t.detach().cuda().requires_grad_() for t in tensors)
     y = triton_linear.triton_linear(x, w, triton_linear.constants(factors), out, inp, bias)
     g = torch.randn_like(y)
     exact = [t.detach().double().requires_grad_() for t in (x, w, bias)]
-    wanted = definition(structure.double().cuda(), *exact, out, inp)
-    pairs = [(y, wanted)]
-    pairs += zip(torch.autograd.grad(y, (x, w, bias), g), torch.autograd.grad(wanted, exact, g.double()), strict=True)
+    expected = definition(structure.double().cuda(), *exact, out, inp)
+    pairs = [(y, expected)]
+    pairs += zip(torch.autograd.grad(y, (x, w, bias), g), torch.autograd.grad(expected, exact, g.double()), strict=True)
     for one, other in pairs:
         assert (one.double() - other).abs().max() < bound * other.abs().max()
 
@@ -79,8 +79,8 @@ needs_none = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CU
 def test_error_without_a_device(capsys):
     with raises("unsupported", "no CUDA device"):
         set_kernel(Linear(zoo.algebra("quaternion"), 8, 8).modules(), "triton")
-    given = ["fit", "--backbone", "vit", "--algebra", "quaternion", "--kernel", "triton"]
-    assert main(given) == 2
+    command = ["fit", "--backbone", "vit", "--algebra", "quaternion", "--kernel", "triton"]
+    assert main(command) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
@@ -92,6 +92,6 @@ def test_error_without_triton(monkeypatch):
 
 def test_error_for_a_cpu_run(monkeypatch, capsys):
     monkeypatch.setattr(triton_linear.Triton, "missing", lambda self: None)
-    given = ["fit", "--backbone", "vit", "--algebra", "quaternion", "--kernel", "triton", "--trainer.accelerator", "cpu"]
-    assert main(given) == 2
+    command = ["fit", "--backbone", "vit", "--algebra", "quaternion", "--kernel", "triton", "--trainer.accelerator", "cpu"]
+    assert main(command) == 2
     assert "the accelerator is cpu" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Attention against torch's, and every score against its slow definition."""
+"""Attention against torch's attention, and every score against a reference implementation."""
 
 from math import sqrt
 
@@ -34,27 +34,27 @@ def make(spec="quaternion", dim=16, heads=2, seed=0, **options):
 
 
 def heads_of(layer, x, context=None):
-    """Queries, keys and values of a layer, [B, H, L, dim / H] each, from its projections."""
+    """Return the queries, keys and values of a layer, [B, H, L, dim / H] each."""
     parts = layer.qkv(x).chunk(3, -1) if context is None else (layer.q(x), *layer.kv(context).chunk(2, -1))
     return [part.unflatten(-1, (layer.heads, -1)).transpose(1, 2) for part in parts]
 
 
-def slow(q, k, v, structure, score, mask=None, causal=False, scale=None):
-    """Attend one head, one query and one pair of elements at a time; queries are the last of the words."""
+def reference(q, k, v, structure, score, mask=None, causal=False, scale=None):
+    """Attend one head, one query and one pair of elements at a time; the queries are the last tokens."""
     n, width = structure.shape[0], q.shape[-1]
     scale = 1 / sqrt(width) if scale is None else scale
     sign = torch.tensor([1.0] + [-1.0] * (n - 1), dtype=q.dtype)
     y = torch.zeros(*q.shape[:3], v.shape[-1], dtype=q.dtype)
     rows = []
     for b, h, p in ((b, h, p) for b in range(q.shape[0]) for h in range(q.shape[1]) for p in range(q.shape[2])):
-        seen = [
+        visible = [
             m for m in range(k.shape[2]) if (mask is None or mask[b, m]) and (m <= p + k.shape[2] - q.shape[2] or not causal)
         ]
-        if not seen:
+        if not visible:
             rows.append(y[b, h, p])
             continue
-        queries, values = q[b, h, p].view(n, -1), v[b, h, seen].unflatten(-1, (n, -1))
-        keys = k[b, h, seen].unflatten(-1, (n, -1))
+        queries, values = q[b, h, p].view(n, -1), v[b, h, visible].unflatten(-1, (n, -1))
+        keys = k[b, h, visible].unflatten(-1, (n, -1))
         keys = keys * sign[:, None] if score == "hermitian" else keys
         e = sum(definition.multiply(structure, queries[:, c], keys[..., c]) for c in range(width // n))
         if score == "dot":
@@ -74,7 +74,7 @@ def test_every_score_is_its_definition(spec, score, masked, causal):
     q, k, v = (draw(2, 2, size, width, seed=seed) for seed, size in enumerate((4, 5, 5)))
     mask = torch.tensor([[0, 1, 1, 0, 1], [1, 1, 0, 0, 0]]).bool() if masked else None
     results = []
-    for f in (attend, slow):
+    for f in (attend, reference):
         inputs = [t.clone().requires_grad_() for t in (q, k, v, structure)]
         y = f(*inputs, score, mask, causal)
         read = inputs[:3] if score == "dot" else inputs
@@ -89,7 +89,7 @@ def test_scale_and_value_width(score):
     for width in (4, 8, 40):
         v = draw(1, 2, 4, width, seed=2)
         y = attend(q, k, v, structure, score, scale=0.7)
-        torch.testing.assert_close(y, slow(q, k, v, structure, score, scale=0.7))
+        torch.testing.assert_close(y, reference(q, k, v, structure, score, scale=0.7))
 
 
 @every_algebra
@@ -120,20 +120,20 @@ def test_query_without_visible_keys_is_zero_with_finite_gradients(score, dtype, 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_no_quadratic_tensor_is_saved_for_backward(score, masked, dtype):
-    size, kept = 96, []
+    size, saved = 96, []
     structure = algebra("quaternion").structure.to(dtype)
     q, k, v = (draw(1, 1, size, 8, seed=seed).to(dtype).requires_grad_() for seed in range(3))
     mask = torch.arange(size)[None] < 90 if masked else None
 
-    def keep(t):
-        kept.append(t.untyped_storage().nbytes() // t.element_size())
+    def save(t):
+        saved.append(t.untyped_storage().nbytes() // t.element_size())
         return t
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+    with torch.autograd.graph.saved_tensors_hooks(save, lambda t: t):
         attend(q, k, v, structure, score, mask, causal=not masked)
-        assert max(kept) < size * size
+        assert max(saved) < size * size
         scores._attend_by_definition(q, arrange(k, structure, "product"), v, "product", mask, not masked, 0.0, 1.0)
-        assert max(kept) >= size * size
+        assert max(saved) >= size * size
 
 
 # --- hermitian attention in tiles ---
@@ -206,7 +206,7 @@ def test_compiled_and_transformed_calls():
     torch.testing.assert_close(gradient, torch.autograd.functional.vjp(lambda q: hermitian(q, k, v, causal=True).sum(), q)[1])
 
 
-def torchs(ours, theirs):
+def copy_torch_weights(ours, theirs):
     """Copy the weights of torch's attention over the reals."""
     with torch.no_grad():
         matrices, biases = theirs.in_proj_weight, theirs.in_proj_bias
@@ -228,7 +228,7 @@ def test_equals_torch_over_the_reals(cross, score):
     nn.init.normal_(theirs.in_proj_bias)
     nn.init.normal_(theirs.out_proj.bias)
     ours = Attention(reals(), 12, 3, cross=cross, score=score).double()
-    torchs(ours, theirs)
+    copy_torch_weights(ours, theirs)
     x = draw(2, 4, 12)
     context = draw(2, 5, 12, seed=1) if cross else None
     keys = x if context is None else context
@@ -237,16 +237,16 @@ def test_equals_torch_over_the_reals(cross, score):
         expected, _ = theirs(x, keys, keys, key_padding_mask=None if m is None else ~m)
         y = ours(x, context, m)
         torch.testing.assert_close(y, expected)
-        (mine,) = torch.autograd.grad(y.pow(3).sum(), ours.proj.components)
+        (actual,) = torch.autograd.grad(y.pow(3).sum(), ours.proj.components)
         (other,) = torch.autograd.grad(expected.pow(3).sum(), theirs.out_proj.weight)
-        torch.testing.assert_close(mine, other)
+        torch.testing.assert_close(actual, other)
 
 
 @every_algebra
 @every_score
 @pytest.mark.parametrize("cross", [False, True])
 def test_each_head_equals_a_single_head_layer(spec, score, cross):
-    # Queries, keys and values of one head, made by its own matrix, attended by itself.
+    # Each head has its own rows of the matrix and attends independently.
     n = algebra(spec).n
     size = 2 * n
     layer = make(spec, 3 * size, 3, score=score, cross=cross)
@@ -304,12 +304,12 @@ def test_causal_outputs_do_not_depend_on_later_tokens(score, masked, rotary):
 @pytest.mark.parametrize("spec", ["real", "quaternion"])
 def test_rotary_positions_encode_distances(spec):
     x, order = draw(1, 4, 16), [2, 0, 3, 1]
-    without, turned = make(spec), make(spec, rotary=True)
+    without, with_rotary = make(spec), make(spec, rotary=True)
     torch.testing.assert_close(without(x[:, order]), without(x)[:, order])
-    assert not torch.isclose(turned(x[:, order]), turned(x)[:, order]).all(-1).any()
-    # Distances, not places, count: words that nobody sees in front of a text change nothing.
+    assert not torch.isclose(with_rotary(x[:, order]), with_rotary(x)[:, order]).all(-1).any()
+    # Only distances matter: masked tokens before a sequence do not change its output.
     shifted, mask = torch.cat([draw(1, 3, 16, seed=1), x], 1), torch.arange(7)[None] >= 3
-    torch.testing.assert_close(turned(shifted, mask=mask)[:, 3:], turned(x))
+    torch.testing.assert_close(with_rotary(shifted, mask=mask)[:, 3:], with_rotary(x))
 
 
 @every_score

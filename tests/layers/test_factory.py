@@ -1,4 +1,4 @@
-"""The factory: roles, scopes, and layers that backbones ask for without knowing the algebra."""
+"""The layer factory: roles, scopes and options."""
 
 import pytest
 import torch

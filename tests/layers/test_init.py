@@ -1,4 +1,4 @@
-"""Initial weights: one variance for all algebras, and the moments of the published draws."""
+"""Initialisation: the variance for all algebras, and the moments of the published ones."""
 
 import math
 

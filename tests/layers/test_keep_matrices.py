@@ -1,4 +1,4 @@
-"""`zoo.keep_matrices`: what is cached, for how long, and for whom."""
+"""`zoo.keep_matrices`: contents, lifetime and scope of the cache."""
 
 import copy
 import pickle
@@ -26,9 +26,9 @@ def layer():
 
 @pytest.fixture
 def assembled(monkeypatch):
-    """The weights that were assembled."""
-    calls, own = [], zoo.layers.weight.Weight._assemble
-    monkeypatch.setattr(zoo.layers.weight.Weight, "_assemble", lambda self: calls.append(self) or own(self))
+    """Record the weights that are assembled."""
+    calls, original = [], zoo.layers.weight.Weight._assemble
+    monkeypatch.setattr(zoo.layers.weight.Weight, "_assemble", lambda self: calls.append(self) or original(self))
     return calls
 
 
@@ -106,7 +106,7 @@ def test_functional_call_ignores_the_cache(layer):
             torch.testing.assert_close(functional_call(layer, state, (X,)), scale * expected)
         torch.testing.assert_close(layer(X), expected)
         many = {name: torch.stack([value, 2 * value]) for name, value in layer.named_parameters()}
-        y = torch.func.vmap(lambda given: functional_call(layer, given, (X,)))(many)
+        y = torch.func.vmap(lambda tensors: functional_call(layer, tensors, (X,)))(many)
         torch.testing.assert_close(y[1], 2 * expected)
 
 

@@ -1,4 +1,4 @@
-"""What a network remembers while it reads on."""
+"""The key-value cache."""
 
 import pytest
 import torch
@@ -49,7 +49,7 @@ def test_select_applies_to_all_tensors():
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
 @pytest.mark.parametrize("limit", [None, 0, 5, 90])
 def test_append_equals_concatenation(mode, limit):
-    """Through many steps, with and without a choice of rows, against one concatenation."""
+    """Append many times, with and without select."""
     with mode():
         cache, layer, torch_draw = KVCache(limit=limit), nn.Identity(), torch.Generator().manual_seed(0)
         expected = torch.zeros(2, 3, 0, 4)
@@ -65,7 +65,7 @@ def test_append_equals_concatenation(mode, limit):
                 order = torch.tensor([1, 1]) if step == 47 else torch.tensor([1, 0])
                 cache.select(order)
                 expected = expected[order]
-                assert torch.equal(keys, before)  # what was given out stays as it was
+                assert torch.equal(keys, before)  # returned tensors do not change
         assert torch.equal(cache.get(layer)[0], expected)
 
 

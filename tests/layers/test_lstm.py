@@ -1,4 +1,4 @@
-"""The LSTM against torch's, and against its definition, one gate and one step at a time."""
+"""The LSTM against torch's LSTM and against a reference implementation."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def draw(*shape):
 
 
 def gate(side, index, x, hidden, blocks):
-    """Multiply x by the matrix of one gate, one product of two elements at a time."""
+    """Multiply x by the matrix of a gate, by the definition."""
     layer = side[index] if len(side) > 1 else side[0]
     w = layer.elements if layer.algebra.left is None else torch.einsum("mi,moc->ioc", layer.algebra.left, layer.elements)
     width = -(-hidden // layer.algebra.n)
@@ -37,7 +37,7 @@ def gate(side, index, x, hidden, blocks):
 
 
 def run_cell(cell, x, hidden, blocks):
-    """Read [B, T, in] step by step."""
+    """Run a cell over [B, T, in] step by step."""
     h = c = x.new_zeros(len(x), hidden)
     outputs = []
     for step in x.unbind(1):
@@ -52,7 +52,7 @@ def run_cell(cell, x, hidden, blocks):
     return torch.stack(outputs, 1), h, c
 
 
-def slow(net, x, blocks=1):
+def reference(net, x, blocks=1):
     directions = 1 + net.bidirectional
     last = []
     for layer in range(net.num_layers):
@@ -95,12 +95,12 @@ def test_equals_torch_over_the_reals(options, rules):
         gradients.append((y, h, c, x.grad))
     torch.testing.assert_close(*gradients)
     first, last = ours.cells[0], ours.cells[-1]
-    mine = torch.cat([layer.components.grad for layer in first.from_input])
-    torch.testing.assert_close(mine, theirs.weight_ih_l0.grad)
+    actual = torch.cat([layer.components.grad for layer in first.from_input])
+    torch.testing.assert_close(actual, theirs.weight_ih_l0.grad)
     torch.testing.assert_close(first.bias.grad, theirs.bias_ih_l0.grad)
     name = f"l{theirs.num_layers - 1}" + "_reverse" * theirs.bidirectional
-    mine = torch.cat([layer.components.grad for layer in last.from_hidden])
-    torch.testing.assert_close(mine, getattr(theirs, f"weight_hh_{name}").grad)
+    actual = torch.cat([layer.components.grad for layer in last.from_hidden])
+    torch.testing.assert_close(actual, getattr(theirs, f"weight_hh_{name}").grad)
 
 
 @pytest.mark.parametrize("rules", RULES)
@@ -108,7 +108,7 @@ def test_equals_torch_over_the_reals(options, rules):
 def test_equals_the_definition(spec, rules):
     net, x = make(spec, 7, 5, num_layers=2, bidirectional=True, rules=rules), draw(2, 3, 7)
     results = []
-    for f in (net, lambda x: slow(net, x)):
+    for f in (net, lambda x: reference(net, x)):
         y, (h, c) = f(x)
         loss = y.pow(3).sum() + h.sin().sum() + c.square().sum()
         results.append((y, h, c, *torch.autograd.grad(loss, list(net.parameters()))))
@@ -117,8 +117,8 @@ def test_equals_the_definition(spec, rules):
 
 def test_input_blocks():
     net, x = make("quaternion", 16, 8, inp_blocks=2), draw(2, 3, 16)
-    torch.testing.assert_close(net(x)[0], slow(net, x, 2)[0])
-    assert not torch.allclose(net(x)[0], slow(net, x, 1)[0])
+    torch.testing.assert_close(net(x)[0], reference(net, x, 2)[0])
+    assert not torch.allclose(net(x)[0], reference(net, x, 1)[0])
 
 
 @pytest.mark.parametrize("rules", RULES)
@@ -294,10 +294,10 @@ def test_compiles_as_one_graph(backend, spec, options, lengths):
 def test_export_with_dynamic_length(strict):
     net = make("quaternion", bidirectional=True).eval()
     batch, time = torch.export.Dim("batch", min=2), torch.export.Dim("time", min=2)
-    given, axes = (draw(3, 5, 10), None, torch.tensor([2, 5, 3])), ({0: batch, 1: time}, None, {0: batch})
+    inputs, axes = (draw(3, 5, 10), None, torch.tensor([2, 5, 3])), ({0: batch, 1: time}, None, {0: batch})
     with torch.no_grad():
-        exported = torch.export.export(net, given, dynamic_shapes=axes, strict=strict).module()
-        for x, lengths in ((given[0], given[2]), (draw(4, 9, 10), torch.tensor([9, 1, 7, 2]))):
+        exported = torch.export.export(net, inputs, dynamic_shapes=axes, strict=strict).module()
+        for x, lengths in ((inputs[0], inputs[2]), (draw(4, 9, 10), torch.tensor([9, 1, 7, 2]))):
             torch.testing.assert_close(exported(x, None, lengths), net(x, None, lengths))
 
 

@@ -1,4 +1,4 @@
-"""Attention by distance, against its definition."""
+"""Relative attention against a reference implementation."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ def make(spec, **options):
     return layer
 
 
-def slow(layer, x, memory, mask=None):
+def reference(layer, x, memory, mask=None):
     """One row, one head, one query at a time (Dai et al. 2019, section 3.3)."""
     rows = []
     for b in range(len(x)):
@@ -27,10 +27,10 @@ def slow(layer, x, memory, mask=None):
         q, k, v = layer.qkv(words).view(len(words), 3, 2, -1).unbind(1)
         heads = []
         for i in range(len(memory[b]), len(words)):
-            seen = [j for j in range(i + 1) if mask is None or mask[b, j]]
-            r = layer.distance(trigonometric(torch.tensor([i - j for j in seen]), layer.dim, x)).view(len(seen), 2, -1)
-            fit = torch.stack([(q[i] + layer.u) * k[j] + (q[i] + layer.v) * r[p] for p, j in enumerate(seen)]).sum(-1)
-            heads.append(((fit * (layer.dim // 2) ** -0.5).softmax(0)[..., None] * v[seen]).sum(0).flatten())
+            visible = [j for j in range(i + 1) if mask is None or mask[b, j]]
+            r = layer.distance(trigonometric(torch.tensor([i - j for j in visible]), layer.dim, x)).view(len(visible), 2, -1)
+            scores = torch.stack([(q[i] + layer.u) * k[j] + (q[i] + layer.v) * r[p] for p, j in enumerate(visible)]).sum(-1)
+            heads.append(((scores * (layer.dim // 2) ** -0.5).softmax(0)[..., None] * v[visible]).sum(0).flatten())
         rows.append(layer.proj(torch.stack(heads)))
     return torch.stack(rows)
 
@@ -43,7 +43,7 @@ def test_equals_the_definition(spec, masked):
     memory = torch.randn(2, 3, layer.dim, dtype=torch.float64, generator=noise)
     mask = torch.tensor([[0, 1, 1, 1, 1, 1, 1], [1, 0, 1, 1, 1, 1, 1]]).bool() if masked else None
     results = []
-    for f in (layer, lambda *args: slow(layer, *args)):
+    for f in (layer, lambda *args: reference(layer, *args)):
         inputs = x.clone().requires_grad_()
         y = f(inputs, memory, mask)
         results.append((y, *torch.autograd.grad(y.pow(3).sum(), [inputs, *layer.parameters()])))

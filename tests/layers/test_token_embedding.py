@@ -1,4 +1,4 @@
-"""The token embedding, the positions that are added, and rotary positions."""
+"""Token embeddings, position embeddings and rotary positions."""
 
 import math
 
@@ -42,24 +42,24 @@ def test_table_is_real_with_configurable_std():
 
 
 def test_default_positions():
-    kinds = [
+    names = [
         embed_tokens(default="learned").position_embedding.name,
         embed_tokens(default="learned", positions="trigonometric").position_embedding.name,
         embed_tokens(default="learned", embedding="complex_order").position_embedding.name,
         embed_tokens(default="learned", embedding="complex_vanilla").position_embedding.name,
         embed_tokens(default="learned", embedding="complex_order", positions="trigonometric").position_embedding.name,
     ]
-    assert kinds == ["learned", "trigonometric", "none", "learned", "trigonometric"]
+    assert names == ["learned", "trigonometric", "none", "learned", "trigonometric"]
 
 
 def test_scale_of_words_and_positions():
     big = 4096
     assert 0.09 < embed_tokens(dim=big, positions="learned").position_embedding.table.std() < 0.11  # as the words
     for positions, factor in ((None, 1), ("learned", 1), ("trigonometric", big**0.5)):
-        reads = embed_tokens(dim=big, positions=positions)
-        torch.testing.assert_close(reads(TOKENS)[1], reads.position_embedding(factor * reads.embedding(TOKENS))[1])
-    reads = embed_tokens(vectors=8, positions="trigonometric")  # pretrained vectors are as large as they are
-    torch.testing.assert_close(reads(TOKENS)[1], reads.position_embedding(reads.embedding(TOKENS))[1])
+        layer = embed_tokens(dim=big, positions=positions)
+        torch.testing.assert_close(layer(TOKENS)[1], layer.position_embedding(factor * layer.embedding(TOKENS))[1])
+    layer = embed_tokens(vectors=8, positions="trigonometric")  # pretrained vectors are as large as they are
+    torch.testing.assert_close(layer(TOKENS)[1], layer.position_embedding(layer.embedding(TOKENS))[1])
 
 
 def test_algebra_sets_the_default_embedding():
@@ -68,24 +68,24 @@ def test_algebra_sets_the_default_embedding():
 
 
 def test_pretrained_vectors_of_matching_width():
-    reads, (matrix, found) = embed_tokens(vectors=8), pretrained(8)
-    reads.embedding.load_vectors(matrix, found)
-    table = reads.embedding.table
+    layer, (matrix, found) = embed_tokens(vectors=8), pretrained(8)
+    layer.embedding.load_vectors(matrix, found)
+    table = layer.embedding.table
     torch.testing.assert_close(table.weight[found], matrix[found])
     assert (table.weight[0] == 0).all()
     assert (table.weight[1].abs() > 0).all()  # a word without a vector has one all the same
-    assert not any(p.requires_grad for p in reads.parameters())
+    assert not any(p.requires_grad for p in layer.parameters())
     assert embed_tokens(vectors=8, embedding="table(trained=true)").embedding.table.components.requires_grad
-    torch.testing.assert_close(reads(TOKENS)[0, 0], matrix[3])
+    torch.testing.assert_close(layer(TOKENS)[0, 0], matrix[3])
 
 
 def test_pretrained_vectors_of_another_width_are_projected():
-    reads, (matrix, found) = embed_tokens(vectors=5), pretrained(5)
-    reads.embedding.load_vectors(matrix, found)
-    layer = reads.embedding.projection[0]
-    expected = (matrix[3] @ layer.weight.T + layer.bias).tanh()
-    torch.testing.assert_close(reads(TOKENS)[0, 0], expected)
-    assert {name for name, p in reads.named_parameters() if p.requires_grad} == {
+    layer, (matrix, found) = embed_tokens(vectors=5), pretrained(5)
+    layer.embedding.load_vectors(matrix, found)
+    projection = layer.embedding.projection[0]
+    expected = (matrix[3] @ projection.weight.T + projection.bias).tanh()
+    torch.testing.assert_close(layer(TOKENS)[0, 0], expected)
+    assert {name for name, p in layer.named_parameters() if p.requires_grad} == {
         "embedding.projection.0.weight_module.components",
         "embedding.projection.0.bias",
     }

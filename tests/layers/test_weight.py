@@ -1,4 +1,4 @@
-"""A layer computes with the values that its components have now; torch's tools work on its weight or refuse."""
+"""Layers compute with the current values of their components; torch's tools support the weight or raise an error."""
 
 import copy
 import io
@@ -25,8 +25,8 @@ def make(spec="phm-4", seed=0):
     return Linear(algebra(spec), 8, 12).eval()
 
 
-def defined(layer, x=X):
-    """The layer by its definition, which nothing is kept of."""
+def reference(layer, x=X):
+    """Compute the output by the definition, without caches."""
     w, a = layer.weight_module.elements, layer.algebra.structure
     return definition.linear(a.detach(), w.detach(), x.to(w), layer.out_features) + layer.bias.detach()
 
@@ -34,10 +34,10 @@ def defined(layer, x=X):
 def check(layer):
     """Compare with the definition, without gradients and with them."""
     with torch.no_grad():
-        torch.testing.assert_close(layer(X.to(layer.bias)), defined(layer))
+        torch.testing.assert_close(layer(X.to(layer.bias)), reference(layer))
     with torch.inference_mode():
-        torch.testing.assert_close(layer(X.to(layer.bias)), defined(layer))
-    torch.testing.assert_close(layer(X.to(layer.bias)).detach(), defined(layer))
+        torch.testing.assert_close(layer(X.to(layer.bias)), reference(layer))
+    torch.testing.assert_close(layer(X.to(layer.bias)).detach(), reference(layer))
 
 
 @pytest.fixture
@@ -74,19 +74,19 @@ def test_functional_call(layer):
     state = {**dict(other.named_parameters()), **dict(other.named_buffers())}
     with torch.no_grad():
         for _ in range(2):
-            torch.testing.assert_close(functional_call(layer, state, (X,)), defined(other))
-            torch.testing.assert_close(layer(X), defined(layer))
+            torch.testing.assert_close(functional_call(layer, state, (X,)), reference(other))
+            torch.testing.assert_close(layer(X), reference(layer))
         plain = {name: value.detach().clone() for name, value in state.items()}
         for scale in (1, 2):
             plain["weight_module.components"].fill_(scale)
             expected = make()
             expected.load_state_dict(plain)
-            torch.testing.assert_close(functional_call(layer, plain, (X,)), defined(expected))
-        torch.testing.assert_close(layer(X), defined(layer))
+            torch.testing.assert_close(functional_call(layer, plain, (X,)), reference(expected))
+        torch.testing.assert_close(layer(X), reference(layer))
     many = {name: torch.stack([value.detach(), 2 * value.detach()]) for name, value in layer.named_parameters()}
     with torch.no_grad():
-        y = torch.func.vmap(lambda given: functional_call(layer, given, (X,)))(many)
-    torch.testing.assert_close(y[0], defined(layer))
+        y = torch.func.vmap(lambda tensors: functional_call(layer, tensors, (X,)))(many)
+    torch.testing.assert_close(y[0], reference(layer))
     check(layer)
 
 
@@ -97,13 +97,13 @@ def test_compiled_and_exported_layers_see_changes(spec):
     with torch.no_grad():
         layer(X)
         for _ in range(2):
-            torch.testing.assert_close(compiled(X), defined(layer))
+            torch.testing.assert_close(compiled(X), reference(layer))
             layer.components.mul_(2)
     for strict in (True, False):
         with torch.no_grad():
             layer(X)
         exported = torch.export.export(layer, (X,), strict=strict).module()
-        torch.testing.assert_close(exported(X).detach(), defined(layer))
+        torch.testing.assert_close(exported(X).detach(), reference(layer))
         assert {name for name, _ in exported.named_parameters()} == {name for name, _ in layer.named_parameters()}
 
 
@@ -187,7 +187,7 @@ def linear(product):
 
 
 def twins(norm, spec, build=linear):
-    """A layer whose weight torch parametrizes, and torch's own layer of the same matrix, treated the same."""
+    """Parametrize a layer and a torch layer with the same matrix."""
     torch.manual_seed(0)
     ours = build(algebra(spec))
     w = ours.weight.detach()
@@ -329,7 +329,7 @@ def test_jit_trace_contains_the_components():
     with torch.no_grad():
         layer(X)
         traced = torch.jit.trace(layer, (X,))
-        torch.testing.assert_close(traced(X), defined(layer))
+        torch.testing.assert_close(traced(X), reference(layer))
     assert "components" in str(traced.inlined_graph)
 
 

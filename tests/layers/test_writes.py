@@ -1,4 +1,4 @@
-"""Write anything anywhere, then compare with a freshly built network: nothing is computed from old values."""
+"""Write to parameters in every way, then compare with a new network: no stale values are used."""
 
 import copy
 
@@ -37,7 +37,7 @@ TOKENS = torch.tensor([[1, 2, 3, 4], [5, 6, 0, 1]])
 
 
 def fresh(net, spec, kernel):
-    """A network with the same values that has never computed anything."""
+    """Create a network with the same values and empty caches."""
     other = Net(spec).to(next(net.parameters()).dtype).train(net.training)
     with torch.no_grad():
         for p, q in zip(other.parameters(), net.parameters(), strict=True):
@@ -51,7 +51,7 @@ def parameters(net, draw):
 
 
 def of_each(write):
-    """A write to some of the parameters, without gradients."""
+    """Return a write to some of the parameters, without gradients."""
 
     def apply(net, draw):
         for p in parameters(net, draw):
@@ -62,7 +62,7 @@ def of_each(write):
 
 
 def storage(p, factor):
-    """Write to the whole storage of a parameter, which may be a view of a flat vector."""
+    """Write to the storage of a parameter, which may be a view of a flat vector."""
     values = torch.empty(0, dtype=p.dtype).set_(p.untyped_storage())
     p.untyped_storage().copy_((factor * values).untyped_storage())
 
@@ -113,7 +113,7 @@ def replace(net, draw):
 
 
 def swapping(net, draw):
-    """Load, assign and convert as torch does when it swaps tensors."""
+    """Load, assign and convert with swapped tensors."""
     torch.__future__.set_swap_module_params_on_conversion(True)
     try:
         net.load_state_dict({name: 2 * value for name, value in net.state_dict().items()})
@@ -179,10 +179,10 @@ WRITES = {
 
 def compare(net, spec, kernel, mode):
     with mode():
-        found, expected = net(TOKENS), fresh(net, spec, kernel)(TOKENS)
+        actual, expected = net(TOKENS), fresh(net, spec, kernel)(TOKENS)
         with zoo.keep_matrices(net):
             cached = [net(TOKENS) for _ in range(2)]
-    for y in (found, *cached):
+    for y in (actual, *cached):
         torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -215,7 +215,7 @@ def test_writes_take_effect_in_many_cases(data):
 
 
 def test_stale_cache_is_detected(monkeypatch):
-    """The control: the same comparison with a scope that never ends."""
+    """Control: the comparison fails in a scope that does not end."""
     net = Net("quaternion").eval()
     set_kernel(net, "block")
     with zoo.keep_matrices(net):
@@ -227,7 +227,7 @@ def test_stale_cache_is_detected(monkeypatch):
 
 
 def receive(rank, folder):
-    """Exchange weights in every way of torch.distributed, and compare after each."""
+    """Exchange weights by every operation of torch.distributed, and compare after each."""
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=2)
     dist = torch.distributed
@@ -264,5 +264,5 @@ def test_writes_of_other_processes_take_effect(tmp_path):
         process.join(120)
     codes = [process.exitcode for process in ranks]
     for process in ranks:
-        process.kill()  # one whose partner failed would wait for it
+        process.kill()  # it would wait for a failed rank
     assert codes == [0, 0]

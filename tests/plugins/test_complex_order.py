@@ -1,4 +1,4 @@
-"""The complex-order algebra and embeddings: the properties the paper proves, against torch's own complex numbers."""
+"""The complex-order algebra and embeddings against the paper and torch's complex numbers."""
 
 import math
 
@@ -42,7 +42,7 @@ def vanilla(**options) -> PhasorEmbedding:
 
 
 def stir(embedding: nn.Module) -> nn.Module:
-    """Leave the numbers that training starts from."""
+    """Perturb the initial values."""
     with torch.no_grad():
         for parameter in embedding.parameters():
             parameter.add_(torch.randn_like(parameter))

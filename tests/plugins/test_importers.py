@@ -1,4 +1,4 @@
-"""Layers of other libraries become layers of ours with the same outputs.
+"""Imported layers have the same outputs as in their libraries.
 
 The expected outputs were computed with the libraries themselves: speechbrain 1.1.2 (PyPI), qytorch (dac555a of 2024-09-18),
 Orkis Pytorch-Quaternion-Neural-Networks (28caa7c of 2019-12-05), HyperNets (c859ffe of 2022-12-14), phc-gnn (3dd0a00 of

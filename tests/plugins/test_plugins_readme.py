@@ -1,4 +1,4 @@
-"""The code in plugins/README.md is true: it is taken from the page, installed as a distribution and used."""
+"""The code in plugins/README.md works: it is extracted, installed as a distribution and used."""
 
 import json
 import re
@@ -64,7 +64,7 @@ class TestBag(defined(BAG_CONTRACT)["TestBag"]):
 
 
 def install(site, name, version, points, **modules):
-    """Put a folder with modules and their metadata where pip would have put it."""
+    """Install modules with their metadata into a folder, as pip does."""
     info = site / f"{name.replace('-', '_')}-{version}.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", encoding="utf-8")

@@ -65,13 +65,7 @@ def thin_linear(
     m matrix products, which read 1 / n of the size of the real matrix, give all m n products w_i x_j, and their sums are the
     components of y, y_k = sum_ij A[i, j, k] w_i x_j. The structure A is [m, n, n].
     """
-    y = _product(x.reshape(-1, inp.blocks, inp.size), w, structure, out, inp)
-    y = y.reshape(*x.shape[:-1], out.channels)
-    return y if bias is None else y + bias
-
-
-def _product(parts: Tensor, w: Tensor, structure: Tensor, out: AxisLayout, inp: AxisLayout) -> Tensor:
-    m, n, _ = structure.shape
+    (m, n, _), parts = structure.shape, x.reshape(-1, inp.blocks, inp.size)
     count = len(parts)
     if inp.size != n * inp.width:
         parts = F.pad(parts, (0, n * inp.width - inp.size))
@@ -89,4 +83,5 @@ def _product(parts: Tensor, w: Tensor, structure: Tensor, out: AxisLayout, inp: 
         y = y.view(count, n, out.blocks, out.width).transpose(1, 2)
     if out.size != n * out.width:
         y = y.reshape(count, out.blocks, n * out.width)[..., : out.size]
-    return y
+    y = y.reshape(*x.shape[:-1], out.channels)
+    return y if bias is None else y + bias

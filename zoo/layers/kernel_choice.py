@@ -106,19 +106,9 @@ def _planned(weight: Weight, x: Tensor, geometry: Geometry | None, dtype: torch.
 def describe(weight: Weight, x: Tensor, training: bool, prepared: bool = False, geometry: Geometry | None = None) -> Work:
     """Return the `Work` of multiplying an input by a weight."""
     factors = weight.factors()
-    work = Work(
-        x.numel() // max(1, weight.inp.channels),
-        weight.out,
-        weight.inp,
-        weight.algebra.m,
-        None if factors is None else factors.rank,
-        training,
-        prepared,
-        torch.get_num_threads(),
-        x.dtype,
-        x.device.type,
-        learned=not weight.algebra.known,
-    )
+    rows, rank = x.numel() // max(1, weight.inp.channels), None if factors is None else factors.rank
+    context = training, prepared, torch.get_num_threads(), x.dtype, x.device.type
+    work = Work(rows, weight.out, weight.inp, weight.algebra.m, rank, *context, learned=not weight.algebra.known)
     if geometry is None:
         return work
     space, kernel = x.shape[2:], weight.components.shape[3:]
