@@ -125,14 +125,14 @@ def test_options_of_every_plugin():
     given = {"batch_size", "num_workers", "in_channels", "num_classes", "vocab_size", "layers", "net", "lr", "tokenizer"}
     for kind in set(registry.GROUPS) - {"datasets"}:
         for entry in registry.entries(kind):
-            found = options_of(kind, f"{entry.distribution}:{entry.name}")
-            assert found["usage"].startswith(f"{entry.name}(")
-            assert found["doc"].startswith(found["summary"] or "?"), entry.name
-            named = set(re.findall(r"[(, ](\w+)", found["usage"])) | set(re.findall(r"^    (\w+):", found["doc"], re.M))
-            assert not given & named, found["usage"]
+            row = options_of(kind, f"{entry.distribution}:{entry.name}")
+            assert row["usage"].startswith(f"{entry.name}(")
+            assert row["doc"].startswith(row["summary"] or "?"), entry.name
+            named = set(re.findall(r"[(, ](\w+)", row["usage"])) | set(re.findall(r"^    (\w+):", row["doc"], re.M))
+            assert not given & named, row["usage"]
             if kind == "tasks":  # including options of the base classes
-                assert set(re.findall(r"[(, ](\w+)=", found["usage"])) <= set(registry.load(entry).options())
-                assert "metrics=()" in found["usage"]
+                assert set(re.findall(r"[(, ](\w+)=", row["usage"])) <= set(registry.load(entry).options())
+                assert "metrics=()" in row["usage"]
 
 
 def test_options_of_a_third_party_plugin(call, monkeypatch):
@@ -168,10 +168,10 @@ def test_completion(shell, call):
     if shell == "zsh":
         return
     cases = ("zoo fi", 1, "fit"), ("zoo fit --algebra quat", 3, "quaternion"), ("zoo fit --optim", 2, "--optimizer.lr")
-    for line, index, found in cases:
+    for line, index, completion in cases:
         words = f"COMP_WORDS=({line}); COMP_CWORD={index}; _zoo; printf '%s\\n' ${{COMPREPLY[@]}}"
         done = subprocess.run(["bash", "-c", f"{script}\n{words}"], capture_output=True, text=True, check=True)
-        assert found in done.stdout.split(), (line, done.stdout)
+        assert completion in done.stdout.split(), (line, done.stdout)
 
 
 # --- errors ---
@@ -208,9 +208,9 @@ def test_exit_codes_and_messages(error, code, message, monkeypatch, call):
         raise error
 
     monkeypatch.setattr("zoo.cli.commands.dispatch", fail)
-    found = call("list")
-    line, *more = found.err.splitlines()
-    assert (found.code, line) == (code, f"zoo: {message}")
+    answer = call("list")
+    line, *more = answer.err.splitlines()
+    assert (answer.code, line) == (code, f"zoo: {message}")
     assert ["--debug" in text for text in more] == [True] * isinstance(error, RuntimeError)
 
 
@@ -274,8 +274,8 @@ def test_closed_standard_streams(closed, tmp_path):
 
 def test_characters_outside_the_terminal_encoding():
     code = "from zoo.cli.commands import open_streams; open_streams(); print('\u2500 z')"
-    found = python("-c", code, env=os.environ | {"PYTHONIOENCODING": "latin-1"})
-    assert (found.returncode, found.stdout) == (0, "\\u2500 z\n")
+    done = python("-c", code, env=os.environ | {"PYTHONIOENCODING": "latin-1"})
+    assert (done.returncode, done.stdout) == (0, "\\u2500 z\n")
 
 
 def test_json_contains_no_infinity(capsys):

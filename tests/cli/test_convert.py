@@ -20,7 +20,7 @@ def run(trained_vit, call, tmp_path):
 
 
 def test_convert_test_and_fine_tune(call, run, tmp_path):
-    code, out, err = call("convert", "--from", run, "--algebra", "quaternion", "--to", "made")
+    code, out, err = call("convert", "--from", run, "--algebra", "quaternion", "--to", "result")
     assert (code, err) == (0, "")
     rows = {line.split()[0]: line.split()[-2:] for line in out.splitlines() if line.strip().startswith("blocks.")}
     assert {*rows} == {f"blocks.0.{name}" for name in ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")}
@@ -28,28 +28,28 @@ def test_convert_test_and_fine_tune(call, run, tmp_path):
     assert all(0.7 < error < 1 for error in errors)
     mean = float(out.partition("relative error: mean ")[2].partition(",")[0])
     assert mean == pytest.approx(sum(errors) / 4, abs=1e-4)
-    assert "zoo fit --backbone 'vit(depth=1, dim=32)' --algebra quaternion --data digits --from made" in out
-    model, real = zoo.load("made"), zoo.load(run)
+    assert "zoo fit --backbone 'vit(depth=1, dim=32)' --algebra quaternion --data digits --from result" in out
+    model, real = zoo.load("result"), zoo.load(run)
     assert (model.config["algebra"], model.config["data"], model.metrics) == ("quaternion", "digits", {})
     assert torch.equal(model.net.head.weight, real.net.head.weight)
-    assert "projected onto the algebra" in (tmp_path / "made/README.md").read_text()
-    assert call("verify", "made").code == 0
-    assert "accuracy" in call("test", "made", "--trainer.limit_test_batches", "1", "--trainer.accelerator", "cpu").out
+    assert "projected onto the algebra" in (tmp_path / "result/README.md").read_text()
+    assert call("verify", "result").code == 0
+    assert "accuracy" in call("test", "result", "--trainer.limit_test_batches", "1", "--trainer.accelerator", "cpu").out
     words = ("--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1", "--trainer.accelerator", "cpu")
-    code, _, err = call("fit", "--backbone", VIT, "--algebra", "quaternion", "--from", "made", "--run-dir", "on", *words)
+    code, _, err = call("fit", "--backbone", VIT, "--algebra", "quaternion", "--from", "result", "--run-dir", "on", *words)
     assert (code, err) == (0, "")
     moved = zoo.load("on").net.blocks[0].attn.qkv.components - model.net.blocks[0].attn.qkv.components
     assert 0 < float(moved.detach().abs().max()) < 0.01
 
 
 def test_json_and_scope(call, run):
-    code, out, _ = call("convert", "--from", run, "--algebra", "phm-2", "--scope", "attention", "--to", "deep/made", "--json")
-    made = json.loads(out)
+    code, out, _ = call("convert", "--from", run, "--algebra", "phm-2", "--scope", "attention", "--to", "deep/result", "--json")
+    result = json.loads(out)
     assert code == 0
-    assert [row["layer"] for row in made["layers"]] == ["blocks.0.attn.qkv", "blocks.0.attn.proj"]
-    assert made["error"]["worst"] == max(row["error"] for row in made["layers"])
-    assert all(row["error"] < row["drawn"] for row in made["layers"])
-    assert zoo.load("deep/made").config["scope"] == "attention"
+    assert [row["layer"] for row in result["layers"]] == ["blocks.0.attn.qkv", "blocks.0.attn.proj"]
+    assert result["error"]["worst"] == max(row["error"] for row in result["layers"])
+    assert all(row["error"] < row["drawn"] for row in result["layers"])
+    assert zoo.load("deep/result").config["scope"] == "attention"
 
 
 def test_timm_models_keep_their_classes_or_get_a_new_head(call, tmp_path, monkeypatch):
@@ -71,9 +71,9 @@ def test_timm_models_keep_their_classes_or_get_a_new_head(call, tmp_path, monkey
         torch.testing.assert_close(model.net(x), real.eval()(x))
     assert (model.info.classes[0], model.info.image_size) == ("tench, Tinca tinca", 160)
     words = ("--data", "digits(size=32)", "--algebra", "quaternion", "--to", "new", "--json")
-    made, model = json.loads(call("convert", "--from", "timm/test_vit", *words).out), zoo.load("new")
-    assert {row["layer"] for row in made["layers"]} == {*model.net.conversion.converted}
-    assert (model.info.num_classes, made["data"]) == (10, "digits(size=32)")
+    result, model = json.loads(call("convert", "--from", "timm/test_vit", *words).out), zoo.load("new")
+    assert {row["layer"] for row in result["layers"]} == {*model.net.conversion.converted}
+    assert (model.info.num_classes, result["data"]) == (10, "digits(size=32)")
     assert torch.equal(model.net.cls_token, real.cls_token)
     assert torch.allclose(
         model.net.patch_embed.proj.weight, real.patch_embed.proj.weight.sum(1, keepdim=True)
@@ -97,16 +97,16 @@ def test_import_layers_of_another_library(call, layers):
     assert (code, err) == (0, "")
     assert out.splitlines()[-4] == "deep/ours.safetensors: 1 layers of ours; 1 other tensors as they were"
     assert "enc" in out
-    found = load_file("deep/ours.safetensors")
-    assert {*found} == {"enc.weight_module.components", "enc.bias", "head.weight"}
-    assert torch.equal(found["enc.weight_module.components"][1], -layers["enc.i_weight"])
-    made = json.loads(call(*words, "--to", "again.safetensors", "--json").out)
-    assert made["layers"] == [{"layer": "enc", "shape": [8, 12], "components": 4}]
-    assert made["kept"] == ["head.weight"]
+    state = load_file("deep/ours.safetensors")
+    assert {*state} == {"enc.weight_module.components", "enc.bias", "head.weight"}
+    assert torch.equal(state["enc.weight_module.components"][1], -layers["enc.i_weight"])
+    result = json.loads(call(*words, "--to", "again.safetensors", "--json").out)
+    assert result["layers"] == [{"layer": "enc", "shape": [8, 12], "components": 4}]
+    assert result["kept"] == ["head.weight"]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--format", "pytorch", "--to", "x.safetensors"), "unknown importer 'pytorch'"),
         (("--format", "qytorch", "--algebra", "quaternion", "--to", "x"), "--to FILE.safetensors"),
@@ -117,14 +117,14 @@ def test_import_layers_of_another_library(call, layers):
         (("--format", "qytorch", "--to", "theirs.safetensors"), "'theirs.safetensors' already exists"),
     ],
 )
-def test_invalid_imports(refused, layers, tmp_path, words, said):
+def test_invalid_imports(refused, layers, tmp_path, words, message):
     (tmp_path / "theirs.safetensors").touch()
-    assert said in refused("convert", "--from", "theirs.pt", *words)
+    assert message in refused("convert", "--from", "theirs.pt", *words)
     assert not (tmp_path / "x.safetensors").exists()
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--from", "nowhere", "--algebra", "quaternion", "--to", "x"), "there is no folder 'nowhere' and no model"),
         (("--from", "vit-digits-quaternion", "--algebra", "complex", "--to", "x"), "is already over quaternion"),
@@ -139,5 +139,5 @@ def test_invalid_imports(refused, layers, tmp_path, words, said):
         (("--from", "timm/resnet999", "--algebra", "quaternion", "--to", "x"), "has no model 'resnet999'"),
     ],
 )
-def test_invalid_convert(refused, words, said):
-    assert said in refused("convert", *words)
+def test_invalid_convert(refused, words, message):
+    assert message in refused("convert", *words)

@@ -39,9 +39,9 @@ def folder(tmp_path):
     return tmp_path / "hf"
 
 
-def built(found, algebra="real"):
-    net = zoo.backbone(found.backbone, algebra, **found.sizes)
-    net.load_state_dict(found.state)
+def built(imported, algebra="real"):
+    net = zoo.backbone(imported.backbone, algebra, **imported.sizes)
+    net.load_state_dict(imported.state)
     return net.eval()
 
 
@@ -62,9 +62,9 @@ def same(net, other, vocab=262, atol=1e-5):
 def test_the_outputs_are_those_of_transformers(tmp_path, config):
     net = theirs(**config)
     net.save_pretrained(tmp_path)
-    found = gpt2(tmp_path)
-    same(built(found), net)
-    assert found.sizes == {"vocab_size": 264, "max_length": 12}
+    imported = gpt2(tmp_path)
+    same(built(imported), net)
+    assert imported.sizes == {"vocab_size": 264, "max_length": 12}
     if not config:
         text = json.loads((tmp_path / "config.json").read_text()) | {"activation_function": "gelu"}
         (tmp_path / "config.json").write_text(json.dumps(text))
@@ -88,10 +88,10 @@ def test_a_checkpoint_of_nanogpt(tmp_path, biased):
     state["_orig_mod.transformer.h.0.attn.bias"] = torch.ones(1, 1, 12, 12)  # its causal mask
     args = {"n_layer": 2, "n_head": 4, "n_embd": 32, "block_size": 12, "bias": biased, "vocab_size": 262, "dropout": 0.2}
     torch.save({"model": state, "model_args": args, "iter_num": 5, "best_val_loss": torch.tensor(1.0)}, tmp_path / "ckpt.pt")
-    found = gpt2(tmp_path / "ckpt.pt")
-    same(built(found), net)
-    assert "dropout=0.2" in found.backbone
-    assert found.tokenizer is None
+    imported = gpt2(tmp_path / "ckpt.pt")
+    same(built(imported), net)
+    assert "dropout=0.2" in imported.backbone
+    assert imported.tokenizer is None
     save_file({name: value.clone() for name, value in state.items()}, tmp_path / "alone.safetensors")
     with raises("mismatch", "heads=12"):
         gpt2(tmp_path / "alone.safetensors")
@@ -113,10 +113,10 @@ def test_a_folder_with_a_tokenizer_is_a_language_model(folder, call, tmp_path):
     assert torch.equal(ours - FIRST, ids)
     assert model.generate("a small bird", top_k=1, length=4)[0].endswith(tokenizer.decode(greedy))
 
-    assert call(*words, "quaternion", "--to", "made").code == 0
-    assert zoo.load("made").config["algebra"] == "quaternion"
+    assert call(*words, "quaternion", "--to", "result").code == 0
+    assert zoo.load("result").config["algebra"] == "quaternion"
     (tmp_path / "text.txt").write_text(TEXT * 60)
-    assert "perplexity" in call("test", "made", "--data", "corpus(path=text.txt)", "--trainer.accelerator", "cpu").out
+    assert "perplexity" in call("test", "result", "--data", "corpus(path=text.txt)", "--trainer.accelerator", "cpu").out
     line = next(line for line in call(*words, "quaternion", "--to", "again").out.splitlines() if "zoo fit" in line)
     assert "tokenizer=again/tokenizer.json" in line
     data = "corpus(max_length=12, path=text.txt, tokenizer=again/tokenizer.json)"
@@ -128,7 +128,7 @@ def test_a_folder_with_a_tokenizer_is_a_language_model(folder, call, tmp_path):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True"),
         ({"scale_attn_weights": False}, "scale_attn_weights=False"),
@@ -138,10 +138,10 @@ def test_a_folder_with_a_tokenizer_is_a_language_model(folder, call, tmp_path):
         ({"n_head": 5}, "heads=5"),
     ],
 )
-def test_what_the_backbone_does_not_compute_is_refused(folder, refused, tmp_path, change, said):
+def test_what_the_backbone_does_not_compute_is_refused(folder, refused, tmp_path, change, message):
     text = json.loads((folder / "config.json").read_text()) | change
     (folder / "config.json").write_text(json.dumps(text))
-    assert said in refused("convert", "--from", "hf", "--format", "gpt2", "--algebra", "real", "--to", "x")
+    assert message in refused("convert", "--from", "hf", "--format", "gpt2", "--algebra", "real", "--to", "x")
     assert not (tmp_path / "x").exists()
 
 

@@ -43,7 +43,7 @@ def test_plain_weights_load_into_timm_alone(call, tmp_path):
 
 def test_a_copy_keeps_the_facts_of_training(call, tmp_path):
     assert call("export", NAME, "--to", "copy")[0] == 0
-    known, first = (json.loads((find(place) / "manifest.json").read_text()) for place in (tmp_path / "copy", locate(NAME)))
+    known, first = (json.loads((find(root) / "manifest.json").read_text()) for root in (tmp_path / "copy", locate(NAME)))
     assert {"epochs", "seed", "spread", "parameters"} <= known.keys() & first.keys()
     assert {key: known[key] for key in MEASURED if key in known} == {key: first[key] for key in MEASURED if key in first}
 
@@ -52,16 +52,16 @@ def test_a_copy_keeps_the_facts_of_training(call, tmp_path):
 def test_int8_is_small_and_evaluated(call, tmp_path):
     code, out, err = call("export", NAME, "--format", "onnx", "--quantize", "int8", "--to", "small", "--json")
     assert (code, err) == (0, "")
-    made, model = json.loads(out), zoo.load(NAME)
+    result, model = json.loads(out), zoo.load(NAME)
     file = tmp_path / "small/model.onnx"
     assert sorted(path.name for path in (tmp_path / "small").iterdir()) == ["config.json", "model.onnx"]
-    assert made["bytes"] == file.stat().st_size < 0.4 * made["float_bytes"]
-    assert made["float_metrics"]["accuracy"] == model.metrics["accuracy"]
+    assert result["bytes"] == file.stat().st_size < 0.4 * result["float_bytes"]
+    assert result["float_metrics"]["accuracy"] == model.metrics["accuracy"]
     images = torch.rand(5, 1, 8, 8)
     with torch.no_grad():
-        small, wanted = OnnxNetwork(file, model.net)(images), model.net(images)
-    assert 1e-4 < (small - wanted).abs().max() < 0.1 * wanted.abs().max()  # only rounded
-    assert run_by(model, OnnxNetwork(file, model.net)).evaluate()["accuracy"] == made["metrics"]["accuracy"]
+        small, expected = OnnxNetwork(file, model.net)(images), model.net(images)
+    assert 1e-4 < (small - expected).abs().max() < 0.1 * expected.abs().max()  # only rounded
+    assert run_by(model, OnnxNetwork(file, model.net)).evaluate()["accuracy"] == result["metrics"]["accuracy"]
 
 
 @needs_onnx
@@ -79,16 +79,16 @@ def test_data_are_not_downloaded_to_evaluate_int8(call, tmp_path):
 @torch.no_grad()
 def test_an_onnx_network_generates_like_the_model(tmp_path):
     model = zoo.load("gpt-glosses-quaternion")
-    made = export(model, tmp_path / "made", "onnx")
-    network = OnnxNetwork(tmp_path / "made/model.onnx", model.net)
+    result = export(model, tmp_path / "result", "onnx")
+    network = OnnxNetwork(tmp_path / "result/model.onnx", model.net)
     options = replace(model.task.decoding, temperature=0.0, length=12)
     prompts = model.task.encode_prompts(["a small"])
     assert generate(network, prompts, options) == generate(model.net, prompts, options)
-    assert made["max_difference"] < 1e-4
-    assert (tmp_path / "made/tokenizer.json").read_text() == model.tokenizer.to_json()
+    assert result["max_difference"] < 1e-4
+    assert (tmp_path / "result/tokenizer.json").read_text() == model.tokenizer.to_json()
     from onnx import load
 
-    nodes = load(tmp_path / "made/model.onnx").graph.node
+    nodes = load(tmp_path / "result/model.onnx").graph.node
     assert [node.name for node in nodes if node.metadata_props] == []  # they contain paths of this machine
 
 
@@ -105,16 +105,16 @@ def test_invalid_exports_leave_no_files(call, refused, tmp_path):
     )
     assert "quantize 'int4': use int8" in refused("export", NAME, "--to", "x", "--format", "onnx", "--quantize", "int4")
     for kind in ("zoo", "pt2", "safetensors"):
-        said = refused("export", NAME, "--to", "x", "--format", kind, "--quantize", "int8")
-        assert said == "--quantize int8 requires --format onnx"
+        message = refused("export", NAME, "--to", "x", "--format", kind, "--quantize", "int8")
+        assert message == "--quantize int8 requires --format onnx"
     assert "--sparse requires --format zoo, got pt2" in refused("export", NAME, "--to", "x", "--format", "pt2", "--sparse")
     (tmp_path / "there").mkdir()
     assert "'there' exists" in refused("export", NAME, "--to", "there", "--format", "pt2")
     assert "there is no folder 'nothing'" in refused("export", "nothing", "--to", "x", "--format", "pt2")
     model = zoo.load(NAME)
     zoo.save(model.net, "alone", backbone="vit(dim=48, depth=3)", algebra="quaternion", **model.info.model_kwargs)
-    said = refused("export", "alone", "--to", "x", "--format", "pt2")
-    assert "require example inputs" in said
+    message = refused("export", "alone", "--to", "x", "--format", "pt2")
+    assert "require example inputs" in message
     assert call("export", "alone", "--to", "x", "--format", "safetensors").code == 0
     model.net, model.config["backbone"] = Stubborn(), None
     with pytest.raises(zoo.InputError, match="Stubborn cannot be exported: ") as error:
@@ -125,5 +125,5 @@ def test_invalid_exports_leave_no_files(call, refused, tmp_path):
 
 def test_onnx_without_its_packages(refused, monkeypatch):
     monkeypatch.setattr("zoo_export.onnx.find_spec", lambda name: None if name.startswith("onnx") else find_spec(name))
-    said = refused("export", NAME, "--to", "x", "--format", "onnx")
-    assert said == "ONNX needs onnx, onnxscript: pip install 'hypercomplex-zoo[onnx]'"
+    message = refused("export", NAME, "--to", "x", "--format", "onnx")
+    assert message == "ONNX needs onnx, onnxscript: pip install 'hypercomplex-zoo[onnx]'"

@@ -19,7 +19,7 @@ RUNS = ("gpt", "pairs")
 
 
 @pytest.fixture(scope="module")
-def place(generative_run):
+def root(generative_run):
     """The folder of the runs of this module."""
     for name in (*RUNS, "letters"):
         folder = generative_run(name).parent
@@ -27,8 +27,8 @@ def place(generative_run):
 
 
 @pytest.fixture(scope="module")
-def models(place):
-    return {name: zoo.load(place / name) for name in RUNS}
+def models(root):
+    return {name: zoo.load(root / name) for name in RUNS}
 
 
 def samples(model: zoo.Model, prompt: str, count: int, **options) -> list[str]:
@@ -52,9 +52,9 @@ class Terminal(io.StringIO):
         ("pairs", "six two one", {"beam": 3}),
     ],
 )
-def test_generate_prints_the_text_of_the_model(call, place, models, pipe, name, prompt, flags):
+def test_generate_prints_the_text_of_the_model(call, root, models, pipe, name, prompt, flags):
     """Language models print the prompt before the text; without a prompt they start with a newline."""
-    words = ["generate", place / name, *(word for flag in flags.items() for word in (f"--{flag[0]}", flag[1]))]
+    words = ["generate", root / name, *(word for flag in flags.items() for word in (f"--{flag[0]}", flag[1]))]
     (text,) = samples(models[name], prompt or "\n", 1, **flags)
     expected = 0, ((prompt or "\n") if name == "gpt" else "") + text + "\n", ""
     assert call(*words, *(("--prompt", prompt) if prompt else ())) == expected
@@ -64,8 +64,8 @@ def test_generate_prints_the_text_of_the_model(call, place, models, pipe, name, 
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_several_texts(call, place, models, name):
-    words = ("generate", place / name, "--prompt", "one" if name == "pairs" else "the", "--length", 4, "--temperature", 3)
+def test_several_texts(call, root, models, name):
+    words = ("generate", root / name, "--prompt", "one" if name == "pairs" else "the", "--length", 4, "--temperature", 3)
     texts = samples(models[name], words[3], 3, length=4, temperature=3.0)
     shown = "" if name == "pairs" else "the"
     expected = "\n".join(f"--- {i}\n{shown}{text}\n" for i, text in enumerate(texts, 1))
@@ -74,7 +74,7 @@ def test_several_texts(call, place, models, name):
     assert [json.loads(row) for row in rows] == [{"prompt": words[3], "text": text} for text in texts]
 
 
-def test_text_is_streamed(place, monkeypatch, models):
+def test_text_is_streamed(root, monkeypatch, models):
     shown: list[str] = []
 
     class Screen(io.StringIO):
@@ -82,7 +82,7 @@ def test_text_is_streamed(place, monkeypatch, models):
             shown.append(self.getvalue())
 
     monkeypatch.setattr(sys, "stdout", Screen())
-    assert main(["generate", str(place / "gpt"), "--prompt", "the", "--length", "9", "--temperature", "0"]) == 0
+    assert main(["generate", str(root / "gpt"), "--prompt", "the", "--length", "9", "--temperature", "0"]) == 0
     (text,) = samples(models["gpt"], "the", 1, length=9, temperature=0.0)
     assert {"the" + text[:length] for length in range(10)} <= set(shown)
 
@@ -110,32 +110,32 @@ def test_every_decoding_option_is_a_flag_with_help(capsys, command):
         ("nowhere", ["--prompt", "a film"], ["nowhere"]),
     ],
 )
-def test_invalid_generate(refused, place, name, flags, needles):
-    message = refused("generate", place / name, *flags)
+def test_invalid_generate(refused, root, name, flags, needles):
+    message = refused("generate", root / name, *flags)
     assert [needle for needle in needles if needle not in message] == []
 
 
-def test_incompatible_task_and_data(refused, place):
+def test_incompatible_task_and_data(refused, root):
     words = ("--backbone", f"transformer({SIZE})", "--algebra", "real", "--task")
     for command in ("fit", "info"):
         assert "'seq2seq'" in refused(command, *words, "seq2sec")
         assert "'glosses(task=seq2seq)'" in refused(command, *words, "seq2seq", "--data", "glosses(limit=60)")
     assert "beam=0" in refused("fit", *words, "seq2seq", "--data", "glosses(task=seq2seq,limit=60)", *CPU, "--decoding.beam", 0)
-    assert "beam=2" in refused("test", place / "pairs", "--decoding.beam", 2, "--decoding.temperature", 1, *CPU)
-    assert "zoo generate" in refused("predict", place / "gpt", "the café")
+    assert "beam=2" in refused("test", root / "pairs", "--decoding.beam", 2, "--decoding.temperature", 1, *CPU)
+    assert "zoo generate" in refused("predict", root / "gpt", "the café")
 
 
 # --- line by line ---
 
 
-def test_predict_processes_files_line_by_line(call, place, models, pipe, tmp_path, monkeypatch):
+def test_predict_processes_files_line_by_line(call, root, models, pipe, tmp_path, monkeypatch):
     content = b"one\n\ntwo three\n  \nsix"
     (tmp_path / "lines.txt").write_bytes(content)
-    words = ("predict", place / "pairs", "lines.txt", "--beam", 2)
+    words = ("predict", root / "pairs", "lines.txt", "--beam", 2)
     first, second, third = models["pairs"].generative({"beam": 2}).generate(["one", "two three", "six"])
     assert call(*words) == (0, f"{first}\n\n{second}\n\n{third}\n", "")
     pipe(content)
-    assert call("predict", place / "pairs", "--beam", 2).out == f"{first}\n\n{second}\n\n{third}\n"
+    assert call("predict", root / "pairs", "--beam", 2).out == f"{first}\n\n{second}\n\n{third}\n"
     rows = [json.loads(row) for row in call(*words, "--json").out.splitlines()]
     assert [row["source"] for row in rows] == content.decode().split("\n")
     assert [row["target"] for row in rows] == [first, "", second, "", third]
@@ -149,14 +149,14 @@ def test_predict_processes_files_line_by_line(call, place, models, pipe, tmp_pat
     assert screen.getvalue() == ""
 
 
-def test_long_lines_are_reported_or_truncated(call, refused, place, tmp_path):
+def test_long_lines_are_reported_or_truncated(call, refused, root, tmp_path):
     (tmp_path / "lines.txt").write_text("one\n\n" + "two " * 39 + "\nsix\n")
-    message = refused("predict", place / "letters", "lines.txt")
+    message = refused("predict", root / "letters", "lines.txt")
     assert "lines.txt:3" in message
     assert "--truncate" in message
-    code, out, err = call("predict", place / "letters", "lines.txt", "--truncate")
+    code, out, err = call("predict", root / "letters", "lines.txt", "--truncate")
     assert (code, err, len(out.splitlines())) == (0, "", 4)
-    assert call("predict", place / "letters", "one two " * 100, "--truncate").code == 0  # longer than a file name can be
+    assert call("predict", root / "letters", "one two " * 100, "--truncate").code == 0  # longer than a file name can be
 
 
 def test_generated_newlines_are_replaced():
@@ -175,19 +175,19 @@ def test_generated_newlines_are_replaced():
         ("pairs", {"loss", "exact_match", "bleu", "chrf"}),
     ],
 )
-def test_evaluation_reproduces_the_metrics_of_the_run(call, place, name, metrics):
-    code, out, err = call("test", place / name, "--json", *CPU)
+def test_evaluation_reproduces_the_metrics_of_the_run(call, root, name, metrics):
+    code, out, err = call("test", root / name, "--json", *CPU)
     assert (code, err) == (0, "")
-    summary = json.loads((place / name / "summary.json").read_text())["metrics"]
+    summary = json.loads((root / name / "summary.json").read_text())["metrics"]
     assert json.loads(out) == pytest.approx(summary, rel=1e-5)
     assert set(summary) == metrics
-    assert set(json.loads(call("validate", place / name, "--json", *CPU).out)) == metrics - {"bleu", "chrf"}
-    plain = call("test", place / name, *CPU).out
+    assert set(json.loads(call("validate", root / name, "--json", *CPU).out)) == metrics - {"bleu", "chrf"}
+    plain = call("test", root / name, *CPU).out
     assert all(f"test {metric}" in plain for metric in metrics)
 
 
-def test_flags_override_the_decoding_options_of_the_run(call, place, tmp_path, monkeypatch):
-    config = yaml.safe_load((place / "pairs/config.yaml").read_text())
+def test_flags_override_the_decoding_options_of_the_run(call, root, tmp_path, monkeypatch):
+    config = yaml.safe_load((root / "pairs/config.yaml").read_text())
     config |= {"decoding": {"beam": 3, "length": 4}, "run_dir": str(tmp_path / "beam")}
     config["trainer"]["max_epochs"] = 1
     zoo.fit(**config)

@@ -50,8 +50,8 @@ def effective(call):
 
 def test_print_config_includes_defaults(effective, tmp_path):
     """Defaults come from the options class and from the backbone."""
-    values, wanted = effective(*NAMES), asdict(effective_options(Fit("vit", "real")))
-    assert values == json.loads(json.dumps({key: value for key, value in wanted.items() if value is not None}))
+    values, expected = effective(*NAMES), asdict(effective_options(Fit("vit", "real")))
+    assert values == json.loads(json.dumps({key: value for key, value in expected.items() if value is not None}))
     assert values["optimizer"]["lr"] == 2e-3
     assert (values["data"], values["batch_size"], values["trainer"]) == ("digits", 32, {"max_epochs": 50})
     assert not list(tmp_path.iterdir())
@@ -107,8 +107,8 @@ def test_flags_override_files_in_any_order(files, effective, words):
 def test_values_of_flags(words, name, value):
     values = parse("fit", *NAMES, *words)
     part, dot, key = name.partition(".")
-    found = values[part][key] if dot else values[name]
-    assert list(found) == list(value) if isinstance(value, tuple | list) else found == value
+    parsed = values[part][key] if dot else values[name]
+    assert list(parsed) == list(value) if isinstance(value, tuple | list) else parsed == value
 
 
 def test_numbers_in_files_as_in_python(files, effective):
@@ -238,7 +238,7 @@ def test_print_config_is_effective_and_idempotent(call, tmp_path, words, task, e
     backbone, algebra, *more = words
     code, out, err = call("fit", "--backbone", backbone, "--algebra", algebra, *more, "--print_config")
     assert (code, err) == (0, "")
-    found = yaml.safe_load(out)
-    assert (found["task"].partition("(")[0], found.get("embedding")) == (task, embedding)
+    config = yaml.safe_load(out)
+    assert (config["task"].partition("(")[0], config.get("embedding")) == (task, embedding)
     (tmp_path / "again.yaml").write_text(out)
     assert call("fit", "-c", "again.yaml", "--print_config") == (0, out, "")

@@ -16,7 +16,7 @@ TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False}
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory, corpus):
+def root(tmp_path_factory, corpus):
     folder = tmp_path_factory.mktemp("predict")
     for kind, backbone in (
         ("text", "fasttext(dim=8, hidden=8, positions=learned)"),
@@ -28,9 +28,9 @@ def place(tmp_path_factory, corpus):
 
 
 @pytest.mark.parametrize("kind", ["text", "pairs"])
-def test_output_as_columns_or_json(call, place, kind):
+def test_output_as_columns_or_json(call, root, kind):
     texts = ("a good\N{SNOWMAN} film", "a bad plot")
-    code, out, err = call("predict", place / kind, *texts)
+    code, out, err = call("predict", root / kind, *texts)
     assert (code, err) == (0, "")
     inputs = [list(texts)] if kind == "pairs" else [[text] for text in texts]
     labels = ("same", "other") if kind == "pairs" else ("no", "yes")
@@ -38,48 +38,48 @@ def test_output_as_columns_or_json(call, place, kind):
     assert [row[:-2] for row in rows] == inputs
     assert all(label in labels and 0.5 <= float(share) <= 1 and len(share) == 6 for *_, label, share in rows)
     names = ["first", "second"] if kind == "pairs" else ["text"]
-    found = [json.loads(line) for line in call("predict", place / kind, *texts, "--json").out.splitlines()]
-    assert [list(row) for row in found] == [[*names, "label", "probability"]] * len(rows)
-    assert [[row[name] for name in names] for row in found] == inputs
+    json_rows = [json.loads(line) for line in call("predict", root / kind, *texts, "--json").out.splitlines()]
+    assert [list(row) for row in json_rows] == [[*names, "label", "probability"]] * len(rows)
+    assert [[row[name] for name in names] for row in json_rows] == inputs
 
 
-def test_standard_input_and_files_are_equivalent(call, place, pipe, tmp_path):
+def test_standard_input_and_files_are_equivalent(call, root, pipe, tmp_path):
     content = "a good film\na bad plot, caf\N{LATIN SMALL LETTER E WITH ACUTE}\n".encode()
     (tmp_path / "lines.txt").write_bytes(content)
-    expected = call("predict", place / "text", "lines.txt")
+    expected = call("predict", root / "text", "lines.txt")
     assert (expected.code, len(expected.out.splitlines())) == (0, 2)
     for words in ((), ("-",)):
         pipe(content)
-        assert call("predict", place / "text", *words) == expected
-    assert call("predict", place / "text", "lines.txt", "lines.txt").out == expected.out * 2
+        assert call("predict", root / "text", *words) == expected
+    assert call("predict", root / "text", "lines.txt", "lines.txt").out == expected.out * 2
     # As a separate process, with input that is not in the encoding of the locale:
     environment = {**os.environ, "PYTHONIOENCODING": "utf-8"}
-    words = [sys.executable, "-m", "zoo", "predict", str(place / "text")]
+    words = [sys.executable, "-m", "zoo", "predict", str(root / "text")]
     done = subprocess.run(words, input=content, capture_output=True, check=False, timeout=120, env=environment)
     assert (done.returncode, done.stdout.decode(), done.stderr) == (0, expected.out, b"")
 
 
-def test_predict_does_not_wait_for_a_pipe_or_terminal(refused, place, tmp_path, monkeypatch):
+def test_predict_does_not_wait_for_a_pipe_or_terminal(refused, root, tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "lines.txt")
-    assert "lines.txt" in refused("predict", place / "text", "lines.txt")
+    assert "lines.txt" in refused("predict", root / "text", "lines.txt")
     terminal = io.StringIO()
     monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
     for stdin in (terminal, None):
         monkeypatch.setattr(sys, "stdin", stdin)
-        assert "missing INPUT" in refused("predict", place / "text")
+        assert "missing INPUT" in refused("predict", root / "text")
 
 
-def test_long_texts(call, refused, place):
+def test_long_texts(call, refused, root):
     words = "film " * 30
-    assert "30 tokens" in refused("predict", place / "text", words)
-    code, out, err = call("predict", place / "text", words, "--truncate")
+    assert "30 tokens" in refused("predict", root / "text", words)
+    code, out, err = call("predict", root / "text", words, "--truncate")
     assert (code, err, out.startswith(words)) == (0, "", True)
 
 
-def test_rows_before_an_invalid_line_are_printed(call, place, tmp_path):
+def test_rows_before_an_invalid_line_are_printed(call, root, tmp_path):
     """The error names the invalid line."""
     (tmp_path / "lines.txt").write_text("a film\n" * 64 + "\n")
-    code, out, err = call("predict", place / "text", "lines.txt")
+    code, out, err = call("predict", root / "text", "lines.txt")
     assert (code, len(out.splitlines())) == (2, 64)
     assert "lines.txt:65" in err
 
@@ -116,13 +116,13 @@ def test_count_of_input_rows(tmp_path):
         ("transformer(dim=8, depth=1, heads=2, ffn=8)", "text"),
     ],
 )
-def test_info_agrees_with_fit(call, place, tmp_path, backbone, kind):
-    data = f"{kind}(path='{place / f'{kind}.tsv'}')"
+def test_info_agrees_with_fit(call, root, tmp_path, backbone, kind):
+    data = f"{kind}(path='{root / f'{kind}.tsv'}')"
     words = ("--backbone", backbone, "--algebra", "quaternion", "--data", data)
     table = json.loads(call("info", *words, "--json").out)
     options = {"backbone": backbone, "algebra": "quaternion", "data": data, "run_dir": str(tmp_path / "run")}
-    made = zoo.fit(**options, trainer=TRAINER | {"limit_train_batches": 1, "max_epochs": 1})
-    assert table["total"] == made["parameters"]
+    result = zoo.fit(**options, trainer=TRAINER | {"limit_train_batches": 1, "max_epochs": 1})
+    assert table["total"] == result["parameters"]
     assert sum(row["parameters"] for row in table["layers"]) == table["total"]["total"]
     assert "of these in word tables: " in call("info", *words, "--scope", "attention").out
     embedded = json.loads(call("info", *words, "--embedding", "complex_order(frequency=dimension)", "--json").out)
@@ -130,8 +130,8 @@ def test_info_agrees_with_fit(call, place, tmp_path, backbone, kind):
     assert embedded["total"]["real_twin"] != table["total"]["real_twin"]
 
 
-def test_fit_suggests_the_next_commands(call, place, tmp_path):
-    data = f"pairs(path='{place / 'pairs.tsv'}')"
+def test_fit_suggests_the_next_commands(call, root, tmp_path):
+    data = f"pairs(path='{root / 'pairs.tsv'}')"
     words = ("fit", "--backbone", "fasttext(dim=8,hidden=8)", "--algebra", "complex", "--data", data)
     words = (*words, "--trainer.max_epochs", "1", "--trainer.accelerator", "cpu")
     code, out, err = call(*words, "--run-dir", "one")

@@ -48,9 +48,9 @@ def test_prune_and_fine_tune(call, run, tmp_path):
     config = yaml.safe_load((tmp_path / "run-pruned-0.5/config.yaml").read_text())
     assert (config["backbone"], config["init_from"], config["optimizer"]["lr"]) == (spec, "run/pruned-0.5", 0.001)
     assert config["trainer"]["max_epochs"] == 1
-    found = zoo.load("run-pruned-0.5").net.state_dict()
-    began = after.net.state_dict()
-    changes = [float((found[name] - began[name]).abs().max()) for name in found]
+    tuned = zoo.load("run-pruned-0.5").net.state_dict()
+    pruned_state = after.net.state_dict()
+    changes = [float((tuned[name] - pruned_state[name]).abs().max()) for name in tuned]
     assert 0 < max(changes) < 0.02  # two steps of at most the learning rate
 
 
@@ -58,15 +58,15 @@ def test_the_pruned_model_equals_the_masked_model(call, run):
     model = zoo.load(run)
     code, out, _ = call("prune", run, "--ratio", "0.25", "--json", *FEW)
     assert code == 0
-    made, images = json.loads(out), torch.randn(4, 1, 8, 8)
+    result, images = json.loads(out), torch.randn(4, 1, 8, 8)
     _, spec, cuts = pruned(model, 0.25)
-    assert made["backbone"] == spec
-    assert [cut["after"] for cut in made["cuts"]] == [3, 72]
+    assert result["backbone"] == spec
+    assert [cut["after"] for cut in result["cuts"]] == [3, 72]
     with torch.no_grad():
-        wanted = masked(model.net, cuts)(images)
-        assert (zoo.load(made["folder"]).net(images) - wanted).abs().max() < 1e-6
-    assert made["parameters"]["after"] < made["parameters"]["before"]
-    assert made["forward"]["after_ms"] > 0
+        expected = masked(model.net, cuts)(images)
+        assert (zoo.load(result["folder"]).net(images) - expected).abs().max() < 1e-6
+    assert result["parameters"]["after"] < result["parameters"]["before"]
+    assert result["forward"]["after_ms"] > 0
 
 
 def masked(net, cuts):
@@ -87,8 +87,8 @@ def test_fit_from_a_trained_model(call, refused, run):
     source = "--from run is vit(depth=1, dim=32, mlp_ratio=3.0) over quaternion"
     assert "there is no folder 'nothing'" in refused(*from_run, "nothing", *SMALL)
     assert refused(*from_run, run, "--algebra", "octonion").endswith(f"{source}, expected octonion")
-    said = refused(*from_run, run, "--backbone", "vit(dim=32, depth=2)")
-    assert said.startswith(f"{source}, which does not match vit(depth=2, dim=32): 'blocks.")
+    message = refused(*from_run, run, "--backbone", "vit(dim=32, depth=2)")
+    assert message.startswith(f"{source}, which does not match vit(depth=2, dim=32): 'blocks.")
 
 
 def test_fit_from_a_model_with_another_tokenizer_fails(call, refused, tmp_path):
@@ -97,8 +97,8 @@ def test_fit_from_a_model_with_another_tokenizer_fails(call, refused, tmp_path):
         (tmp_path / f"{name}.tsv").write_text("text\tlabel\n" + "".join(rows))
     words = ("fit", "--backbone", "fasttext(dim=8, hidden=8)", "--algebra", "real", *SMALL)
     assert call(*words, "--data", "text(path=a.tsv)", "--run_dir", "a").code == 0
-    said = refused(*words, "--data", "text(path=b.tsv)", "--from", "a")
-    assert "its tokenizer differs" in said
+    message = refused(*words, "--data", "text(path=b.tsv)", "--from", "a")
+    assert "its tokenizer differs" in message
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ TEXT = {"vocab_size": 11, "max_length": 7, "num_classes": 3}
 
 
 @pytest.mark.parametrize(
-    ("spec", "info", "said"),
+    ("spec", "info", "message"),
     [
         ("linear", {"in_features": 4, "out_features": 4}, "linear cannot be pruned"),
         ("lstm(hidden=8)", TEXT, "lstm(hidden=8): nothing to prune: SequenceClassifier has no heads, hidden units or channels"),
@@ -141,11 +141,11 @@ TEXT = {"vocab_size": 11, "max_length": 7, "num_classes": 3}
         ("vit(dim=32, depth=1, heads=1, mlp_ratio=0.04)", SIZES, "removes nothing: no layer has enough heads or units"),
     ],
 )
-def test_unsupported_backbones(spec, info, said):
+def test_unsupported_backbones(spec, info, message):
     x = torch.ones(2, 7, dtype=torch.long) if "vocab_size" in info else torch.zeros(2, 1, 8, 8)
     data = SimpleNamespace(model_kwargs=info, example_inputs=lambda _: (x, x) if "decomp" in spec else x)
     net = zoo.backbone(spec, "real", **info)
-    with pytest.raises(zoo.InputError, match=re.escape(said)):
+    with pytest.raises(zoo.InputError, match=re.escape(message)):
         pruned(SimpleNamespace(config={"backbone": spec, "algebra": "real"}, info=data, net=net), 0.5)
     with pytest.raises(zoo.InputError, match="without a spec"):
         pruned(SimpleNamespace(config={"backbone": None, "algebra": "real"}, info=data, net=net), 0.5)
@@ -191,9 +191,9 @@ def test_one_head_and_one_unit_are_kept(call, run):
 def ticket(run):
     """Prune 90 % of the weights of a model."""
     model = zoo.load(run)
-    found = prunable(model.net)
-    weights = {name: one.parameter for name, one in found.items()}
-    masks = lib.next_masks(found, weights, lib.full_masks(found), Pruning(0.9))
+    matrices = prunable(model.net)
+    weights = {name: matrix.parameter for name, matrix in matrices.items()}
+    masks = lib.next_masks(matrices, weights, lib.full_masks(matrices), Pruning(0.9))
     for name, weight in weights.items():
         lib.clear_bits(weight, lib.bit_mask(masks[name], weight))
     return model, masks
@@ -210,10 +210,10 @@ def test_sparse_export_round_trip(call, run, tmp_path):
     smallest = 4 * (lib.remaining(masks) + others) + sum(mask.numel() for mask in masks.values()) / 8
     assert file.stat().st_size - int.from_bytes(file.read_bytes()[:8], "little") - 8 <= 1.1 * smallest
     assert call("export", "new/small", "--to", "again").code == 0
-    wanted = model.net.state_dict()
+    expected = model.net.state_dict()
     for folder in ("new/small", "again"):
         state = zoo.load(folder).net.state_dict()
-        assert all(torch.equal(state[name], wanted[name]) for name in wanted)
+        assert all(torch.equal(state[name], expected[name]) for name in expected)
     assert (tmp_path / "again/model.safetensors").read_bytes() == (tmp_path / "dense/model.safetensors").read_bytes()
     code, out, _ = call("prune", "new/small", *FEW)  # tickets can be pruned further
     assert code == 0
@@ -224,8 +224,8 @@ def test_sparse_export_without_zeros(call, run, refused):
     code, out, _ = call("export", run, "--sparse", "--to", "same")
     assert code == 0
     assert "nothing is gained by --sparse" in out
-    made = json.loads(call("export", run, "--to", "plain", "--json").out)
-    assert (made["packed"], made["bytes"] == made["bytes_before"]) == (None, True)
+    result = json.loads(call("export", run, "--to", "plain", "--json").out)
+    assert (result["packed"], result["bytes"] == result["bytes_before"]) == (None, True)
     assert "'same' exists: choose another folder with --to" in refused("export", run, "--to", "same")
     assert "--to FOLDER" in refused("export", run)
     assert "there is no folder 'nothing'" in refused("export", "nothing", "--to", "x/y")

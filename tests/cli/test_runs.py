@@ -26,8 +26,8 @@ def test_average(call, refused, run):
     assert "zoo test run/average" in out
     (loss,) = [row[3] for row in rows if row[:2] == ["test", "loss"]]
     assert json.loads(call("test", "run/average", "--json", *CPU).out)["loss"] == pytest.approx(float(loss), abs=1e-4)
-    made = json.loads(call("average", run, "--last=1", "--out", "other", "--json", *CPU).out)
-    assert (made["averaged"], made["folder"]) == (["epoch-0002.ckpt"], "other")
+    result = json.loads(call("average", run, "--last=1", "--out", "other", "--json", *CPU).out)
+    assert (result["averaged"], result["folder"]) == (["epoch-0002.ckpt"], "other")
     assert "has 2 kept checkpoints" in refused("average", run, "--out", "third")
     assert "--trainer.devices 2" in refused("average", run, "--trainer.devices", "2")
     assert "'nothing'" in refused("average", "nothing")

@@ -80,10 +80,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.note()
-        found = re.fullmatch(r"/([\w.-]+/[\w.-]+)/resolve/([^/]+)/(.+)", self.path)
+        match = re.fullmatch(r"/([\w.-]+/[\w.-]+)/resolve/([^/]+)/(.+)", self.path)
         headers = {}
-        if found:
-            repo, revision, name = found.groups()
+        if match:
+            repo, revision, name = match.groups()
             sha = self.hub.refs.get((repo, revision), revision)
             content = self.hub.repos.get(repo, {}).get(sha, {}).get(name) if self.allowed() else None
             headers = {"X_Repo_Commit": sha} if content is not None else {"X_Error_Message": "Repository not found"}
@@ -92,7 +92,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.hub.fault is not None and self.hub.fault(self, content or b""):
             return
         if content is None:
-            self.send(401 if found and not self.allowed() else 404, **headers)
+            self.send(401 if match and not self.allowed() else 404, **headers)
             return
         tag = f'"{hashlib.sha256(content).hexdigest()}"'
         start = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").rstrip("-"))
@@ -130,9 +130,9 @@ class Handler(BaseHTTPRequestHandler):
             upload = {"upload": {"href": f"{self.hub.url}/lfs"}}
             files = [{**one, "actions": upload} for one in json.loads(body)["objects"]]
             self.send(200, {"transfer": "basic", "objects": files})
-        elif found := re.fullmatch(r"/api/models/([\w.-]+/[\w.-]+)/commit/([^/]+)", self.path):
-            sha = self.hub.commit(found[1], dict(self.files_of(body)), found[2])
-            address = f"{self.hub.url}/{found[1]}/commit/{sha}"
+        elif match := re.fullmatch(r"/api/models/([\w.-]+/[\w.-]+)/commit/([^/]+)", self.path):
+            sha = self.hub.commit(match[1], dict(self.files_of(body)), match[2])
+            address = f"{self.hub.url}/{match[1]}/commit/{sha}"
             self.send(200, {"commitUrl": address, "commitOid": sha, "hookOutput": ""})
         else:
             self.send(404)

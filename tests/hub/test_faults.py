@@ -95,13 +95,13 @@ SLOW = ("no answer", "slow headers", "a slow body")
 def test_permanent_faults(hub, home, sound, fault, name, monkeypatch):
     if name == "manifest.json" and fault in ("another file of the same size", "cut short, and says so", "too long", "endless"):
         pytest.skip("what a manifest says is checked by itself")
-    url, (answer, code, said) = hub.put("release", sound), FAULTS[fault]
+    url, (answer, code, text) = hub.put("release", sound), FAULTS[fault]
     hub.fault = lambda handler, content: handler.path.endswith(name) and answer(handler, content)
     with monkeypatch.context() as patch:
         if fault in SLOW:
             patch.setattr(download, "TIMEOUT", 0.2)
             patch.setattr(download, "PATIENCE", 0.3)
-        with raises(code, url, said) as caught:
+        with raises(code, url, text) as caught:
             locate(url)
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 400
@@ -290,14 +290,14 @@ def test_slow_but_steady_downloads_succeed(hub, home, model, monkeypatch):
 
 
 def test_free_space_is_checked_for_missing_bytes_only(hub, home, model, monkeypatch):
-    place, sizes = hub.put("release", model), read_json(model / "manifest.json")["files"]
+    url, sizes = hub.put("release", model), read_json(model / "manifest.json")["files"]
     digest = file_record(model / "manifest.json")["sha256"]
     part = home / "partial" / digest
     part.mkdir(parents=True)
     (part / f"{WEIGHTS}.part").write_bytes((model / WEIGHTS).read_bytes()[:-1])
     total = sum(record["size"] for record in sizes.values())
     monkeypatch.setattr(cache.shutil, "disk_usage", lambda _: SimpleNamespace(free=total - sizes[WEIGHTS]["size"] + 1))
-    assert (locate(place) / WEIGHTS).is_file()
+    assert (locate(url) / WEIGHTS).is_file()
 
 
 def test_a_redirect_on_the_same_server_keeps_the_token(hub, home, sound, monkeypatch):

@@ -55,9 +55,9 @@ def registered():
 
 
 def test_pull_a_release_by_name(hub, home, sound, tmp_path, monkeypatch):
-    made = publish(str(sound), str(tmp_path / "site"), "tiny", "mit")
+    result = publish(str(sound), str(tmp_path / "site"), "tiny", "mit")
     entry = json.loads((tmp_path / "site" / "catalogue.json").read_text())["checkpoints"]["tiny"]
-    assert entry == made["entry"]
+    assert entry == result["entry"]
     assert entry["sha256"] == file_record(tmp_path / "site" / "tiny" / "manifest.json")["sha256"]
     assert (entry["algebra"], entry["license"], entry["locations"]) == ("quaternion", "mit", ["tiny"])
     hub.put("site/tiny", tmp_path / "site" / "tiny")
@@ -210,8 +210,8 @@ def test_push_and_pull_are_bit_equal_for_every_backbone(hub, home, tmp_path, alg
         rows = contract.batch()
         rows = rows if isinstance(rows, tuple) else (rows,)
         with torch.no_grad():
-            found, expected = again(*rows), net(*rows)
-        assert torch.equal(found, expected), backbone
+            output, expected = again(*rows), net(*rows)
+        assert torch.equal(output, expected), backbone
         assert equal(net.state_dict(), again.state_dict()), backbone
 
 
@@ -319,8 +319,8 @@ def test_included_models_reproduce_their_metrics(home, path):
     facts = find(path.name).facts
     model = zoo.load(path.name)
     batch_size = re.search(r"^batch_size: (\d+)$", (CONFIGS / f"{path.name}.yaml").read_text(encoding="utf-8"), re.MULTILINE)
-    found = model.evaluate(batch_size=int(batch_size[1]) if batch_size else 32)
-    assert found == pytest.approx(facts["metrics"], rel=1e-5), "the last bits depend on the processor"
+    metrics = model.evaluate(batch_size=int(batch_size[1]) if batch_size else 32)
+    assert metrics == pytest.approx(facts["metrics"], rel=1e-5), "the last bits depend on the processor"
     assert sum(parameter.numel() for parameter in model.net.parameters()) == facts["parameters"]["total"]
 
 
@@ -328,8 +328,8 @@ def test_included_models_reproduce_their_metrics(home, path):
 @pytest.mark.parametrize("name", ["convnet-digits-quaternion", "convnet-digits-real", "linear-hamilton-quaternion"])
 def test_configurations_reproduce_the_metrics_of_their_card(home, tmp_path, name):
     spread = find(name).facts["spread"]
-    made = zoo.fit(**yaml.safe_load((CONFIGS / f"{name}.yaml").read_text(encoding="utf-8")), run_dir=str(tmp_path / "run"))
-    for metric, value in made["metrics"].items():
+    result = zoo.fit(**yaml.safe_load((CONFIGS / f"{name}.yaml").read_text(encoding="utf-8")), run_dir=str(tmp_path / "run"))
+    for metric, value in result["metrics"].items():
         assert abs(value - spread["mean"][metric]) <= 3 * spread["std"][metric], metric
 
 

@@ -58,9 +58,9 @@ def faults_of_broken():
 def test_unreadable_entry_points(good, fault):
     site = good.install("broken-plugin", UNREADABLE[fault])
     check_sound()
-    [found] = faults_of_broken()
-    assert found.reason.startswith("entry_points.txt: ")
-    assert found.path.startswith(str(site))
+    [fault] = faults_of_broken()
+    assert fault.reason.startswith("entry_points.txt: ")
+    assert fault.path.startswith(str(site))
     if "broken" not in [entry.name for entry in entries("algebras")]:
         with raises("invalid", "broken-plugin", "zoo doctor"):
             resolve("algebras", "broken")
@@ -79,8 +79,8 @@ def test_entry_points_without_our_groups(good, fault):
 def test_metadata_without_name(good, metadata, version):
     good.install("broken-plugin", GOOD_LINE, {"broken_module.py": "def build(): return 1"}, metadata=metadata)
     check_sound()
-    [found] = faults_of_broken()
-    assert found.reason.startswith("METADATA")
+    [fault] = faults_of_broken()
+    assert fault.reason.startswith("METADATA")
     entry, _ = resolve("algebras", "broken-plugin:broken")
     assert (entry.distribution, entry.version) == ("broken-plugin", version)
     assert load(entry)() == 1

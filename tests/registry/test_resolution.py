@@ -23,10 +23,10 @@ from zoo.registry import PluginError, Spec, create, resolve
     ],
 )
 def test_names_and_short_forms(ours, spec, name, canonical):
-    entry, found = resolve("algebras", spec)
-    assert (entry.name, str(found)) == (name, canonical)
-    assert resolve("algebras", found) == (entry, found)
-    assert resolve("algebras", Spec.parse(spec)) == (entry, found)
+    entry, resolved = resolve("algebras", spec)
+    assert (entry.name, str(resolved)) == (name, canonical)
+    assert resolve("algebras", resolved) == (entry, resolved)
+    assert resolve("algebras", Spec.parse(spec)) == (entry, resolved)
 
 
 def test_exact_name_comes_before_short_forms(ours):

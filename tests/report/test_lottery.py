@@ -31,8 +31,8 @@ def arms_of(*runs, split="test") -> list[Arm]:
 def crossing_of(run) -> Crossing:
     runs = read_runs([str(run)])
     metric, mode = measured(runs, "", "")
-    found, said = compare_all(collect(runs, "test", metric), mode)
-    assert said == []
+    found, notes = compare_all(collect(runs, "test", metric), mode)
+    assert notes == []
     return found[0]
 
 
@@ -126,12 +126,12 @@ def test_values_that_are_not_finite_are_not_drawn(lottery_run):
 def test_arms_are_compared_with_the_real_network_of_their_run(lottery_run):
     one = lottery_run(lambda algebra, *_: float(algebra != "real"), name="one")
     two = lottery_run(lambda algebra, *_: 2.0 * (algebra == "real"), name="two")
-    found, said = compare_all(arms_of(one, two), "max")
+    found, notes = compare_all(arms_of(one, two), "max")
     assert [(cross.arm, cross.real, cross.below is None) for cross in found] == [
         ("quaternion (one)", "real (one)", False),
         ("quaternion (two)", "real (two)", True),
     ]
-    assert said == []
+    assert notes == []
     alone = lottery_run(lambda *_: 0.7, name="alone", algebras=["octonion"])
     assert [cross.real for cross in compare_all(arms_of(one, alone), "max")[0]] == ["real", "real"]
     assert "several runs" in compare_all(arms_of(one, two, alone), "max")[1][0]
@@ -152,8 +152,8 @@ def test_algebras_keep_their_colours(lottery_run):
 
 def test_histograms_count_surviving_weights(run_with_models):
     arm = next(arm for arm in arms_of(run_with_models) if arm.label == "quaternion")
-    ticket, said = read_ticket(arm)
-    assert said == []
+    ticket, notes = read_ticket(arm)
+    assert notes == []
     assert (ticket.seed, ticket.rounds) == (0, [0, 1, 2, 3])
     net = zoo.load(run_with_models / "quaternion/seed-0/round-02").net
     weights = {name: one.parameter.detach().numpy() for name, one in prunable(net).items()}
@@ -179,23 +179,23 @@ def test_missing_and_damaged_models_are_noted(run_with_models, tmp_path):
     shutil.rmtree(run / "real/seed-0/round-03")
     shutil.copytree(run / "real/seed-0/round-02", run / "quaternion/seed-0/round-02", dirs_exist_ok=True)
     arms = arms_of(run)
-    ticket, said = read_ticket(arms[0])
+    ticket, notes = read_ticket(arms[0])
     assert ticket.rounds == [0, 2]
-    assert len(said) == 1
-    assert said[0].startswith("real, seed 0: no histogram of rounds 1, 3: ")
-    assert "checksum differs" in said[0]
-    ticket, said = read_ticket(arms[1])
+    assert len(notes) == 1
+    assert notes[0].startswith("real, seed 0: no histogram of rounds 1, 3: ")
+    assert "checksum differs" in notes[0]
+    ticket, notes = read_ticket(arms[1])
     assert ticket.rounds == [0, 1, 3]
-    assert "round 2" in said[0]
+    assert "round 2" in notes[0]
 
 
 def test_models_with_nan_are_noted(lottery_run):
     run = lottery_run(lambda *_: 0.5, algebras=["real"], rounds=0, models=True)
-    place = run / "real/seed-0/round-00/model"
-    model = zoo.load(place)
+    folder = run / "real/seed-0/round-00/model"
+    model = zoo.load(folder)
     next(one for one in prunable(model.net).values()).parameter.data.fill_(torch.nan)
-    shutil.rmtree(place)
-    zoo.save(model, place)
+    shutil.rmtree(folder)
+    zoo.save(model, folder)
     report = lottery([str(run)])
     assert "real, seed 0: no histogram of round 0: its model has NaN or infinity in" in report.values["notes"][-1]
 
@@ -218,9 +218,9 @@ def test_layers_without_weights_are_grey():
 def test_excluded_layers_are_not_drawn(run_with_models):
     arm = arms_of(run_with_models)[0]
     arm.run.record["pruning"] = {"matrices": "all", "exclude": ["net.head.*"]}
-    ticket, said = read_ticket(arm)
+    ticket, notes = read_ticket(arm)
     assert ticket is None
-    assert "weights of its model differ" in said[0]
+    assert "weights of its model differ" in notes[0]
     for row in arm.rows.values():
         row["weights"] -= 16 * 4
     assert "head" not in read_ticket(arm)[0].layers

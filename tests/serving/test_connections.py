@@ -32,15 +32,15 @@ def serve():
         def start(header_seconds, body_seconds):
             routes = [Route("/", read, methods=["GET", "POST"])]
             app = Starlette(routes=routes, middleware=[Middleware(LimitedRequests)])
-            place = ended.enter_context(socket.create_server(("127.0.0.1", 0)))
+            listener = ended.enter_context(socket.create_server(("127.0.0.1", 0)))
             http = limited_protocol(header_seconds, body_seconds)
             options = {"log_level": "critical", "lifespan": "off", "limit_concurrency": 128}
             server = uvicorn.Server(uvicorn.Config(app, http=http, ws="none", **options))
-            thread = threading.Thread(target=server.run, args=([place],))
+            thread = threading.Thread(target=server.run, args=([listener],))
             thread.start()
             ended.callback(thread.join)
             ended.callback(setattr, server, "should_exit", True)
-            return place.getsockname()[1]
+            return listener.getsockname()[1]
 
         yield start
 

@@ -80,8 +80,8 @@ def test_images_get_the_labels_of_predict(digits, tmp_path):
     reply = client(digits).post("/predict", files=files)
     assert reply.status_code == 200
     rows = reply.json()["predictions"]
-    wanted = digits.predict([str(tmp_path / f"{i}.png") for i in range(3)])
-    assert [(row["label"], row["probability"]) for row in rows] == [(row["label"], row["probability"]) for row in wanted]
+    expected = digits.predict([str(tmp_path / f"{i}.png") for i in range(3)])
+    assert [(row["label"], row["probability"]) for row in rows] == [(row["label"], row["probability"]) for row in expected]
     for row in rows:
         assert list(row["probabilities"]) == list(digits.info.classes)
         assert sum(row["probabilities"].values()) == pytest.approx(1, abs=1e-4)
@@ -122,15 +122,15 @@ def test_invalid_images(digits, monkeypatch):
 
 def test_generate_and_stream(writer):
     page, options = client(writer), {"length": 12, "seed": 3}
-    (wanted,) = writer.generate("a small", **options)
-    assert page.post("/generate", json={"prompt": "a small", **options}).json() == {"texts": [wanted]}
-    assert page.post("/generate", json={"prompt": "a small", **options, "stream": True}).text == wanted
+    (expected,) = writer.generate("a small", **options)
+    assert page.post("/generate", json={"prompt": "a small", **options}).json() == {"texts": [expected]}
+    assert page.post("/generate", json={"prompt": "a small", **options, "stream": True}).text == expected
     two = page.post("/generate", json={"prompt": "a small", **options, "num_samples": 2}).json()["texts"]
     assert two == writer.generate("a small", 2, **options)
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         ({"prompt": ["a", "b"]}, 'send {"prompt": "some text"}'),
         ({"prompt": 1}, 'send {"prompt": "some text"}'),
@@ -148,8 +148,8 @@ def test_generate_and_stream(writer):
         (["a"], "send a JSON object"),
     ],
 )
-def test_invalid_generation_requests(writer, body, said):
-    assert said in error_of(client(writer).post("/generate", json=body))
+def test_invalid_generation_requests(writer, body, message):
+    assert message in error_of(client(writer).post("/generate", json=body))
 
 
 def test_invalid_json(writer):
@@ -179,7 +179,7 @@ def test_requests_from_other_sites_are_rejected(digits, writer, headers, status)
 
 
 def test_a_loopback_server_accepts_only_its_own_host_names(digits):
-    for host, wanted in (("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False)):
+    for host, expected in (("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False)):
         try:
             listener = listen(host, "0")
         except zoo.InputError:
@@ -190,7 +190,7 @@ def test_a_loopback_server_accepts_only_its_own_host_names(digits):
         for name in ("127.0.0.1:7860", "localhost:7860", "LOCALHOST"):
             assert page.get("/", headers={"Host": name}).status_code == 200
         for name in ("evil.example", "localhost.evil.example", "evil.example:7860", "127.0.0.1.evil.example"):
-            assert page.get("/", headers={"Host": name}).status_code == (400 if wanted else 200)
+            assert page.get("/", headers={"Host": name}).status_code == (400 if expected else 200)
 
 
 class Loud(TextClassification):
@@ -324,8 +324,8 @@ def test_a_text_is_generated_in_the_browser(opened, writer):
       document.querySelector("textarea").value = "a small"; document.querySelector("input[type=number]").value = 8;
       form.requestSubmit(); await settled(); put(shown());"""
     seen = opened(writer, script)
-    (wanted,) = writer.generate("a small", length=8)
-    assert seen["answer"].rstrip() == f"a small{wanted}".rstrip()
+    (expected,) = writer.generate("a small", length=8)
+    assert seen["answer"].rstrip() == f"a small{expected}".rstrip()
     assert set(seen["fetched"]) == {"/generate"}
 
 
@@ -333,19 +333,19 @@ def test_a_text_is_generated_in_the_browser(opened, writer):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["no-such-model", "--port", "0"], "there is no folder 'no-such-model'"),
         (["vit-digits-quaternion", "--port", "65536"], "--port 65536: use a whole number from 0 to 65535"),
         (["vit-digits-quaternion", "--host", "192.0.2.1"], "use --host 127.0.0.1 or an address of this computer"),
     ],
 )
-def test_invalid_arguments(arguments, said, tmp_path, monkeypatch, capsys):
+def test_invalid_arguments(arguments, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["serve", *arguments]) == 2
     out, err = capsys.readouterr()
     assert (out, len(err.splitlines())) == ("", 1)
-    assert said in err
+    assert message in err
 
 
 def test_missing_packages(monkeypatch, capsys):

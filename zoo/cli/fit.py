@@ -86,18 +86,18 @@ def average(values: dict[str, Any]) -> int:
     return show(average(run, build(Average, values)), as_json, print_average)
 
 
-def print_average(made: dict[str, Any]) -> None:
+def print_average(result: dict[str, Any]) -> None:
     """Print the metrics of the averaged model next to those of its run."""
     from zoo.checkpoint.card import number
     from zoo.report import plain_console, plain_table
 
-    table = plain_table("", "the run", f"mean of {len(made['averaged'])}")
+    table = plain_table("", "the run", f"mean of {len(result['averaged'])}")
     for title, split in (("validation", "validation"), ("test", "metrics")):
-        for name, value in made[split].items():
-            table.add_row(f"{title} {name}", number(made["before"][split].get(name)), number(value))
+        for name, value in result[split].items():
+            table.add_row(f"{title} {name}", number(result["before"][split].get(name)), number(value))
     console = plain_console()
     console.print(table)
-    console.print(f"the model is in {made['folder']}, use it like a run: zoo test {shlex.quote(made['folder'])}")
+    console.print(f"the model is in {result['folder']}, use it like a run: zoo test {shlex.quote(result['folder'])}")
 
 
 def recover(values: dict[str, Any]) -> int:

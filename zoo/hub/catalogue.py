@@ -57,16 +57,16 @@ class Release(NamedTuple):
 def find(name: str) -> Release:
     """Return the entry of a name; ZOO_CATALOGUE takes precedence."""
     releases, problems = entries()
-    origin, _, wanted = name.rpartition(":")
-    matching = [release for release in releases if release.name == wanted and origin in ("", release.origin)]
+    origin, _, short_name = name.rpartition(":")
+    matching = [release for release in releases if release.name == short_name and origin in ("", release.origin)]
     if not matching:
-        close = get_close_matches(wanted, [release.name for release in releases], 1)
+        close = get_close_matches(short_name, [release.name for release in releases], 1)
         hint = f"did you mean '{close[0]}'? (zoo list checkpoints)" if close else "see: zoo list checkpoints"
         text = "; ".join([f"there is no folder '{name}' and no model with that name: {hint}", *problems])
         raise InputError(text, code="unknown")
     if matching[0].origin != VARIABLE and len({release.sha256 for release in matching}) > 1:
-        names = " or ".join(f"{release.origin}:{wanted}" for release in matching)
-        raise InputError(f"several catalogues contain a model '{wanted}': use {names}", code="conflict")
+        names = " or ".join(f"{release.origin}:{short_name}" for release in matching)
+        raise InputError(f"several catalogues contain a model '{short_name}': use {names}", code="conflict")
     return matching[0]
 
 
