@@ -114,8 +114,8 @@ def test_cross_attention_and_gated_units_of_fused_matrices():
     targets, _ = survey(built("gpt2", add_cross_attention=True), LAYERS)
     blocks = {t.name.rpartition(".")[2]: t.blocks for t in targets if "crossattention" in t.name}
     assert blocks == {"c_attn": (1, 8), "q_attn": (1, 4), "c_proj": (4, 1)}
-    found = convert(built("gpt_neox"), "quaternion", scope="attention").conversion
-    assert {name.rpartition(".")[2] for name in found.converted} == {"query_key_value", "dense"}
+    conversion = convert(built("gpt_neox"), "quaternion", scope="attention").conversion
+    assert {name.rpartition(".")[2] for name in conversion.converted} == {"query_key_value", "dense"}
     assert all(target.blocks == (1, 2) for target in survey(built("phi3"), LAYERS)[0] if "gate_up" in target.name)
 
 

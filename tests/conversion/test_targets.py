@@ -170,8 +170,8 @@ def test_the_layout_of_any_attention_follows_from_names(heads):
         pass
 
     kinds = {"q_proj": 32, "kv": 64, "wv": 32, "o_proj": 32, "mix": 32}
-    found = blocks_of(Sub(heads, **{name: nn.Linear(32, size) for name, size in kinds.items()}))
-    assert found == {
+    layouts = blocks_of(Sub(heads, **{name: nn.Linear(32, size) for name, size in kinds.items()}))
+    assert layouts == {
         "q_proj": (1, 4),
         "kv": (1, 8),
         "wv": (1, 4),

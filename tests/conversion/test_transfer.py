@@ -26,8 +26,8 @@ def over_the_reals(spec, net, **sizes):
     for name, module in twin.named_modules():
         if isinstance(module, Weight):
             layer = name.removesuffix(".weight_module")
-            found = net.get_submodule(layer).weight if name != layer else net.get_submodule(name)()
-            module.components.data.copy_(found.detach())
+            weight = net.get_submodule(layer).weight if name != layer else net.get_submodule(name)()
+            module.components.data.copy_(weight.detach())
     return twin
 
 
@@ -59,9 +59,9 @@ def test_the_error_is_below_that_of_the_initial_weights(spec):
         matrix = dict(real.named_modules())[f"{row.layer}.weight_module"]().detach()
         ours = dict(net.named_modules())[f"{row.layer}.weight_module"]().detach()
         assert float((matrix - ours).norm() / matrix.norm()) == pytest.approx(row.error, rel=1e-4)
-    found = summary(rows)
-    assert found["worst"] == max(row.error for row in rows)
-    assert found["mean"] == pytest.approx(sum(row.error for row in rows) / 4)
+    totals = summary(rows)
+    assert totals["worst"] == max(row.error for row in rows)
+    assert totals["mean"] == pytest.approx(sum(row.error for row in rows) / 4)
 
 
 def test_tensors_other_than_hypercomplex_matrices_are_copied():

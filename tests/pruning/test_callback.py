@@ -183,9 +183,9 @@ def test_pruned_weights_stay_zero(kind):
 
     class Watch(Callback):
         def on_train_batch_end(self, trainer, module, *_):
-            found = dict(module.named_parameters())
-            assert all(not found[name][~mask].any() for name, mask in ticket.masks.items())
-            steps.append(sum(int((found[name] != 0).sum()) for name in ticket.masks))
+            parameters = dict(module.named_parameters())
+            assert all(not parameters[name][~mask].any() for name, mask in ticket.masks.items())
+            steps.append(sum(int((parameters[name] != 0).sum()) for name in ticket.masks))
 
     for number in range(2):
         average = [MovingAverage(0.5)] if kind == "ema" else []
@@ -267,14 +267,14 @@ def test_snip_and_movement_equal_their_definitions():
     snip, movement = LotteryTicket(0.5, score="snip"), LotteryTicket(0.5, score="movement")
     trainer(snip, max_steps=1).fit(copy.deepcopy(module), data())
     trainer(movement, max_steps=2).fit(module, data())
-    sums, found = {}, dict(copied.named_parameters())
+    sums, parameters = {}, dict(copied.named_parameters())
     optimizer = torch.optim.SGD(copied.parameters(), lr=0.1)
     for batch in list(data())[:2]:
         optimizer.zero_grad()
         copied.training_step(batch, 0).backward()
         if not sums:
-            expected = {name: (found[name] * found[name].grad).detach().abs() for name in names}
-        sums = {name: sums.get(name, 0) - (found[name] * found[name].grad).detach() for name in names}
+            expected = {name: (parameters[name] * parameters[name].grad).detach().abs() for name in names}
+        sums = {name: sums.get(name, 0) - (parameters[name] * parameters[name].grad).detach() for name in names}
         optimizer.step()
     movement.prune()
     for name in names:

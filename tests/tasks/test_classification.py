@@ -33,15 +33,15 @@ def measured(task: Classification, logits: torch.Tensor, labels: torch.Tensor, s
     loader = DataLoader(TensorDataset(logits, labels), batch_size=16)
     trainer = make_trainer({}, torch.device("cpu"), torch.nn.Identity())
     run = trainer.test if stage == "test" else trainer.validate
-    (found,) = run(task, loader, verbose=False)
-    return found
+    (metrics,) = run(task, loader, verbose=False)
+    return metrics
 
 
 @pytest.mark.parametrize("stage", ["val", "test"])
 @pytest.mark.parametrize("classes", [2, 3, 10])
 def test_metrics_equal_those_of_scikit_learn(classes, stage):
     logits, labels = draw(classes)
-    found = measured(task_of(classes), logits, labels, stage)
+    metrics = measured(task_of(classes), logits, labels, stage)
     predicted, probabilities = logits.argmax(-1), logits.double().softmax(-1)
     expected = {
         "loss": log_loss(labels, probabilities),
@@ -50,7 +50,7 @@ def test_metrics_equal_those_of_scikit_learn(classes, stage):
     }
     if classes == 2:
         expected["auroc"] = roc_auc_score(labels, probabilities[:, 1])
-    assert found == pytest.approx({f"{stage}_{name}": value for name, value in expected.items()}, abs=1e-6)
+    assert metrics == pytest.approx({f"{stage}_{name}": value for name, value in expected.items()}, abs=1e-6)
 
 
 def test_metrics_are_reset():

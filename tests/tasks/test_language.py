@@ -56,8 +56,8 @@ def task_of(net: nn.Module, outputs: int, smoothing: float = 0.0) -> LanguageMod
 
 def measured(task: LanguageModel, data: CorpusData, stage: str = "test") -> dict[str, float]:
     trainer = make_trainer({}, torch.device("cpu"), torch.nn.Identity())
-    (found,) = (trainer.test if stage == "test" else trainer.validate)(task, data, verbose=False)
-    return {name.removeprefix(f"{stage}_"): value for name, value in found.items()}
+    (results,) = (trainer.test if stage == "test" else trainer.validate)(task, data, verbose=False)
+    return {name.removeprefix(f"{stage}_"): value for name, value in results.items()}
 
 
 # --- numbers ---
@@ -85,12 +85,12 @@ def test_metrics_on_characters_of_one_two_and_three_bytes(tokenizer, vocab, stre
 
 
 def test_metrics_do_not_depend_on_batches():
-    found = [
+    results = [
         measured(task_of(Pairs(data.info.vocab_size), data.info.vocab_size), data)
         for data in (data_of(batch_size=1), data_of(batch_size=4), data_of(batch_size=100), data_of(max_length=30))
     ]
-    assert all(one == pytest.approx(found[0], rel=1e-5) for one in found[1:])
-    assert found[0]["perplexity"] == pytest.approx(math.exp(found[0]["loss"]), rel=1e-5)
+    assert all(one == pytest.approx(results[0], rel=1e-5) for one in results[1:])
+    assert results[0]["perplexity"] == pytest.approx(math.exp(results[0]["loss"]), rel=1e-5)
 
 
 def test_label_smoothing_in_training_only():
@@ -107,10 +107,10 @@ def test_label_smoothing_in_training_only():
     smooth = (0.8 * right + 0.2 * all_)[kept].mean()
     assert abs(smooth - plain) > 0.01
     assert task.train().step((tokens, targets, lengths)).loss.item() == pytest.approx(smooth.item(), rel=1e-5)
-    found = task.eval().step((tokens, targets, lengths))
-    assert found.loss.item() == pytest.approx(plain.item(), rel=1e-5)
-    assert found.size == kept.sum()
-    assert found.predictions.sum().item() == pytest.approx(plain.item() * found.size, rel=1e-5)
+    results = task.eval().step((tokens, targets, lengths))
+    assert results.loss.item() == pytest.approx(plain.item(), rel=1e-5)
+    assert results.size == kept.sum()
+    assert results.predictions.sum().item() == pytest.approx(plain.item() * results.size, rel=1e-5)
 
 
 def test_padding_has_no_gradient():
@@ -179,6 +179,6 @@ def test_segments_with_a_long_memory_have_the_loss_of_whole_streams():
         tokens, targets = (torch.cat([batch[i] for batch in batches], 1) for i in range(2))
         assert len(batches) > 2
         loss = F.cross_entropy(nets[0](tokens).flatten(0, 1), targets.flatten(), ignore_index=0).item()
-    found = [measured(task_of(net, info.vocab_size), data)["loss"] for net in nets]
-    assert found[0] == pytest.approx(loss, rel=1e-5)
-    assert abs(found[1] - loss) > 1e-4  # control
+    results = [measured(task_of(net, info.vocab_size), data)["loss"] for net in nets]
+    assert results[0] == pytest.approx(loss, rel=1e-5)
+    assert abs(results[1] - loss) > 1e-4  # control

@@ -20,18 +20,18 @@ def factors(name: str, warmup: float = 0.2, steps: int = 50) -> list[float]:
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_warmup_is_linear(name):
-    found = factors(name)
-    assert found[:10] == pytest.approx([(step + 1) / 10 for step in range(10)])
-    assert max(found) == 1.0
-    assert min(found[:-1]) > 0
+    curve = factors(name)
+    assert curve[:10] == pytest.approx([(step + 1) / 10 for step in range(10)])
+    assert max(curve) == 1.0
+    assert min(curve[:-1]) > 0
 
 
 @pytest.mark.parametrize("name", ["cosine", "linear"])
 def test_schedules_decay_to_zero(name):
-    found = factors(name)[10:]
-    assert found[-1] == pytest.approx(0, abs=1e-12)
-    assert all(later < earlier for earlier, later in pairwise(found))
-    assert found[20] == pytest.approx(0.5)  # half way
+    curve = factors(name)[10:]
+    assert curve[-1] == pytest.approx(0, abs=1e-12)
+    assert all(later < earlier for earlier, later in pairwise(curve))
+    assert curve[20] == pytest.approx(0.5)  # half way
 
 
 def test_linear_and_cosine_equal_their_definitions():
@@ -48,9 +48,9 @@ def test_constant():
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize(("warmup", "steps"), [(0.0, 1), (1.0, 1), (1.0, 7), (0.5, 3), (0.1, 1), (0.0, 0)])
 def test_extreme_numbers_of_steps(name, warmup, steps):
-    found = [lr_factor(step, steps, name, warmup) for step in range(steps + 5)]
-    assert all(0 <= factor <= 1 for factor in found)
-    assert found[0] > 0
+    curve = [lr_factor(step, steps, name, warmup) for step in range(steps + 5)]
+    assert all(0 <= factor <= 1 for factor in curve)
+    assert curve[0] > 0
 
 
 def test_inverse_sqrt_equals_its_definition():
@@ -63,10 +63,10 @@ def test_inverse_sqrt_equals_its_definition():
 
 @pytest.mark.parametrize("name", DECAYING)
 def test_floor_is_the_final_learning_rate(name):
-    found = [lr_factor(step, 50, name, 0.2, 0.1) for step in range(60)]
-    assert found[:10] == factors(name)[:10]  # the warm-up is the same
-    assert found[10:51] == pytest.approx([0.1 + 0.9 * factor for factor in factors(name)[10:]])
-    assert found[50:] == pytest.approx([0.1] * 10)
+    curve = [lr_factor(step, 50, name, 0.2, 0.1) for step in range(60)]
+    assert curve[:10] == factors(name)[:10]  # the warm-up is the same
+    assert curve[10:51] == pytest.approx([0.1 + 0.9 * factor for factor in factors(name)[10:]])
+    assert curve[50:] == pytest.approx([0.1] * 10)
     assert {lr_factor(step, 50, name, 0.0, 1.0) for step in range(50)} == {1.0}
 
 
@@ -142,14 +142,14 @@ def test_mup_learning_rates():
     )
     groups = make_optimizer(net, "adamw", 0.01, 0.1, mup_base_width=32).param_groups
     rates = {id(p): (group["lr"], group["weight_decay"]) for group in groups for p in group["params"]}
-    found = {name.removesuffix(".weight_module.components"): rates[id(p)] for name, p in net.named_parameters()}
-    assert found["real"] == pytest.approx((0.005, 0.1))
-    assert found["quaternion"] == pytest.approx((0.01, 0.1))
-    assert found["octonion"] == pytest.approx((0.005 * math.sqrt(8), 0.1))
-    assert found["dual"] == pytest.approx((0.005 * 2**1.5 / math.sqrt(3), 0.1))  # three products of units are not zero
-    assert found["conv"] == pytest.approx((0.01 * 2 * 32 / 144, 0.1))
-    assert {found[name] for name in ("table", "torch.weight")} == {(0.01, 0.1)}
-    assert {found[name] for name in ("real.bias", "quaternion.bias", "norm.weight", "torch.bias")} == {(0.01, 0.0)}
+    settings = {name.removesuffix(".weight_module.components"): rates[id(p)] for name, p in net.named_parameters()}
+    assert settings["real"] == pytest.approx((0.005, 0.1))
+    assert settings["quaternion"] == pytest.approx((0.01, 0.1))
+    assert settings["octonion"] == pytest.approx((0.005 * math.sqrt(8), 0.1))
+    assert settings["dual"] == pytest.approx((0.005 * 2**1.5 / math.sqrt(3), 0.1))  # three products of units are not zero
+    assert settings["conv"] == pytest.approx((0.01 * 2 * 32 / 144, 0.1))
+    assert {settings[name] for name in ("table", "torch.weight")} == {(0.01, 0.1)}
+    assert {settings[name] for name in ("real.bias", "quaternion.bias", "norm.weight", "torch.bias")} == {(0.01, 0.0)}
     plain = make_optimizer(net, "adamw", 0.01, 0.1).param_groups
     assert {group["lr"] for group in plain} == {0.01}
 

@@ -68,7 +68,7 @@ TASKS = {
         [parallel(WORDS[i : i + n]) for i, n in ((0, 3), (3, 1), (4, 0), (4, 2), (6, 1))],
     ),
 }
-found = {}
+results = {}
 trainer = Trainer(accelerator="cpu", devices=devices, strategy="ddp" if devices > 1 else "auto", logger=False,
                   enable_checkpointing=False, enable_progress_bar=False, use_distributed_sampler=False, max_epochs=1)
 for name, (task, batches) in TASKS.items():
@@ -76,10 +76,10 @@ for name, (task, batches) in TASKS.items():
     for case, shares in (("uneven", (batches[::2], batches[1::2])), ("one has none", (batches, empty))):
         mine = batches if devices == 1 else shares[trainer.global_rank]
         loader = DataLoader(mine, batch_size=None, collate_fn=lambda batch: batch)
-        found[f"{name}, {case}, test"] = trainer.test(task, loader, verbose=False)[0]
-        found[f"{name}, {case}, val"] = trainer.validate(task, loader, verbose=False)[0]
+        results[f"{name}, {case}, test"] = trainer.test(task, loader, verbose=False)[0]
+        results[f"{name}, {case}, val"] = trainer.validate(task, loader, verbose=False)[0]
 if trainer.is_global_zero:
-    open(out, "w").write(json.dumps(found))
+    open(out, "w").write(json.dumps(results))
 """
 
 
@@ -98,9 +98,9 @@ def measured(folder: Path, devices: int) -> dict[str, dict[str, float]]:
 def test_metrics_of_two_processes_equal_those_of_one(tmp_path):
     one, two = measured(tmp_path, 1), measured(tmp_path, 2)
     assert len(one) == 20
-    assert {name for found in one.values() for name in found} > {
+    assert {name for results in one.values() for name in results} > {
         "test_map", "test_bleu", "test_exact_match", "test_perplexity", "test_mse", "test_f1",
         "test_binary_average_precision", "test_retrieval_normalized_dcg", "test_char_error_rate",
     }  # fmt: skip
-    for name, found in one.items():
-        assert two[name] == pytest.approx(found, rel=1e-6), name
+    for name, results in one.items():
+        assert two[name] == pytest.approx(results, rel=1e-6), name
