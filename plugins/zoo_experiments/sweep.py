@@ -70,7 +70,7 @@ def points(values: Mapping[str, Any], file: str) -> list[Point]:
                 first = setters.setdefault(name, axis)
                 check_rules((first == axis, f"axes '{first}' and '{axis}' of '{file}' both set {name}"), code="conflict")
         name = file_name("-".join(short(axis, label, axes[axis]) for axis, label in chosen.items()))
-        text = f"'{file}': the labels {', '.join(combination)} give no folder name of their own: use other letters or digits"
+        text = f"'{file}': the labels {', '.join(combination)} do not give a unique folder name: use other letters or digits"
         check_rules((bool(name) and name.casefold() not in runs, text), code="conflict")
         runs[name.casefold()] = Point(name, chosen, options)
     check_rules((bool(runs), f"'{file}' excludes every run of its grid"))
@@ -85,19 +85,19 @@ def read_parts(values: Mapping[str, Any], file: str) -> tuple[dict[str, Any], di
         hint = "".join(f"; did you mean '{close}'?" for close in get_close_matches(str(key), FILE_KEYS, 1))
         text = f"unknown key '{key}' in the sweep '{file}', which has {', '.join(FILE_KEYS)}{hint}"
         check_rules((key in FILE_KEYS, text), code="unknown")
-    base, axes, exclude = values.get("base") or {}, values.get("axes"), values.get("exclude") or []
+    base, axes, exclude = values.get("base") or {}, values.get("axes", {}), values.get("exclude") or []
     entries = isinstance(exclude, list) and all(isinstance(entry, dict) and entry for entry in exclude)
     check_rules(
         (isinstance(base, dict), f"base of the sweep '{file}' must be options of zoo fit by name"),
         (isinstance(axes, dict) and bool(axes), f"the sweep '{file}' has no axes: write axes: {{algebra: [real, ...]}}"),
         (entries, f"exclude of the sweep '{file}' must be a list such as [{{algebra: real}}]"),
     )
-    for axis, choices in axes.items() if isinstance(axes, dict) else ():
+    for axis, choices in axes.items():
         text = f"axis '{axis}' of the sweep '{file}' needs a list of values, or options by label"
         check_rules((isinstance(choices, list | dict) and bool(choices), text))
     lists = [{axis: x if isinstance(x, list) else [x] for axis, x in entry.items()} for entry in exclude]
     excluded = [{axis: [str(label) for label in labels] for axis, labels in entry.items()} for entry in lists]
-    return nested(base), {str(axis): choices for axis, choices in (axes or {}).items()}, excluded
+    return nested(base), {str(axis): choices for axis, choices in axes.items()}, excluded
 
 
 def labelled(axis: str, choices: Sequence[Any] | Mapping[str, Any], file: str) -> Iterator[tuple[str, dict[str, Any]]]:

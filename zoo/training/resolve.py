@@ -77,9 +77,9 @@ def plan(options: Fit, objects: Objects = NO_OBJECTS, *, try_network: bool = Fal
     if options.vectors is not None and not Path(options.vectors).expanduser().is_file():
         raise InputError(f"--vectors: the file '{options.vectors}' does not exist", code="missing")
     data = make_data(options, objects)
-    kind, given = resolve_task(options, objects, data)
+    task, keywords = resolve_task(options, objects, data)
     inputs = recipe_for(options.backbone, objects).inputs
-    return Plan(options, config_values(options), fixed_options(options), objects, inputs, data, kind, given)
+    return Plan(options, config_values(options), fixed_options(options), objects, inputs, data, task, keywords)
 
 
 def resolve_task(options: Fit, objects: Objects, data: Any) -> tuple[type[Task], dict[str, Any]]:
@@ -87,21 +87,21 @@ def resolve_task(options: Fit, objects: Objects, data: Any) -> tuple[type[Task],
     name = options.task or getattr(data, "task", None)
     if objects.task is None and name is None:
         raise InputError(f"missing --task: the data '{options.data}' have no default task", code="missing")
-    kind, implied = (objects.task_type, {}) if objects.task_type is not None else task_type(str(name))
+    task, implied = (objects.task_type, {}) if objects.task_type is not None else task_type(str(name))
     keywords = task_options(options) | implied
     check_distillation(options.distillation.temperature, options.distillation.weight)
     if options.teacher is not None:
-        check_distilled(kind)
+        check_distilled(task)
     elif options.distillation != DistillationOptions():
         raise InputError("--distillation needs --teacher", code="conflict")
     if not isinstance(objects.task, Task):
-        kind.check_options(**keywords)
-        return kind, keywords
+        task.check_options(**keywords)
+        return task, keywords
     unset = replace(options, optimizer=replace(options.optimizer, lr=None))  # which the recipe has filled in
     names = ("optimizer", "schedule", "label_smoothing", "decoding", "metrics")
     if changed := [name for name in names if getattr(unset, name) != getattr(Fit("", ""), name)]:
         raise InputError(f"{', '.join(changed)}: set these in the task object instead", code="conflict")
-    return kind, keywords
+    return task, keywords
 
 
 def resolve(options: Fit, objects: Objects = NO_OBJECTS) -> Fit:
