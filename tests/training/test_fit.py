@@ -342,7 +342,7 @@ def test_an_interrupted_run_can_be_resumed(options, tmp_path, tmp_path_factory, 
     assert not Path("first/model").exists()
     code, _, refusal = call("test", "first")
     assert code == 2
-    assert "has not finished" in refusal
+    assert "no model/config.json" in refusal
     code, out, err = call(*err.strip().partition("resume with: zoo ")[2].split())
     assert (code, err) == (0, "")
     assert "epoch 1/3" not in out
