@@ -215,5 +215,5 @@ def test_fit_on_arrays(tmp_path):
     options = {"backbone": "mlp(dim=8)", "algebra": "complex", "trainer": trainer, "run_dir": str(tmp_path / "run")}
     summary = zoo.fit(data=(x, x[:, 0]), batch_size=16, **options)
     assert summary["task"] == "regression"
-    with raises("invalid", "3 parts"):
+    with raises("invalid", "data: got 3"):
         zoo.fit(data=(x, x, x), **options)
