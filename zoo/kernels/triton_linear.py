@@ -72,7 +72,7 @@ class TileSizes(NamedTuple):
 
 
 class Triton(Kernel):
-    """The factored product in one kernel for GPUs; it has not been measured on a GPU, so it runs only on request."""
+    """The factored product in one kernel for GPUs; it has never run on a GPU, so it is used only on request."""
 
     name = "triton"
     casts = True
