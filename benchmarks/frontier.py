@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from zoo_experiments.frontier import RESULT, costs, frontier, read
+from zoo_experiments.frontier import RESULT, costs, frontier, read_runs
 from zoo_experiments.options import Sweep
 
 from benchmarks import frontier_page, machine
@@ -26,7 +26,7 @@ def collect(file: Path, folder: Path) -> dict[str, Any]:
         "commit": machine.commit(),
         "machine": machine.info() | {"threads": 1},
         "costs": json.loads((folder / RESULT).read_text(encoding="utf-8")).get("costs", {}),
-        "rows": sorted(read(folder), key=lambda row: (row["net"], row["lr"] or 0, row["seed"])),
+        "rows": sorted(read_runs(folder), key=lambda row: (row["net"], row["lr"] or 0, row["seed"])),
     }
 
 

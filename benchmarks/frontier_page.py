@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from zoo_reports.frontier import Frontier, draw, draw_costs, network_table, sentence, text_of
 from zoo_reports.page import Table
-from zoo_reports.statistics import Point, points
+from zoo_reports.statistics import BestNetwork, best_networks
 from zoo_reports.style import pictures
 
 from benchmarks import frontier_rates
@@ -71,7 +71,9 @@ def measured(name: str) -> Measured:
     stored = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     comment = " ".join(line.removeprefix("# ") for line in text.splitlines()[1:] if line.startswith("# "))
     config, rows = yaml.safe_load(text), stored["rows"]
-    return Measured(name, config, rows, points(rows, int(config["axes"]["seed"][0])), stored.get("costs", {}), comment, stored)
+    return Measured(
+        name, config, rows, best_networks(rows, int(config["axes"]["seed"][0])), stored.get("costs", {}), comment, stored
+    )
 
 
 def read() -> list[Measured]:
@@ -121,7 +123,7 @@ def answers(frontiers: Iterable[Measured]) -> list[str]:
     return [*Table("", head, rows).as_markdown(), ""]
 
 
-def seeds(points: Iterable[Point]) -> str:
+def seeds(points: Iterable[BestNetwork]) -> str:
     """Format the number or range of seeds of the compared networks of an algebra."""
     counts = sorted({len(point.values) for point in points} - {1})
     return " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1]))) if counts else "1"
@@ -137,7 +139,7 @@ def not_run() -> list[str]:
             lines.append(f"- {path.stem.replace('_', ' ')}: {command}")
             continue
         rows = json.loads(results.read_text(encoding="utf-8"))["rows"]
-        counts = {point.net: len(point.values) for point in points(rows, axes["seed"][0])}
+        counts = {point.net: len(point.values) for point in best_networks(rows, axes["seed"][0])}
         missing = [net for net in axes["net"] if counts.get(net, 0) < len(axes["seed"])]
         if missing:
             lines.append(f"- {path.stem.replace('_', ' ')}, some seeds of {', '.join(missing)}: {command}")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import yaml
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from zoo_reports.statistics import Difference, Point, contrast
+from zoo_reports.statistics import BestNetwork, Difference, contrast
 from zoo_reports.style import colors_of, plain_axes
 
 from benchmarks import frontier_page
@@ -71,7 +71,7 @@ def equal_width(rows: Iterable[Row]) -> list[Effect]:
         real = group["real"]
         metric = next(name for name in METRICS if all(has_metric(row, name) for row in group.values()))
         for algebra, row in group.items():
-            nets = [Point(a, a, 0, 0, 0.0, (), score(r, metric).values, 0.0) for a, r in ((algebra, row), ("real", real))]
+            nets = [BestNetwork(a, a, 0, 0, 0.0, (), score(r, metric).values, 0.0) for a, r in ((algebra, row), ("real", real))]
             sign = -1 if metric in LOWER_IS_BETTER else 1
             if algebra != "real" and (difference := contrast({nets[0]: sign, nets[1]: -sign})):
                 task = f"{Spec.parse(row.data).name}, {row.net}".replace("_", " ")

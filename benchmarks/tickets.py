@@ -17,7 +17,7 @@ import yaml
 from matplotlib.figure import Figure
 from zoo_reports.frontier import text_of
 from zoo_reports.page import Table
-from zoo_reports.statistics import Point, contrast, opponents
+from zoo_reports.statistics import BestNetwork, contrast, opponents
 from zoo_reports.style import colors_of, log_axis, plain_axes
 
 import zoo
@@ -40,7 +40,7 @@ class Ticket:
         validation: Mean validation result over seeds.
     """
 
-    point: Point
+    point: BestNetwork
     validation: float
 
 
@@ -84,12 +84,12 @@ def curves(results: dict[str, Any], axis: Axis) -> Curves:
             lr = network.get("optimizer", {}).get("lr", 0.0)
             values, seconds = tuple(row["test"] for row in same), mean(row["seconds"] for row in same)
             size = int(mean(row[axis] for row in same))
-            point = Point(f"{name} round {number}", network["compare"], size, size, lr, (), values, seconds)
+            point = BestNetwork(f"{name} round {number}", network["compare"], size, size, lr, (), values, seconds)
             tickets[name].append(Ticket(point, mean(row["val"] for row in same)))
     return tickets
 
 
-def opponent(weights: int, real: Curves, lower: bool) -> tuple[str, dict[Point, float]] | None:
+def opponent(weights: int, real: Curves, lower: bool) -> tuple[str, dict[BestNetwork, float]] | None:
     """Return the real network with the best validation result at a size and the shares of its rounds; None if none is close."""
     candidates = []
     for name, tickets in real.items():

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from zoo_experiments.arms import check
+from zoo_experiments.arms import check_lottery
 from zoo_experiments.options import Lottery
-from zoo_experiments.sweep import points
+from zoo_experiments.sweep import sweep_points
 
 import zoo
 from benchmarks import papers, papers_rows
@@ -64,7 +64,7 @@ NETWORKS = {
 
 @pytest.mark.parametrize("path", LOTTERIES, ids=lambda path: path.stem)
 def test_experiments_compare_algebras_over_three_seeds(path):
-    checked, _ = check(build(Lottery, yaml.safe_load(path.read_text(encoding="utf-8"))))
+    checked, _ = check_lottery(build(Lottery, yaml.safe_load(path.read_text(encoding="utf-8"))))
     assert (checked.compare[:2], checked.seeds) == (("real", "quaternion"), 3)
     info, weights = NETWORKS[path.stem]
     net = zoo.backbone(checked.backbone, "real", **info)
@@ -74,7 +74,7 @@ def test_experiments_compare_algebras_over_three_seeds(path):
 @pytest.mark.parametrize("path", EQUAL_WEIGHTS, ids=lambda path: path.stem)
 def test_tickets_compare_real_networks_of_several_widths(path):
     config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    lotteries = [check(build(Lottery, config["base"] | network))[0] for network in config["networks"].values()]
+    lotteries = [check_lottery(build(Lottery, config["base"] | network))[0] for network in config["networks"].values()]
     assert len({lottery.backbone for lottery in lotteries if lottery.compare == ("real",)}) >= 2
     assert {lottery.seeds for lottery in lotteries} == {3}
 
@@ -94,7 +94,7 @@ def test_rows_of_papers_run_on_their_data(name, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_tables_of_papers_are_sweeps(path, monkeypatch):
     monkeypatch.setattr("zoo_experiments.sweep.check_point", lambda point, file: None)  # one row needs a data folder
-    grid = points(yaml.safe_load(path.read_text(encoding="utf-8")), str(path))
+    grid = sweep_points(yaml.safe_load(path.read_text(encoding="utf-8")), str(path))
     rows = papers_rows.read(path)
     assert [point.name for point in grid] == [f"{row.name}-seed{seed}" for row in rows for seed in range(3)]
     assert [point.options for point in grid[::3]] == [row.config | {"seed": 0} for row in rows]

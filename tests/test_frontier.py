@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 from scipy.stats import t
-from zoo_experiments.frontier import best_rate, check, frontier, next_runs
+from zoo_experiments.frontier import best_rate, check_frontier, frontier, next_runs
 from zoo_experiments.options import Sweep
-from zoo_experiments.sweep import points as runs_of
-from zoo_reports.statistics import Point, contrast, mean_difference, opponents, points
+from zoo_experiments.sweep import sweep_points as runs_of
+from zoo_reports.statistics import BestNetwork, best_networks, contrast, mean_difference, opponents
 
 from tests.errors import raises
 from zoo.cli import main
@@ -20,7 +20,7 @@ CONFIGS = sorted((Path(__file__).parents[1] / "configs" / "frontier").glob("*.ya
 
 
 def point(net, weights, *values, algebra="real"):
-    return Point(net, algebra, weights, weights, 0.1, (0.1,), values, 1.0)
+    return BestNetwork(net, algebra, weights, weights, 0.1, (0.1,), values, 1.0)
 
 
 def row(net, lr, seed, validation, test=0.0, weights=100, embedding=0, mode="min"):
@@ -68,14 +68,14 @@ def test_rates_are_selected_by_validation_only():
     rows = [row("a", 0.1, 0, 2.0, test=9.0), row("a", 0.2, 0, 3.0, test=1.0), row("a", 0.1, 1, 9.0, test=7.0)]
     assert best_rate(rows[:2]) == 0.1
     assert best_rate([row | {"mode": "max"} for row in rows[:2]]) == 0.2
-    (best,) = points(rows, seed=0)
+    (best,) = best_networks(rows, seed=0)
     assert (best.lr, best.values, best.rates) == (0.1, (9.0, 7.0), (0.1, 0.2))
 
 
 def test_large_word_embeddings_are_not_counted():
     rows = [row("a", 0.1, 0, 1.0, weights=100, embedding=30), row("b", 0.1, 0, 1.0, weights=80, embedding=10)]
-    assert [(one.weights, one.total) for one in points(rows, 0)] == [(70, 100), (70, 80)]
-    assert [one.weights for one in points([rows[1]], 0)] == [80]
+    assert [(one.weights, one.total) for one in best_networks(rows, 0)] == [(70, 100), (70, 80)]
+    assert [one.weights for one in best_networks([rows[1]], 0)] == [80]
 
 
 def test_next_runs():
@@ -127,7 +127,7 @@ def test_configurations_are_sweeps_with_real_networks(path):
 )
 def test_invalid_axes_are_rejected(axes):
     with raises("missing", "a.yaml"):
-        check({"axes": axes}, "a.yaml")
+        check_frontier({"axes": axes}, "a.yaml")
 
 
 TINY = """\

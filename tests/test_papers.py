@@ -10,7 +10,7 @@ from statistics import mean
 import pytest
 import yaml
 from scipy.stats import t, ttest_ind, ttest_rel
-from zoo_experiments.sweep import SweepGrid, points
+from zoo_experiments.sweep import SweepGrid, sweep_points
 
 import zoo
 from benchmarks import frontier_page, papers, papers_detail, papers_page, papers_rows
@@ -37,7 +37,7 @@ axes:
 
 def sweep_in_process(values, file, options, *, finished):
     """Run `zoo_experiments.sweep.sweep` without a process for each run."""
-    grid, folder = points(values, file), Path(options.run_dir)
+    grid, folder = sweep_points(values, file), Path(options.run_dir)
     (folder / "configs").mkdir(parents=True, exist_ok=True)
     study = SweepGrid(folder, grid)
     for point in study.ready():

@@ -158,7 +158,9 @@ def gloss_corpus(limit: int | None = None, **options: Any) -> CorpusData:
 
 
 def _glosses(limit: int | None) -> dict[str, Source]:
-    splits = {name: [part[i] for i in wordnet.sample(part, limit)] for name, part in wordnet.cut(wordnet.read()).items()}
+    splits = {
+        name: [part[i] for i in wordnet.sample(part, limit)] for name, part in wordnet.cut(wordnet.read_glosses()).items()
+    }
     return {name: Text(lines(part), "glosses") for name, part in splits.items()}
 
 

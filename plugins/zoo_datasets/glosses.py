@@ -106,7 +106,7 @@ def gloss_lemmas(limit: int | None = None, **options: Any) -> ParallelData:
 
 
 def _tables(table: Callable[[str, Sequence[Gloss], int | None], Table], limit: int | None) -> dict[str, Table]:
-    return {name: table(name, split, limit) for name, split in wordnet.cut(wordnet.read()).items()}
+    return {name: table(name, split, limit) for name, split in wordnet.cut(wordnet.read_glosses()).items()}
 
 
 def _lemmas(_: str, split: Sequence[Gloss], limit: int | None) -> Table:

@@ -68,13 +68,13 @@ def parallel_set(**record: Any) -> Callable[..., ParallelData]:
     @options_of(ParallelData, extra=extra, **parallel_set.defaults)
     def preset(path: OptionalPath = None, source: str = source, target: str = target, **options: Any) -> ParallelData:
         record, test = preset.record, options.pop("test", "")  # type: ignore[attr-defined]
-        check(record, path, (source, target), test)
-        return ParallelData(partial(read, record, path, (source, target), test), **options)
+        check_parallel_set(record, path, (source, target), test)
+        return ParallelData(partial(read_parallel_set, record, path, (source, target), test), **options)
 
     return attach_record(preset, parallel_set)
 
 
-def check(record: ParallelSet, path: OptionalPath, sides: Sides, test: str) -> None:
+def check_parallel_set(record: ParallelSet, path: OptionalPath, sides: Sides, test: str) -> None:
     """Check the options of a preset before reading data."""
     if path is not None:
         return
@@ -89,10 +89,10 @@ def check(record: ParallelSet, path: OptionalPath, sides: Sides, test: str) -> N
         raise InputError(f"{record.name}: the Hub has no test_{test}, only {record.tests[0]}; {advice}")
 
 
-def read(record: ParallelSet, path: OptionalPath, sides: Sides, test: str) -> dict[str, Table]:
+def read_parallel_set(record: ParallelSet, path: OptionalPath, sides: Sides, test: str) -> dict[str, Table]:
     """Read a set from the Hub or a local copy."""
     if path is None:
-        return fetch(record, sides)
+        return fetch_parallel_set(record, sides)
     stems = _stems(record)
     if record.tests:
         name = f"test_{test}"
@@ -111,7 +111,7 @@ def _stems(record: ParallelSet) -> dict[str, Sequence[str]]:
     return {split: (*record.stems.get(split, ()), *general) for split, general in SPLITS.items()}
 
 
-def fetch(record: ParallelSet, sides: Sides) -> dict[str, Table]:
+def fetch_parallel_set(record: ParallelSet, sides: Sides) -> dict[str, Table]:
     """Load a set from the Hub or the cache of `datasets`, without pairs that have an empty side."""
     pair = "-".join(sorted(sides, key=lambda side: (side == "en", side)))  # English comes last, as in WMT
     loaded = load(record.name, record.repository, pair if record.paired else None, revision="main")

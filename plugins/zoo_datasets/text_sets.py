@@ -127,18 +127,18 @@ def text_set(*fields: Any, **others: Any) -> Callable[..., TextData]:
     def preset(path: OptionalPath = None, **options: Any) -> TextData:
         chosen: TextSet = preset.record  # type: ignore[attr-defined]
         chosen = chosen.variant(options.pop(option)) if option else chosen
-        return TextData(partial(read, chosen, path), chosen.task, names=chosen.names, **options)
+        return TextData(partial(read_text_set, chosen, path), chosen.task, names=chosen.names, **options)
 
     return attach_record(preset, text_set)
 
 
-def read(record: TextSet, path: OptionalPath) -> dict[str, Table]:
+def read_text_set(record: TextSet, path: OptionalPath) -> dict[str, Table]:
     """Read a set from the Hub or a local copy, without the questions of a ranking that have no right answer."""
-    splits = fetch(record) if path is None else read_copy(record, path)
+    splits = fetch_text_set(record) if path is None else read_copy(record, path)
     return {name: answerable(table) for name, table in splits.items()} if record.task == "answer_ranking" else splits
 
 
-def fetch(record: TextSet) -> dict[str, Table]:
+def fetch_text_set(record: TextSet) -> dict[str, Table]:
     """Load a set from the Hub or the cache of `datasets`, without rows that have no label or no text."""
     repository, _, revision = record.repository.partition("@")
     loaded = load(record.name, repository, record.config, revision=revision)
@@ -148,7 +148,7 @@ def fetch(record: TextSet) -> dict[str, Table]:
     for name, parts in record.splits.items():
         data = [hub_split(record.name, repository, loaded, part, texts, others, record.rows.get(part)) for part in parts]
         tables = [hub_table(part, texts, *others) for part in data]
-        splits[name] = labelled(concat_tables(tables, f"{repository}, {' + '.join(parts)}"))
+        splits[name] = labelled_rows(concat_tables(tables, f"{repository}, {' + '.join(parts)}"))
     return splits
 
 
@@ -170,7 +170,7 @@ def _fill_missing(batch: Any) -> Any:
     return pa.record_batch({name: column.fill_null("") if column.null_count else column for name, column in columns.items()})
 
 
-def labelled(table: Table) -> Table:
+def labelled_rows(table: Table) -> Table:
     """Remove rows without a label or without a text."""
     return table.where(~table.labels.mask(UNLABELLED) & ~table.blank())
 
@@ -233,7 +233,7 @@ def _read(record: TextSet, file: Path, split: str) -> Table | None:
         existing = ", ".join(name[:20] for name in names[:8]) or "no columns"
         raise DataError(f"{file}: {record.name} needs the columns {', or '.join(options)}; the file has {existing}")
     texts: dict[str, Any] = dict(zip(("text",) if len(layout.texts) == 1 else ("first", "second"), layout.texts, strict=True))
-    table = labelled(read_table(file, **texts, label=layout.label, group=layout.group, header=layout.width is None))
+    table = labelled_rows(read_table(file, **texts, label=layout.label, group=layout.group, header=layout.width is None))
     if not len(table) and split != "test":
         raise DataError(f"{file}: no row has a label")
     return table if len(table) else None

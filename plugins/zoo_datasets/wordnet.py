@@ -54,7 +54,7 @@ class Gloss:
         return bool(self.names & other.names) or words(self.definition) == words(other.definition)
 
 
-def read() -> list[Gloss]:
+def read_glosses() -> list[Gloss]:
     """Read all glosses in the order of their offsets."""
     definitions, lemmas = (_lines(name) for name in FILE_SHA256)
     return [Gloss(key, lemmas[key], definition, topic(key)) for key, definition in definitions.items()]

@@ -14,7 +14,7 @@ from zoo.registry.spec import Spec, split_at_commas
 from zoo.training.checkpoint_io import checkpoint_files
 from zoo.training.folder import file_name, read_run_config, run_name, short_spec
 from zoo.training.options import FREE, Fit, config_values
-from zoo.training.resolve import Plan, plan
+from zoo.training.resolve import Plan, plan_run
 from zoo_experiments.grid import Point
 from zoo_experiments.options import Lottery, check_execution
 
@@ -64,7 +64,7 @@ class Arm(NamedTuple):
 # --- options ---
 
 
-def check(options: Lottery) -> tuple[Lottery, Plan]:
+def check_lottery(options: Lottery) -> tuple[Lottery, Plan]:
     """Check the options; return them with all defaults filled in, and the plan of the first arm.
 
     On resume, algebras and controls are added to those of the experiment.
@@ -74,8 +74,8 @@ def check(options: Lottery) -> tuple[Lottery, Plan]:
     check_rules((not before or "rate" in before, text), code="mismatch")
     if options.until is not None and options.rounds == before.get("rounds"):
         options = replace(options, rounds=None)  # that of the experiment so far
-    names = join([options.algebra] if options.algebra else [], join(before.get("compare"), options.compare))
-    options = replace(options, controls=join(before.get("controls"), options.controls))
+    names = merge_names([options.algebra] if options.algebra else [], merge_names(before.get("compare"), options.compare))
+    options = replace(options, controls=merge_names(before.get("controls"), options.controls))
     check_rules((bool(names), "missing --algebra, or --compare with several of them (see zoo lottery --help)"), code="missing")
     check_options(options)
     rounds = 1 if options.pruning.pattern else _ROUNDS
@@ -84,7 +84,7 @@ def check(options: Lottery) -> tuple[Lottery, Plan]:
     elif options.rounds is not None:
         rounds = options.rounds
     check_rules((0 <= rounds <= _MOST_ROUNDS, f"rounds={rounds}: must be between 0 and {_MOST_ROUNDS}"))
-    plans = [plan(replace(options, algebra=name, rounds=rounds, until=None), try_network=True) for name in names]
+    plans = [plan_run(replace(options, algebra=name, rounds=rounds, until=None), try_network=True) for name in names]
     filled, algebras = plans[0].options, tuple(planned.options.algebra for planned in plans)
     assert isinstance(filled, Lottery)
     folders = [file_name(short_spec("zoo.algebras", name)) for name in algebras]
@@ -119,7 +119,7 @@ def check_options(options: Lottery) -> None:
     )
 
 
-def join(first: Any, second: Any) -> tuple[str, ...]:
+def merge_names(first: Any, second: Any) -> tuple[str, ...]:
     """Return the names of two lists without repetitions; a string is a list separated by commas."""
     lists = (split_at_commas(names) if isinstance(names, str) else names or () for names in (first, second))
     return tuple(dict.fromkeys(name for names in lists for name in names))
@@ -148,7 +148,7 @@ def arms_of(options: Lottery) -> list[Arm]:
     ]
 
 
-def points_of(options: Lottery) -> list[Point]:
+def lottery_points(options: Lottery) -> list[Point]:
     """Return the rounds of all arms; a round follows the previous one, and that of a control its ticket's round.
 
     A control has no dense round.

@@ -97,9 +97,9 @@ def run_lottery(values: dict[str, Any]) -> int:
         import yaml
 
         from zoo.training.options import config_values
-        from zoo_experiments.arms import check
+        from zoo_experiments.arms import check_lottery
 
-        yaml.safe_dump(config_values(check(options)[0]), sys.stdout, sort_keys=False)
+        yaml.safe_dump(config_values(check_lottery(options)[0]), sys.stdout, sort_keys=False)
         return 0
     from zoo_experiments.lottery import lottery
 

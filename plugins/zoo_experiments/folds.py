@@ -15,7 +15,7 @@ from zoo.registry import Spec
 from zoo.training.fit import NOTHING_SAVED, Extension, fit
 from zoo.training.folder import changed_options, claim, finished_run, read_summary, write_config
 from zoo.training.options import Fit, config_values
-from zoo.training.resolve import load_data, plan, resolve
+from zoo.training.resolve import load_data, plan_run, resolve
 from zoo.training.trainer import check_trainer
 from zoo_experiments.executors import Here
 from zoo_experiments.grid import Grid, Point, Row, execute
@@ -38,7 +38,7 @@ class Folds(Grid):
 
     def _check_begun(self) -> None:
         """Check that no fold has started with other options, since a mean is over equal runs."""
-        started = {self.path(p): plan(self.folds[p.axes["fold"] - 1]).config for p in self.points}
+        started = {self.path(p): plan_run(self.folds[p.axes["fold"] - 1]).config for p in self.points}
         started = {folder: values for folder, values in started.items() if (folder / "config.yaml").exists()}
         for folder, wanted in {self.folder: config_values(self.options), **started}.items():
             for name, old, new in changed_options(folder, wanted):
@@ -98,7 +98,7 @@ def cross_validate(options: Fit) -> dict[str, Any]:
     if (summary := finished_run(config_values(options), options.run_dir, options.resume)) is not None:
         return summary
     folds = [fold(options, number) for number in range(options.folds or 0)]
-    check(options, folds)
+    check_folds(options, folds)
     with claim(config_values(options), options.run_dir, options.resume) as folder:
         try:
             grid = Folds(folder.path, folds, options, folder.resumed)
@@ -115,7 +115,7 @@ def cross_validate(options: Fit) -> dict[str, Any]:
     return grid.summary()
 
 
-def check(options: Fit, folds: list[Fit]) -> None:
+def check_folds(options: Fit, folds: list[Fit]) -> None:
     """Check the number of folds, the Trainer's arguments, and that the data have no predefined split."""
     devices = options.trainer["devices"]
     check_rules((str(devices) == "1", f"--folds trains on one device, not on --trainer.devices {devices}"), code="conflict")

@@ -33,7 +33,7 @@ from zoo.training.folder import RUNS, file_name
 from zoo.training.options import Fit, build
 from zoo_experiments.options import Sweep
 from zoo_experiments.results import ROWS, read_rows
-from zoo_experiments.sweep import points, sweep
+from zoo_experiments.sweep import sweep, sweep_points
 
 RATE = "optimizer.lr"
 RESULT = "frontier.json"
@@ -58,19 +58,19 @@ def frontier(
     Returns:
         ``run_dir``, the ``rows`` of `summarize`, and ``failed``, the names of failed runs.
     """
-    check(values, file)
+    check_frontier(values, file)
     axes, options = values["axes"], options or Sweep()
     folder = Path(options.run_dir).expanduser() if options.run_dir else RUNS / f"frontier-{file_name(Path(file).stem)}"
     rates, seeds = [float(rate) for rate in axes.get(RATE, ())], [int(seed) for seed in axes["seed"]]
     check_stored(folder / RESULT, values)
     failed = set[Run]()
-    while due := next_runs(list(axes["net"]), rates, seeds, read(folder), failed):
-        known = {row["lr"] for row in read(folder)} | {rate for _, rate, _ in due} | set(rates)
+    while due := next_runs(list(axes["net"]), rates, seeds, read_runs(folder), failed):
+        known = {row["lr"] for row in read_runs(folder)} | {rate for _, rate, _ in due} | set(rates)
         grid = dict(axes) | ({RATE: sorted(rate for rate in known if rate)} if rates else {})
         wanted = replace(options, run_dir=str(folder), only=",".join(name(run) for run in due))
         sweep({**values, "axes": grid}, file, wanted, say=say)
-        failed |= set(due) - {run_of(row) for row in read(folder)}
-    rows, path = read(folder), folder / RESULT
+        failed |= set(due) - {run_of(row) for row in read_runs(folder)}
+    rows, path = read_runs(folder), folder / RESULT
     measured = read_json(path).get("costs", {}) if path.exists() else {}
     if set(measured) != set(axes["net"]):
         say(f"measuring the costs of {len(axes['net'])} networks")
@@ -89,7 +89,7 @@ def check_stored(path: Path, values: Mapping[str, Any]) -> None:
         raise InputError(f"'{path}' has {what} than the file: choose another --run-dir", code="conflict")
 
 
-def check(values: Mapping[str, Any], file: str) -> None:
+def check_frontier(values: Mapping[str, Any], file: str) -> None:
     """Raise `InputError` if a sweep is not a frontier."""
     axes = values.get("axes") or {}
     nets = axes.get("net")
@@ -106,7 +106,7 @@ def name(run: Run) -> str:
     return "-".join([net, *([f"lr{rate}"] if rate else []), f"seed{seed}"])
 
 
-def read(folder: Path) -> list[dict[str, Any]]:
+def read_runs(folder: Path) -> list[dict[str, Any]]:
     """Read the finished runs of a folder: those of its sweep, and those that its frontier.json already has."""
     path, stored = folder / ROWS, folder / RESULT
     rows = [summarize(row) for row in read_rows(path)] if path.exists() else []
@@ -188,7 +188,7 @@ def costs(values: Mapping[str, Any], file: str) -> dict[str, dict[str, float]]:
         ``step_ms`` (forward, backward and AdamW) and ``inference_ms`` (with `zoo.keep_matrices`) of a batch.
     """
     options: dict[str, Any] = {}
-    for point in points(values, file):
+    for point in sweep_points(values, file):
         options.setdefault(point.axes["net"], point.options)
     tasks = {net: first_batch(build(Fit, chosen)) for net, chosen in options.items()}
     steps = side_by_side({net: training_step(task, batch) for net, (task, batch) in tasks.items()}, TURNS)

@@ -16,7 +16,7 @@ from zoo.training.fit import Session, claim_on_rank_0, report_interruption, star
 from zoo.training.folder import RunFolder, changed_options, write_config
 from zoo.training.options import build, config_values
 from zoo.training.processes import Processes
-from zoo_experiments.arms import MAY_CHANGE, Arm, arms_of, check, experiment_name, points_of, resume_text
+from zoo_experiments.arms import MAY_CHANGE, Arm, arms_of, check_lottery, experiment_name, lottery_points, resume_text
 from zoo_experiments.executors import Here, make_executor
 from zoo_experiments.grid import Grid, Point, Result, Row, execute
 from zoo_experiments.options import Lottery
@@ -38,7 +38,7 @@ class Tickets(Grid):
     """
 
     def __init__(self, folder: Path, options: Lottery, task: str, processes: Processes) -> None:
-        super().__init__(folder, points_of(options))
+        super().__init__(folder, lottery_points(options))
         self.options, self.task, self.processes = options, task, processes
         self.metric = ("loss", "min")
         self.diverged: list[tuple[Arm, int, str]] = []
@@ -155,7 +155,7 @@ class Tickets(Grid):
         if row := self.rows.get(point.name):
             left = len(self.remaining())
             seconds = (time.monotonic() - self.start) / self.ended * left
-            self.say(row_text(self, arm, row) + (f"; {left} to go, about {duration(seconds)}" if left else ""))
+            self.say(format_round(self, arm, row) + (f"; {left} to go, about {duration(seconds)}" if left else ""))
         if stopped := self.stopped(arm):
             self.say(f"{arm.title}: no more rounds, {stopped['reason']}")
         elif reason:
@@ -178,7 +178,7 @@ def lottery(options: Lottery | Mapping[str, Any]) -> dict[str, Any]:
     options = options if isinstance(options, Lottery) else build(Lottery, options)
     if options.only is not None:
         return train_one(options)
-    options, planned = check(options)
+    options, planned = check_lottery(options)
     task, config = str(planned.options.task or planned.data.task), config_values(options)
     with (
         start_session(planned) as session,
@@ -200,8 +200,8 @@ def lottery(options: Lottery | Mapping[str, Any]) -> dict[str, Any]:
 def train_one(options: Lottery) -> dict[str, Any]:
     """Train one round of an experiment whose results another process writes."""
     name, folder = str(options.only), Path(options.resume or "")
-    options, planned = check(replace(options, only=None))
-    point = next((point for point in points_of(options) if point.name == name), None)
+    options, planned = check_lottery(replace(options, only=None))
+    point = next((point for point in lottery_points(options) if point.name == name), None)
     if point is None or options.resume in (None, "auto"):
         raise InputError(f"--only {name}: use --resume EXPERIMENT and the folder of one of its rounds", code="unknown")
     with start_session(planned) as session:
@@ -269,7 +269,7 @@ def plan_text(grid: Tickets) -> str:
     return f"{arms}; {len(grid.remaining())} trainings to go{finished}; results in {grid.folder}"
 
 
-def row_text(grid: Tickets, arm: Arm, row: Row) -> str:
+def format_round(grid: Tickets, arm: Arm, row: Row) -> str:
     """Format the result of a round."""
     name = grid.metric[0]
     parts = [f"{row['survivors'] / row['weights']:.1%} of {row['weights']:,} weights"]

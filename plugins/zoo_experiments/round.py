@@ -23,7 +23,7 @@ from zoo.tasks.base import Task
 from zoo.training.callbacks import DivergenceError, ProgressLines, SplitNote
 from zoo.training.checkpoint_io import STATE, AtomicCheckpointIO, checkpoint_files, read_checkpoint
 from zoo.training.fit import Extension, Run, Session, train_run
-from zoo.training.resolve import Plan, plan
+from zoo.training.resolve import Plan, plan_run
 from zoo.training.resume import Resumed
 from zoo.training.trainer import as_list, check_trainer
 from zoo_experiments.arms import Arm, resume_text, run_options, ticket_options
@@ -41,9 +41,9 @@ def train_round(folder: Path, options: Lottery, point: Point, session: Session, 
     arm, number, path = point.axes["arm"], point.axes["round"], folder / point.name
     begun = session.processes.first(lambda: has_begun(path))
     where: dict[str, Any] = {"resume": str(path)} if begun else {"run_dir": str(path)}
-    planned = plan(replace(run_options(options), algebra=arm.algebra, seed=arm.seed, **where))
+    planned = plan_run(replace(run_options(options), algebra=arm.algebra, seed=arm.seed, **where))
     settings = check_trainer(planned.options.trainer)
-    extension = Round(folder, options, arm, number, begin)
+    extension = RoundExtension(folder, options, arm, number, begin)
     # Not an option, so that config.yaml of the round describes an ordinary run, for example to fine-tune it.
     settings["callbacks"] = [*as_list(settings.get("callbacks")), extension.ticket]
     if settings.get("enable_progress_bar") is None and not sys.stdout.isatty():
@@ -52,7 +52,7 @@ def train_round(folder: Path, options: Lottery, point: Point, session: Session, 
     train_run(planned, session._replace(settings=settings), extension)
 
 
-class Round(Extension):
+class RoundExtension(Extension):
     """What a round adds to its run: masks, rewind point and, at its end, the masks of the next round."""
 
     sparse = True

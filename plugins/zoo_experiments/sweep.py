@@ -36,7 +36,7 @@ from zoo.errors import InputError, Interrupted, Stop, check_rules
 from zoo.training.folder import RUNS, changed_options, claim, file_name, lock_folder, read_summary, short_spec
 from zoo.training.options import TRAINER_ARGUMENTS, Fit, build, flat
 from zoo.training.processes import Signals
-from zoo.training.resolve import GROUPS, plan
+from zoo.training.resolve import GROUPS, plan_run
 from zoo_experiments.executors import make_executor
 from zoo_experiments.grid import Grid, Point, Row, execute
 from zoo_experiments.options import Sweep, check_execution
@@ -49,10 +49,10 @@ FROM_SUMMARY = ("metrics", "validation", "parameters", "epochs", "seconds", "tas
 # --- the file ---
 
 
-def points(values: Mapping[str, Any], file: str) -> list[Point]:
+def sweep_points(values: Mapping[str, Any], file: str) -> list[Point]:
     """Return the runs of a sweep; the last axis changes fastest."""
     base, axes, exclude = read_parts(values, file)
-    labels = {axis: dict(labelled(axis, choices, file)) for axis, choices in axes.items()}
+    labels = {axis: dict(labelled_options(axis, choices, file)) for axis, choices in axes.items()}
     for entry in exclude:
         for axis, excluded in entry.items():
             wrong = [label for label in excluded if label not in labels.get(axis, {})]
@@ -100,7 +100,7 @@ def read_parts(values: Mapping[str, Any], file: str) -> tuple[dict[str, Any], di
     return nested(base), {str(axis): choices for axis, choices in axes.items()}, excluded
 
 
-def labelled(axis: str, choices: Sequence[Any] | Mapping[str, Any], file: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def labelled_options(axis: str, choices: Sequence[Any] | Mapping[str, Any], file: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the label and the options of every value of an axis."""
     if isinstance(choices, Mapping):
         for label, options in choices.items():
@@ -166,7 +166,7 @@ def check_point(point: Point, file: str) -> None:
     text = f"'{file}': unknown argument 'trainer.{min(unknown, default='')}' of Lightning's Trainer"
     check_rules((not unknown, text), code="unknown")
     try:
-        plan(build(Fit, options), try_network=True)
+        plan_run(build(Fit, options), try_network=True)
         json.dumps(options, allow_nan=False)
     except InputError as error:
         raise InputError(f"'{file}', run {point.name}: {error}", code=error.code) from error
@@ -190,7 +190,7 @@ class SweepGrid(Grid):
         for point in points:
             if point.name not in self.rows and self.is_finished(point):
                 # It may have been trained by hand, with --resume and other options.
-                self._check_same(point.name, not changed_options(self.path(point), plan(build(Fit, point.options)).config))
+                self._check_same(point.name, not changed_options(self.path(point), plan_run(build(Fit, point.options)).config))
                 self.rows[point.name] = self.read_row(point)
         self.write()
 
@@ -249,7 +249,7 @@ def sweep(
     """
     options = options or Sweep()
     check_execution(options)
-    runs = points(values, file)
+    runs = sweep_points(values, file)
     wanted = select(runs, [name.strip() for name in options.only.split(",") if name.strip()], file)
     folder = Path(options.run_dir).expanduser() if options.run_dir is not None else RUNS / f"sweep-{file_name(Path(file).stem)}"
     with ExitStack() as stack:
@@ -264,7 +264,9 @@ def sweep(
             nonlocal ended
             ended += 1
             row = grid.rows.get(point.name)
-            say(f"{ended}/{len(missing)} {point.name}{f': {row_text(row)}' if row else f' failed: {grid.failed[point.name]}'}")
+            say(
+                f"{ended}/{len(missing)} {point.name}{f': {format_run(row)}' if row else f' failed: {grid.failed[point.name]}'}"
+            )
             if row:
                 finished(row)
 
@@ -298,7 +300,7 @@ def select(runs: Sequence[Point], patterns: Sequence[str], file: str) -> list[st
     return [name for name, pair in names.items() if not patterns or any(fnmatch.filter(pair, pattern) for pattern in patterns)]
 
 
-def row_text(row: Mapping[str, Any]) -> str:
+def format_run(row: Mapping[str, Any]) -> str:
     """Format the result of a run on one line."""
     metrics = ", ".join(f"{name} {number(value)}" for name, value in row["metrics"].items() if value is not None)
     validation = row.get("validation") or {}

@@ -52,7 +52,7 @@ def export(
     check_options(format, quantize)
     if folder.exists():
         raise InputError(f"'{folder}' exists: choose another folder, or delete it")
-    folded, config = fold(model), describe(model, format)
+    folded, config = fold(model), describe_model(model, format)
     config["layers"] = torch_layers(folded.net) if format == "safetensors" else None
     with new_folder(folder) as part:
         file = part / FORMATS[format]
@@ -82,7 +82,7 @@ def check_options(format: str, quantize: str | None) -> None:
         check_installed(quantize is not None)
 
 
-def describe(model: Model, format: str) -> dict[str, Any]:
+def describe_model(model: Model, format: str) -> dict[str, Any]:
     """Describe the network for other runtimes: specs, sizes, inputs, output and labels."""
     info, config = model.info, model.config
     sizes = config.get("model_kwargs") if info is None else info.model_kwargs

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo_reports.page import Table
-from zoo_reports.rows import Arm, is_wide
+from zoo_reports.rows import Curve, is_wide
 from zoo_reports.statistics import half_width
 from zoo_reports.style import REAL, percent_text, plus_minus
 
@@ -73,7 +73,7 @@ class Crossing(NamedTuple):
         return f"{self.arm} {what} (lead at {self.low:.3g} %: {self.lead:.3g}, 95 % interval ± {self.interval:.2g})"
 
 
-def compare_all(arms: Sequence[Arm], mode: str) -> tuple[list[Crossing], list[str]]:
+def compare_all(arms: Sequence[Curve], mode: str) -> tuple[list[Crossing], list[str]]:
     """Compare each arm with the reals under the same control, of the same run if possible; note those without a comparison."""
     crossings, notes = [], []
     for arm in arms:
@@ -93,7 +93,7 @@ def compare_all(arms: Sequence[Arm], mode: str) -> tuple[list[Crossing], list[st
     return crossings, notes
 
 
-def compare(arm: Arm, real: Arm, mode: str, log: bool = False) -> Crossing | None:
+def compare(arm: Curve, real: Curve, mode: str, log: bool = False) -> Crossing | None:
     """Compare an arm with the reals, see `METHOD`; None if their ranges of percent do not overlap."""
     sign = 1.0 if mode == "max" else -1.0
     scale, back = (np.log, np.exp) if log else (np.asarray, np.asarray)

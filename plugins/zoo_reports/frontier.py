@@ -9,7 +9,7 @@ from zoo.checkpoint.manifest import read_json
 from zoo.errors import check_rules
 from zoo.report import Report
 from zoo_reports.page import Page, Table
-from zoo_reports.statistics import Difference, Point, mean_difference, opponents, points
+from zoo_reports.statistics import BestNetwork, Difference, best_networks, mean_difference, opponents
 from zoo_reports.style import MARKERS, colors_of, log_axis, pictures, plain_axes
 
 UNITS = {"loss": ", nats", "mse": ", mean squared error"}
@@ -37,7 +37,7 @@ class Frontier:
     name: str
     config: dict[str, Any]
     rows: list[dict[str, Any]]
-    points: list[Point]
+    points: list[BestNetwork]
     costs: dict[str, dict[str, float]]
 
     @property
@@ -56,12 +56,12 @@ class Frontier:
         return all(point.weights == point.total for point in self.points)
 
     @property
-    def real(self) -> list[Point]:
+    def real(self) -> list[BestNetwork]:
         """The real networks."""
         return [point for point in self.points if point.algebra == "real"]
 
     @property
-    def algebras(self) -> dict[str, list[Point]]:
+    def algebras(self) -> dict[str, list[BestNetwork]]:
         """The other networks by algebra, in the order of the configuration."""
         names = dict.fromkeys(row["algebra"] for net in self.config["axes"]["net"] for row in self.rows if row["net"] == net)
         return {name: [point for point in self.points if point.algebra == name] for name in names if name != "real"}
@@ -93,7 +93,7 @@ def frontier(runs: Sequence[str]) -> Report:
     stored = read_json(folder / "frontier.json")
     check_rules((bool(stored.get("rows")), f"no run of '{folder}' is finished yet"), code="missing")
     config, rows = stored["config"], stored["rows"]
-    measured = Frontier(folder.name, config, rows, points(rows, int(config["axes"]["seed"][0])), stored.get("costs", {}))
+    measured = Frontier(folder.name, config, rows, best_networks(rows, int(config["axes"]["seed"][0])), stored.get("costs", {}))
     sentences, table = [sentence(measured, algebra) for algebra in measured.algebras], network_table(measured)
     about = "Every network at its best learning rate by validation; ± is a 95 % t-interval over seeds."
     page = Page(f"Quality at equal weights: {folder.name}", about, [text.replace("**", "") for text in sentences], [table])

@@ -10,9 +10,9 @@ from zoo.report import Report
 from zoo_reports.crossing import METHOD, compare_all, crossing_table
 from zoo_reports.page import Page, Table
 from zoo_reports.plots import Style, curves, histograms, sparsity, styles
-from zoo_reports.rows import Arm, Run, collect, gaps, measured, read_runs
+from zoo_reports.rows import Curve, LotteryRun, collect, gaps, lottery_metric, read_runs
 from zoo_reports.style import axis_title, percent_text, pictures, plus_minus
-from zoo_reports.weights import ALL, Ticket, read_ticket
+from zoo_reports.weights import ALL, Ticket, read_ticket_weights
 
 
 def lottery(runs: Sequence[str], *, split: str = "test", metric: str = "", mode: str = "") -> Report:
@@ -29,18 +29,18 @@ def lottery(runs: Sequence[str], *, split: str = "test", metric: str = "", mode:
     """
     check_rules((split in ("val", "test"), f"lottery: split={split!r}: use val or test"))
     read = read_runs(runs)
-    metric, mode = measured(read, metric, mode)
+    metric, mode = lottery_metric(read, metric, mode)
     arms = collect(read, split, metric)
     look = styles(arms)
     crossings, notes = compare_all(arms, mode)
     notes = gaps(read, arms) + notes
     tickets: dict[str, Ticket] = {}
     for arm in arms:
-        ticket, problems = read_ticket(arm)
+        ticket, problems = read_ticket_weights(arm)
         notes += problems
         if ticket:
             tickets[arm.label] = ticket
-    title, about = describe(read, arms)
+    title, about = describe_lottery(read, arms)
     files = pictures("lottery", lambda: curves(arms, look, metric, split, title)) | weight_files(tickets, look, title)
     tables = [crossing_table(crossings)] if crossings else []
     findings = [f"{crossing.statement}." for crossing in crossings] or ["No crossing point: no two arms can be compared."]
@@ -55,7 +55,7 @@ def lottery(runs: Sequence[str], *, split: str = "test", metric: str = "", mode:
     return page.report("lottery", values, files, ends_table(title, arms, metric, split))
 
 
-def describe(runs: Sequence[Run], arms: Sequence[Arm]) -> tuple[str, str]:
+def describe_lottery(runs: Sequence[LotteryRun], arms: Sequence[Curve]) -> tuple[str, str]:
     """Return the title of a report and the line under it."""
     backbones = list(dict.fromkeys(run.record["backbone"] for run in runs))
     counts = sorted({len(arm.seeds) for arm in arms})
@@ -91,7 +91,7 @@ def file_names(labels: Sequence[str]) -> list[str]:
     return names
 
 
-def rounds_table(arms: Sequence[Arm], metric: str, split: str) -> Table:
+def rounds_table(arms: Sequence[Curve], metric: str, split: str) -> Table:
     """Tabulate all rounds of all arms."""
     rows = []
     for arm in arms:
@@ -102,7 +102,7 @@ def rounds_table(arms: Sequence[Arm], metric: str, split: str) -> Table:
     return Table("Rounds", head, rows)
 
 
-def ends_table(title: str, arms: Sequence[Arm], metric: str, split: str) -> Table:
+def ends_table(title: str, arms: Sequence[Curve], metric: str, split: str) -> Table:
     """Tabulate the first and the last round of each arm."""
     rows = []
     for arm in arms:

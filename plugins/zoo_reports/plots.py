@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from textwrap import fill
 from typing import Any, NamedTuple
 
-from zoo_reports.rows import Arm, is_wide
+from zoo_reports.rows import Curve, is_wide
 from zoo_reports.style import MARKERS, axis_title, colors_of, log_axis, log_ticks, percent_text, plain_axes
 from zoo_reports.weights import Layer, Ticket
 
@@ -22,14 +22,14 @@ class Style(NamedTuple):
     marker: str
 
 
-def styles(arms: Sequence[Arm]) -> dict[str, Style]:
+def styles(arms: Sequence[Curve]) -> dict[str, Style]:
     """Return the style of each arm by its label."""
     colors = colors_of(arm.algebra for arm in arms)
     markers = MARKERS * len(arms)
     return {a.label: Style(colors[a.algebra], DASHES.get(a.control, "-."), m) for a, m in zip(arms, markers, strict=False)}
 
 
-def curves(arms: Sequence[Arm], look: Mapping[str, Style], metric: str, split: str, title: str) -> Any:
+def curves(arms: Sequence[Curve], look: Mapping[str, Style], metric: str, split: str, title: str) -> Any:
     """Draw a metric against the remaining percent of the real network's weights: means, and spread over seeds."""
     from matplotlib.figure import Figure
 

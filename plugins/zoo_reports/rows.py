@@ -16,14 +16,14 @@ LARGEST = 1e100
 CONTROLS = {None: "", "random": ", random masks", "reinit": ", new initialisation"}
 
 
-class Run(NamedTuple):
+class LotteryRun(NamedTuple):
     """A lottery run: its folder and the content of its ``lottery.json``."""
 
     folder: Path
     record: dict[str, Any]
 
 
-class Point(NamedTuple):
+class CurvePoint(NamedTuple):
     """A round of an arm.
 
     Attributes:
@@ -43,7 +43,7 @@ class Point(NamedTuple):
     seeds: dict[int, float]
 
 
-class Arm(NamedTuple):
+class Curve(NamedTuple):
     """A line of the plot.
 
     Attributes:
@@ -58,9 +58,9 @@ class Arm(NamedTuple):
     label: str
     algebra: str
     control: str | None
-    run: Run
+    run: LotteryRun
     rows: dict[tuple[int, int], dict[str, Any]]
-    points: list[Point]
+    points: list[CurvePoint]
 
     @property
     def seeds(self) -> list[int]:
@@ -68,7 +68,7 @@ class Arm(NamedTuple):
         return sorted({seed for point in self.points for seed in point.seeds})
 
     @property
-    def complete(self) -> list[Point]:
+    def complete(self) -> list[CurvePoint]:
         """The rounds that all its seeds have."""
         return [point for point in self.points if len(point.seeds) == len(self.seeds)]
 
@@ -79,27 +79,27 @@ class Arm(NamedTuple):
         return first.mean if self.algebra == REAL and self.control is None and first.percent == 100 else None
 
 
-def read_runs(folders: Sequence[str]) -> list[Run]:
+def read_runs(folders: Sequence[str]) -> list[LotteryRun]:
     """Read lottery runs."""
     runs = []
     for folder in dict.fromkeys(Path(folder).expanduser() for folder in folders):
         is_run = (folder / TICKETS).is_file()
         check_rules((is_run, f"'{folder}' is not a folder of zoo lottery: {TICKETS} is missing"), code="missing")
         check_links(folder)
-        runs.append(Run(folder, read_tickets(folder / TICKETS)))
+        runs.append(LotteryRun(folder, read_tickets(folder / TICKETS)))
         check_rules((bool(runs[-1].record["rows"]), f"no round of '{folder}' is finished yet"), code="missing")
     check_same(runs, "data")
     return runs
 
 
-def check_same(runs: Sequence[Run], key: str) -> None:
+def check_same(runs: Sequence[LotteryRun], key: str) -> None:
     """Check that all runs agree in a key of their records."""
     values = {printable(str(run.record[key])): run.folder for run in runs}
     text = ", ".join(f"{value} in {folder}" for value, folder in values.items())
     check_rules((len(values) == 1, f"runs of different {key} cannot be compared ({text}): report on each"), code="mismatch")
 
 
-def measured(runs: Sequence[Run], metric: str, mode: str) -> tuple[str, str]:
+def lottery_metric(runs: Sequence[LotteryRun], metric: str, mode: str) -> tuple[str, str]:
     """Return the metric to draw, and whether to maximise (``max``) or minimise it (``min``)."""
     if not metric:
         check_same(runs, "metric")
@@ -114,7 +114,7 @@ def measured(runs: Sequence[Run], metric: str, mode: str) -> tuple[str, str]:
     return metric, mode or known.pop()
 
 
-def collect(runs: Sequence[Run], split: str, metric: str) -> list[Arm]:
+def collect(runs: Sequence[LotteryRun], split: str, metric: str) -> list[Curve]:
     """Collect the rows of runs into arms; the reals first, then in the order of the runs, each control after its algebra."""
     groups: dict[tuple[int, str, str | None], dict[tuple[int, int], dict[str, Any]]] = {}
     for number, run in enumerate(runs):
@@ -125,24 +125,24 @@ def collect(runs: Sequence[Run], split: str, metric: str) -> list[Arm]:
     arms = []
     for number, algebra, control in sorted(groups, key=lambda key: (algebras.index(key[1]), key[2] or "", key[0])):
         label = f"{algebra}{CONTROLS.get(control, control)}"
-        label += f" ({run_name(runs, number)})" if repeats[algebra, control] > 1 else ""
+        label += f" ({unique_run_name(runs, number)})" if repeats[algebra, control] > 1 else ""
         rows = groups[number, algebra, control]
-        if points := points_of(rows, split, metric):
-            arms.append(Arm(label, algebra, control, runs[number], rows, points))
+        if points := curve_points(rows, split, metric):
+            arms.append(Curve(label, algebra, control, runs[number], rows, points))
     known = sorted({name for run in runs for row in run.record["rows"] for name in row.get(split) or {}})
     text = f"no round has {metric} of the split {split}: it has {printable(', '.join(known)) or 'no metrics'}"
     check_rules((bool(arms), text), code="unknown")
     return arms
 
 
-def run_name(runs: Sequence[Run], number: int) -> str:
+def unique_run_name(runs: Sequence[LotteryRun], number: int) -> str:
     """Return the folder name of a run, with its parent folders as far as needed to tell it from the others."""
     paths = [run.folder.resolve().parts for run in runs]
     depth = next(depth for depth in range(1, 1000) if len({parts[-depth:] for parts in paths}) == len(paths))
     return "/".join(paths[number][-depth:])
 
 
-def points_of(rows: dict[tuple[int, int], dict[str, Any]], split: str, metric: str) -> list[Point]:
+def curve_points(rows: dict[tuple[int, int], dict[str, Any]], split: str, metric: str) -> list[CurvePoint]:
     """Return the means over seeds of each round that has values."""
     points = []
     for number in sorted({number for _, number in rows}):
@@ -155,17 +155,17 @@ def points_of(rows: dict[tuple[int, int], dict[str, Any]], split: str, metric: s
                 percents.append(100 * row["survivors"] / row["real_weights"])
         if values:
             spread = stdev(values.values()) if len(values) > 1 else None
-            points.append(Point(number, mean(left), mean(percents), mean(values.values()), spread, values))
+            points.append(CurvePoint(number, mean(left), mean(percents), mean(values.values()), spread, values))
     return points
 
 
-def is_wide(arms: Sequence[Arm]) -> bool:
+def is_wide(arms: Sequence[Curve]) -> bool:
     """Return whether a metric, such as perplexity, needs a logarithmic axis."""
     means = [point.mean for arm in arms for point in arm.points]
     return min(means) > 0 and max(means) / min(means) > 20
 
 
-def gaps(runs: Sequence[Run], arms: Sequence[Arm]) -> list[str]:
+def gaps(runs: Sequence[LotteryRun], arms: Sequence[Curve]) -> list[str]:
     """Note missing data: rounds without a value, rounds without some of the seeds, and stopped arms."""
     notes = []
     for arm in arms:

@@ -29,7 +29,7 @@ def half_width(variance_of_mean: float, freedom: float) -> float:
 
 
 @dataclass(frozen=True)
-class Point:
+class BestNetwork:
     """A network at its best learning rate.
 
     Attributes:
@@ -82,7 +82,7 @@ class Difference:
         return "ahead" if self.low > 0 else "behind" if self.high < 0 else "not decided"
 
 
-def contrast(coefficients: Mapping[Point, float]) -> Difference | None:
+def contrast(coefficients: Mapping[BestNetwork, float]) -> Difference | None:
     """Return a weighted sum of means with its interval; None if a network has one seed."""
     terms = [(point, factor) for point, factor in coefficients.items() if factor]
     if any(len(point.values) < 2 for point, _ in terms):
@@ -94,7 +94,7 @@ def contrast(coefficients: Mapping[Point, float]) -> Difference | None:
     return Difference(estimate, estimate - half, estimate + half)
 
 
-def opponents(weights: int, real: Iterable[Point]) -> dict[Point, float] | None:
+def opponents(weights: int, real: Iterable[BestNetwork]) -> dict[BestNetwork, float] | None:
     """Return the coefficients of the real networks that interpolate at a size; None outside their sizes and `MARGIN`."""
     ordered = sorted(real, key=lambda point: point.weights)
     for end in (ordered[0], ordered[-1]) if ordered else ():
@@ -107,11 +107,11 @@ def opponents(weights: int, real: Iterable[Point]) -> dict[Point, float] | None:
     return None
 
 
-def mean_difference(pairs: Iterable[tuple[Point, Mapping[Point, float]]], lower: bool) -> Difference | None:
+def mean_difference(pairs: Iterable[tuple[BestNetwork, Mapping[BestNetwork, float]]], lower: bool) -> Difference | None:
     """Compare the mean of networks with several seeds with their opponents; ``lower`` says that a lower metric is better."""
     pairs = [(point, others) for point, others in pairs if len(point.values) > 1]
     sign = (-1 if lower else 1) / max(len(pairs), 1)
-    coefficients: dict[Point, float] = {}
+    coefficients: dict[BestNetwork, float] = {}
     for point, others in pairs:
         coefficients[point] = coefficients.get(point, 0.0) + sign
         for other, share in others.items():
@@ -119,7 +119,7 @@ def mean_difference(pairs: Iterable[tuple[Point, Mapping[Point, float]]], lower:
     return contrast(coefficients) if pairs else None
 
 
-def points(rows: Iterable[Mapping[str, Any]], seed: int) -> list[Point]:
+def best_networks(rows: Iterable[Mapping[str, Any]], seed: int) -> list[BestNetwork]:
     """Return the networks of a frontier at their best rates, smallest first; ``seed`` is the one that searched the rates."""
     rows = list(rows)
     without = max((row["embedding"] / row["weights"] for row in rows), default=0.0) > SHARE
@@ -133,5 +133,5 @@ def points(rows: Iterable[Mapping[str, Any]], seed: int) -> list[Point]:
         weights = total - (of_net[0]["embedding"] if without else 0)
         rates = tuple(sorted(row["lr"] for row in searched if row["lr"]))
         values, seconds = tuple(row["test"] for row in best), mean(row["seconds"] for row in best)
-        networks.append(Point(net, of_net[0]["algebra"], weights, total, lr or 0.0, rates, values, seconds))
+        networks.append(BestNetwork(net, of_net[0]["algebra"], weights, total, lr or 0.0, rates, values, seconds))
     return sorted(networks, key=lambda point: point.weights)

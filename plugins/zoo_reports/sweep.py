@@ -49,7 +49,7 @@ def sweep(runs: Sequence[str], *, metric: str = "") -> Report:
     folder = Path(runs[0]).expanduser()
     rows = read_rows(folder / ROWS) if (folder / ROWS).is_file() else []
     check_rules((bool(rows), f"no run of a sweep is finished in '{folder}'"), code="missing")
-    metric, split = measured(rows, metric, folder)
+    metric, split = sweep_metric(rows, metric, folder)
     groups, ranked = collect(rows, metric, split), ranking(rows)
     best = None
     if ranked and all(len(group.chosen) == len(group.values) for group in groups):
@@ -67,7 +67,7 @@ def sweep(runs: Sequence[str], *, metric: str = "") -> Report:
     return page.report("sweep", values, files, table._replace(title=f"{page.title}\n{page.about}"))
 
 
-def measured(rows: Sequence[Row], metric: str, folder: Path) -> tuple[str, str]:
+def sweep_metric(rows: Sequence[Row], metric: str, folder: Path) -> tuple[str, str]:
     """Return the metric to show and its split, which is validation if no run has measured a test split."""
     validation = list(dict.fromkeys(chosen[0] for row in rows if (chosen := chosen_by(row))))
     tested = [name for row in rows for name, value in row["metrics"].items() if isinstance(value, int | float)]

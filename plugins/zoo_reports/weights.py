@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from zoo.checkpoint import find, load_network, read_config
 from zoo.errors import InputError, check_rules
 from zoo.pruning import prunable
-from zoo_reports.rows import Arm
+from zoo_reports.rows import Curve
 
 ALL = "all layers"
 BINS = 60
@@ -54,7 +54,7 @@ class Ticket(NamedTuple):
         return [[100 * layer.left.get(number, float("nan")) / layer.numbers for number in rounds] for layer in layers]
 
 
-def read_ticket(arm: Arm) -> tuple[Ticket | None, list[str]]:
+def read_ticket_weights(arm: Curve) -> tuple[Ticket | None, list[str]]:
     """Read the models of the first seed of an arm; note those that cannot be read."""
     seed = min(seed for seed, _ in arm.rows)
     rounds: dict[int, Arrays] = {}
@@ -85,7 +85,7 @@ def read_ticket(arm: Arm) -> tuple[Ticket | None, list[str]]:
     return Ticket(seed, {ALL: every} | layers), notes
 
 
-def prunable_sizes(config: dict[str, Any], folder: Any, arm: Arm) -> dict[str, int]:
+def prunable_sizes(config: dict[str, Any], folder: Any, arm: Curve) -> dict[str, int]:
     """Return the number of weights of each prunable parameter of a model, under the options of its run."""
     options = arm.run.record["pruning"]
     patterns = {key: options.get(key, ()) for key in ("include", "exclude")}

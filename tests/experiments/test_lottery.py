@@ -16,14 +16,14 @@ from zoo_experiments.arms import arms_of
 from zoo_experiments.command import print_tickets
 from zoo_experiments.lottery import Tickets
 from zoo_experiments.options import Lottery
-from zoo_experiments.round import Round
+from zoo_experiments.round import RoundExtension
 from zoo_reports.lottery import lottery as lottery_report
 
 import zoo
 from tests.errors import raises
 from zoo.errors import InputError, Interrupted
 from zoo.pruning import Pruning, prunable
-from zoo.pruning.masks import digest, full_masks, next_masks
+from zoo.pruning.masks import full_masks, next_masks, tensor_digest
 from zoo.training import fit as module
 from zoo.training.callbacks import DivergenceError
 from zoo.training.checkpoint_io import AtomicCheckpointIO, read_checkpoint
@@ -59,7 +59,7 @@ def results_of(run):
     for path in run.rglob("ticket.ckpt"):
         state = read_checkpoint(path)
         parts = (state["ticket"]["masks"], state["ticket"]["rewind_point"], state["pruned_from"])
-        results[str(path.relative_to(run))] = [state["ticket"]["round"], *map(digest, parts)]
+        results[str(path.relative_to(run))] = [state["ticket"]["round"], *map(tensor_digest, parts)]
     rows = json.loads((run / "lottery.json").read_text())["rows"]
     return results | {"rows": [{**row, "seconds": 0} for row in rows]}
 
@@ -143,7 +143,7 @@ def test_survivors_are_rewound_and_masks_come_from_the_last_weights(finished):
             assert all(same.values())
         for name, mask in masks.items():
             expected[name][~mask] = 0
-        assert (digest(expected) == digest(began)) == (row["control"] != "reinit")
+        assert (tensor_digest(expected) == tensor_digest(began)) == (row["control"] != "reinit")
     reinit = [began for row, began in zip(results["rows"], recorder.began, strict=True) if row["control"] == "reinit"]
     first, second = (one["net.blocks.0.attn.qkv.weight_module.components"] for one in reinit)
     kept = second != 0
@@ -157,7 +157,7 @@ def test_survivors_are_rewound_and_masks_come_from_the_last_weights(finished):
     ended = {name.removeprefix("net."): value for name, value in recorder.ended[0].items()}
     assert any(not torch.equal(one.parameter, ended[name]) for name, one in net.items())
     masks = next_masks(net, {name: ended[name] for name in net}, full_masks(net), Pruning(0.4))
-    assert digest(masks) == digest({name.removeprefix("net."): rounds > 1 for name, rounds in since.items()})
+    assert tensor_digest(masks) == tensor_digest({name.removeprefix("net."): rounds > 1 for name, rounds in since.items()})
 
 
 class Crash(BaseException):
@@ -184,7 +184,7 @@ def test_a_crash_in_any_phase_changes_nothing(finished, tmp_path, monkeypatch):
         (Tickets, "_read", 1),
         (Tickets, "finish", 1),
         (AtomicCheckpointIO, "save_checkpoint", 3),
-        (Round, "_prune", 1),
+        (RoundExtension, "_prune", 1),
         (module, "test", 2),
     ]
     for owner, name, count in crashes:

@@ -15,7 +15,7 @@ from zoo_experiments.command import repeated
 from zoo_experiments.executors import environment, failure_of
 from zoo_experiments.options import Sweep
 from zoo_experiments.results import read_rows
-from zoo_experiments.sweep import SweepGrid, points, select, sweep
+from zoo_experiments.sweep import SweepGrid, select, sweep, sweep_points
 
 from tests.errors import raises
 from tests.faults.process import Running
@@ -23,14 +23,14 @@ from tests.faults.ranks import alive
 from zoo.cli.commands import main
 from zoo.training.folder import write_config
 from zoo.training.options import Fit, build
-from zoo.training.resolve import plan
+from zoo.training.resolve import plan_run
 
 BASE = {"backbone": "vit(dim=16, depth=1)", "data": "digits", "trainer": {"max_epochs": 1, "limit_train_batches": 2}}
 AXES = {"algebra": ["real", "quaternion"], "optimizer.lr": [0.001, 0.003], "seed": [0, 1]}
 
 
 def grid(**parts):
-    return points({"base": BASE, "axes": AXES} | parts, "file.yaml")
+    return sweep_points({"base": BASE, "axes": AXES} | parts, "file.yaml")
 
 
 def test_the_grid_is_the_product_of_the_axes():
@@ -107,7 +107,7 @@ SUMMARY = {"metrics": {"accuracy": 0.5}, "parameters": {"total": 1, "real_twin":
 def finished(folder, point, **options):
     path = folder / "runs" / point.name
     path.mkdir(parents=True)
-    write_config(path, plan(build(Fit, point.options | options)).config)
+    write_config(path, plan_run(build(Fit, point.options | options)).config)
     (path / "summary.json").write_text(json.dumps(SUMMARY))
 
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from zoo_experiments.executors import LocalProcesses
 from zoo_experiments.grid import execute
-from zoo_experiments.sweep import SweepGrid, points
+from zoo_experiments.sweep import SweepGrid, sweep_points
 
 from zoo.cli.commands import main
 
@@ -35,7 +35,7 @@ def cluster(monkeypatch):
 
 def test_a_killed_worker_does_not_change_results(cluster, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    grid = points(GRID, "grid.yaml")
+    grid = sweep_points(GRID, "grid.yaml")
     Path("grid.yaml").write_text(yaml.safe_dump(GRID))
     line = [sys.executable, "-m", "zoo", "sweep", "grid.yaml", "--on", "ray", "--run-dir", "ray"]
     process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.faults.process import Ended, Running, free_port, zoo_command
 from tests.faults.runs import fit_words
-from zoo.pruning.masks import digest
+from zoo.pruning.masks import tensor_digest
 from zoo.training.checkpoint_io import read_checkpoint
 
 CHANGES = ("open", "os.rename", "os.remove", "os.mkdir")
@@ -73,7 +73,7 @@ class Rounds(Case):
         state = read_checkpoint(run / "quaternion/seed-0/ticket.ckpt")
         ticket = state["ticket"]
         tensors = {"masks": ticket["masks"], "rewind point": ticket["rewind_point"], "pruned from": state["pruned_from"]}
-        found |= {name: digest(value) for name, value in tensors.items()} | {"round": ticket["round"]}
+        found |= {name: tensor_digest(value) for name, value in tensors.items()} | {"round": ticket["round"]}
         rows = json.loads((run / "lottery.json").read_text())["rows"]
         strays = [str(path) for path in run.rglob("checkpoints")]
         return found | {"rows": [{**row, "seconds": 0} for row in rows], "checkpoints": strays}

@@ -12,8 +12,8 @@ import torch
 from zoo_reports.crossing import Crossing, compare_all, overtakes
 from zoo_reports.lottery import lottery
 from zoo_reports.plots import histograms, sparsity, styles
-from zoo_reports.rows import Arm, collect, measured, read_runs
-from zoo_reports.weights import ALL, Ticket, layer, read_ticket
+from zoo_reports.rows import Curve, collect, lottery_metric, read_runs
+from zoo_reports.weights import ALL, Ticket, layer, read_ticket_weights
 
 import zoo
 from tests.errors import raises
@@ -24,13 +24,13 @@ from zoo.pruning import prunable
 # --- numbers ---
 
 
-def arms_of(*runs, split="test") -> list[Arm]:
+def arms_of(*runs, split="test") -> list[Curve]:
     return collect(read_runs([str(run) for run in runs]), split, "accuracy")
 
 
 def crossing_of(run) -> Crossing:
     runs = read_runs([str(run)])
-    metric, mode = measured(runs, "", "")
+    metric, mode = lottery_metric(runs, "", "")
     found, notes = compare_all(collect(runs, "test", metric), mode)
     assert notes == []
     return found[0]
@@ -152,7 +152,7 @@ def test_algebras_keep_their_colours(lottery_run):
 
 def test_histograms_count_surviving_weights(run_with_models):
     arm = next(arm for arm in arms_of(run_with_models) if arm.label == "quaternion")
-    ticket, notes = read_ticket(arm)
+    ticket, notes = read_ticket_weights(arm)
     assert notes == []
     assert (ticket.seed, ticket.rounds) == (0, [0, 1, 2, 3])
     net = zoo.load(run_with_models / "quaternion/seed-0/round-02").net
@@ -179,12 +179,12 @@ def test_missing_and_damaged_models_are_noted(run_with_models, tmp_path):
     shutil.rmtree(run / "real/seed-0/round-03")
     shutil.copytree(run / "real/seed-0/round-02", run / "quaternion/seed-0/round-02", dirs_exist_ok=True)
     arms = arms_of(run)
-    ticket, notes = read_ticket(arms[0])
+    ticket, notes = read_ticket_weights(arms[0])
     assert ticket.rounds == [0, 2]
     assert len(notes) == 1
     assert notes[0].startswith("real, seed 0: no histogram of rounds 1, 3: ")
     assert "checksum differs" in notes[0]
-    ticket, notes = read_ticket(arms[1])
+    ticket, notes = read_ticket_weights(arms[1])
     assert ticket.rounds == [0, 1, 3]
     assert "round 2" in notes[0]
 
@@ -218,12 +218,12 @@ def test_layers_without_weights_are_grey():
 def test_excluded_layers_are_not_drawn(run_with_models):
     arm = arms_of(run_with_models)[0]
     arm.run.record["pruning"] = {"matrices": "all", "exclude": ["net.head.*"]}
-    ticket, notes = read_ticket(arm)
+    ticket, notes = read_ticket_weights(arm)
     assert ticket is None
     assert "weights of its model differ" in notes[0]
     for row in arm.rows.values():
         row["weights"] -= 16 * 4
-    assert "head" not in read_ticket(arm)[0].layers
+    assert "head" not in read_ticket_weights(arm)[0].layers
 
 
 # --- files ---

@@ -26,7 +26,7 @@ def make_parser(command: str) -> Parser:
 
 def run(command: str, values: dict[str, Any]) -> int:
     """Run all checks and print their results; exit 1 if anything is broken."""
-    rows = [check(*arguments) for arguments in checks()]
+    rows = [run_check(*arguments) for arguments in checks()]
     broken = [row["name"] for row in rows if row["status"] == "broken"]
     lines = [f"{row['status']:<7} {row['kind']:<9} {row['name']:<28} {row['ms']:>6} ms  {row['note']}" for row in rows]
     lines.append(f"\n{len(broken)} broken: {', '.join(broken)}" if broken else "\nno problems found")
@@ -34,7 +34,7 @@ def run(command: str, values: dict[str, Any]) -> int:
     return 1 if broken else 0
 
 
-def check(kind: str, name: str, probe: Callable[[], str]) -> dict[str, Any]:
+def run_check(kind: str, name: str, probe: Callable[[], str]) -> dict[str, Any]:
     """Run a check, which returns a note or raises, and return its row."""
     start = time.perf_counter()
     try:

@@ -17,7 +17,7 @@ from zoo.data.text.files import OPENERS
 from zoo.data.text.module import TableSplits, TokenData
 from zoo.data.text.reading import SPLITS, read_pairs
 from zoo.data.text.splits import check_splits, with_validation
-from zoo.data.text.table import Table, digest
+from zoo.data.text.table import Table, table_digest
 from zoo.data.text.tokenizer import Tokenizer
 from zoo.data.text.tokens import BEGIN, END, PAD, LengthBatches, Tokens
 from zoo.errors import InputError
@@ -120,7 +120,7 @@ class ParallelData(TokenData[ParallelInfo]):
         self.splits = with_validation(tables, VAL_SHARE)
         if len(self.splits) > len(tables):
             self.split_comment = f"validation pairs are {VAL_SHARE:.0%} of the training pairs, held out"
-        content = digest(self.splits)
+        content = table_digest(self.splits)
         tokenizer = self.make_tokenizer()
         self._tokens = {name: self._encode(name, tokenizer, content) for name in self.splits}
         if not len(self.splits["train"]) and not isinstance(self._given, Tokenizer):

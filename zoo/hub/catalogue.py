@@ -12,7 +12,7 @@ from zoo import registry
 from zoo.checkpoint.manifest import HEADER_BYTES, SHA256, has_figures, parse_json, read_json
 from zoo.errors import InputError, one_line, shorten
 from zoo.hub import cache
-from zoo.hub.download import Address, UnreachableError, read
+from zoo.hub.download import Address, UnreachableError, download_document
 
 FORMAT = 1
 NAME = re.compile(r"([\w.-]+:)?[A-Za-z0-9][\w.-]*", re.ASCII)
@@ -92,11 +92,11 @@ def of_catalogue(address: str, origin: str) -> Iterator[Release]:
     if values.get("format") != FORMAT or not isinstance(values.get("checkpoints"), dict):
         raise InputError(f"{address} is not a catalogue of format {FORMAT}: update hypercomplex-zoo?", code="corrupt")
     for name, facts in values["checkpoints"].items():
-        check(address, name, facts)
+        check_entry(address, name, facts)
         yield Release(name, origin, address.removeprefix("file:"), facts)
 
 
-def check(address: str, name: str, facts: Any) -> None:
+def check_entry(address: str, name: str, facts: Any) -> None:
     """Raise `InputError` if an entry is malformed."""
     model = f"{address}: the model {shorten(name)}"
     if not NAME.fullmatch(name) or ":" in name:
@@ -119,7 +119,7 @@ def fetched(url: str) -> dict[str, Any]:
     variable = cache.offline()
     if variable is None:
         try:
-            data, _ = read(Address(url), HEADER_BYTES, *([1] if note.is_file() else []))
+            data, _ = download_document(Address(url), HEADER_BYTES, *([1] if note.is_file() else []))
             values = parse_json(data, url)
             cache.remember(note, data)
             return values

@@ -57,7 +57,7 @@ class Address(NamedTuple):
         return printable(self.url)
 
 
-def read(address: Address, most: int, attempts: int = ATTEMPTS) -> tuple[bytes, Mapping[str, str]]:
+def download_document(address: Address, most: int, attempts: int = ATTEMPTS) -> tuple[bytes, Mapping[str, str]]:
     """Download a document of at most `most` bytes; return it with the headers of the response."""
 
     def attempt() -> tuple[bytes, Mapping[str, str]]:

@@ -38,7 +38,7 @@ def write_release(
         raise InputError(f"{model / links[0]} is a symbolic link: copy the file instead", code="untrusted")
     for name in files.keys() - {"README.md"}:
         copyfile(model / name, folder / name)
-    config, known = read_json(model / "config.json"), measured(model)
+    config, known = read_json(model / "config.json"), measured_facts(model)
     if spread:
         known["spread"] = spread
     versions = {"versions": config.get("versions") or {}}
@@ -55,7 +55,7 @@ def write_release(
     }
 
 
-def measured(model: Path) -> dict[str, Any]:
+def measured_facts(model: Path) -> dict[str, Any]:
     """Return the known facts about the training of a model folder, see `zoo.checkpoint.card.MEASURED`."""
     manifest, summary = read_manifest(model), model.parent / "summary.json"
     # The manifest of an older version or of an averaged model may lack what the summary of the run has.
@@ -73,7 +73,7 @@ def spread_of(model: Path, repeats: Sequence[str]) -> dict[str, Any] | None:
     if not repeats:
         return None
     folders = [model, *(find(locate(source)) for source in repeats)]
-    configs, rows = [read_json(folder / "config.json") for folder in folders], [measured(folder) for folder in folders]
+    configs, rows = [read_json(folder / "config.json") for folder in folders], [measured_facts(folder) for folder in folders]
     for folder, config, row in zip(folders, configs, rows, strict=True):
         metrics = row.get("metrics") or {}
         other = [key for key in SETTINGS if config.get(key) != configs[0].get(key)]

@@ -13,7 +13,7 @@ from zoo.checkpoint.manifest import HEADER_BYTES, file_record, parse_json, read_
 from zoo.errors import InputError, shorten
 from zoo.hub import cache
 from zoo.hub.catalogue import NAME, Release, find
-from zoo.hub.download import Address, UnreachableError, read
+from zoo.hub.download import Address, UnreachableError, download_document
 
 HUB = re.compile(r"hf:(?P<repo>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>[\w./-]+))?", re.ASCII)
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -100,7 +100,7 @@ def pull(model: Remote, digest: str | None = None) -> Path:
         return cached
     address = model.address("manifest.json", model.revision)
     try:
-        manifest, headers = read(address, HEADER_BYTES, *([1] if cached else []))
+        manifest, headers = download_document(address, HEADER_BYTES, *([1] if cached else []))
     except UnreachableError as error:
         if cached is None:
             raise

@@ -98,12 +98,12 @@ def _planned(weight: Weight, x: Tensor, geometry: Geometry | None, dtype: torch.
     key = x.shape if geometry else x.numel(), training, prepared, dtype, x.device.type, torch.get_num_threads()
     kernel: Kernel | None = weight.plans.get(key)
     if kernel is None:
-        work = describe(weight, x, training, prepared, geometry)._replace(dtype=dtype)
+        work = describe_work(weight, x, training, prepared, geometry)._replace(dtype=dtype)
         kernel = weight.plans[key] = plan(work, weight.kernel)
     return kernel, prepared
 
 
-def describe(weight: Weight, x: Tensor, training: bool, prepared: bool = False, geometry: Geometry | None = None) -> Work:
+def describe_work(weight: Weight, x: Tensor, training: bool, prepared: bool = False, geometry: Geometry | None = None) -> Work:
     """Return the `Work` of multiplying an input by a weight."""
     factors = weight.factors()
     rows, rank = x.numel() // max(1, weight.inp.channels), None if factors is None else factors.rank

@@ -20,12 +20,12 @@ from zoo.pruning.masks import (
     Pruning,
     bit_mask,
     clear_bits,
-    digest,
     full_masks,
     next_masks,
     prunable,
     random_values,
     remaining,
+    tensor_digest,
 )
 from zoo.pruning.schedule import PruningSchedule, pruning_schedule
 
@@ -254,7 +254,7 @@ class LotteryTicket(Callback):
         """Check that masks and weights are equal on all ranks."""
         if trainer.world_size == 1:
             return
-        local = bytes.fromhex(digest(self.masks) + digest(dict(module.named_parameters())))
+        local = bytes.fromhex(tensor_digest(self.masks) + tensor_digest(dict(module.named_parameters())))
         sent = torch.tensor(list(local), dtype=torch.uint8, device=trainer.strategy.root_device)
         first, *others = trainer.strategy.all_gather(sent).cpu().tolist()
         for rank, other in enumerate(others, 1):

@@ -289,7 +289,7 @@ def remaining(masks: Tensors) -> int:
     return sum(int(mask.sum()) for mask in masks.values())
 
 
-def digest(tensors: Tensors) -> str:
+def tensor_digest(tensors: Tensors) -> str:
     """Return the SHA-256 of names, shapes, dtypes and values of tensors, independent of the device."""
     sha = hashlib.sha256()
     for name in sorted(tensors):

@@ -43,7 +43,7 @@ class Entry:
     @property
     def ours(self) -> bool:
         """Whether the zoo itself provides this entry."""
-        return normalise(self.distribution) == OURS
+        return normalise_name(self.distribution) == OURS
 
     @property
     def factory(self) -> Callable[..., Any] | None:
@@ -126,8 +126,8 @@ def entries(group: str, *, hidden: bool = False) -> tuple[Entry, ...]:
     matching = [entry for entry in _scan(tuple(map(str, sys.path)))[0] if entry.group == group]
     variable = os.environ.get("ZOO_PLUGINS", "").strip()
     if variable and not hidden:
-        allowed = {OURS, *(normalise(name.strip()) for name in variable.split(","))}  # no distribution is called "off"
-        matching = [entry for entry in matching if normalise(entry.distribution) in allowed]
+        allowed = {OURS, *(normalise_name(name.strip()) for name in variable.split(","))}  # no distribution is called "off"
+        matching = [entry for entry in matching if normalise_name(entry.distribution) in allowed]
     registered = [
         Entry(name, where, f"{factory.__module__}:{getattr(factory, '__qualname__', name)}", LOCAL, "")
         for (where, name), factory in _REGISTERED.items()
@@ -161,7 +161,7 @@ def _scan(path: tuple[str, ...]) -> tuple[tuple[Entry, ...], tuple[Fault, ...]]:
         folder = PurePath(str(getattr(distribution, "_path", "")))
         is_metadata = folder.suffix in {".dist-info", ".egg-info"}
         name, version, *_ = [*(folder.stem.split("-") if is_metadata else []), "", ""]
-        name = normalise(name)
+        name = normalise_name(name)
         if name in seen:  # Python also imports the first copy on the path
             continue
         seen |= {name} - {""}
@@ -206,7 +206,7 @@ def _read(distribution: Distribution, name: str, version: str) -> tuple[list[Ent
     return list(entries.values()), reasons
 
 
-def normalise(distribution: str) -> str:
+def normalise_name(distribution: str) -> str:
     """Return the normalised name of a distribution (PEP 503).
 
     >>> normalise("Dual-_.Numbers")

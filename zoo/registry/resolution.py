@@ -6,7 +6,7 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from zoo.errors import InputError, one_line, shorten
-from zoo.registry.catalogue import Entry, entries, faults, full_name, normalise, singular
+from zoo.registry.catalogue import Entry, entries, faults, full_name, normalise_name, singular
 from zoo.registry.loading import load, plugin_error
 from zoo.registry.signatures import Signature
 from zoo.registry.spec import Spec, Value
@@ -68,7 +68,9 @@ def resolve(group: str, spec: str | Spec) -> tuple[Entry, Spec]:
     spec = Spec.parse(spec) if isinstance(spec, str) else spec
     available = entries(group)
     for distribution, name, options in _interpretations(spec.name):
-        matches = [entry for entry in available if entry.name == name and distribution in {"", normalise(entry.distribution)}]
+        matches = [
+            entry for entry in available if entry.name == name and distribution in {"", normalise_name(entry.distribution)}
+        ]
         if len(matches) > 1:
             raise _ambiguous(matches)
         if not matches:
@@ -83,7 +85,7 @@ def resolve(group: str, spec: str | Spec) -> tuple[Entry, Spec]:
 def _interpretations(name: str) -> Iterator[tuple[str, str, dict[str, Value]]]:
     """Yield the interpretations of a name: distribution (or ""), entry name, implied options."""
     distribution, colon, rest = name.partition(":")
-    roots = [("", name), (normalise(distribution), rest)] if colon else [("", name)]
+    roots = [("", name), (normalise_name(distribution), rest)] if colon else [("", name)]
     yield from ((root, full, {}) for root, full in roots)
     for root, full in roots:
         family, slash, variant = full.partition("/")
@@ -96,7 +98,7 @@ def _interpretations(name: str) -> Iterator[tuple[str, str, dict[str, Value]]]:
 
 def _ambiguous(matches: list[Entry]) -> InputError:
     owners = " and ".join(f"{entry.distribution} {entry.version}".rstrip() for entry in matches)
-    choices = " or ".join(f"{normalise(entry.distribution)}:{entry.name}" for entry in matches)
+    choices = " or ".join(f"{normalise_name(entry.distribution)}:{entry.name}" for entry in matches)
     return InputError(f"{singular(matches[0].group)} {matches[0].name!r} is provided by {owners}: use {choices}")
 
 
@@ -106,7 +108,7 @@ def _unknown(group: str, spec: Spec, available: tuple[Entry, ...]) -> InputError
     parts = [f"unknown {singular(group)} {shorten(spec.name)}:"]
     hidden = [entry for entry in entries(group, hidden=True) if entry not in available]
     head, tail = re.fullmatch(r"(.*?)(/.*|-[0-9]+)?", spec.name).groups("")  # type: ignore[union-attr]
-    known = names + [f"{normalise(entry.distribution)}:{entry.name}" for entry in available]
+    known = names + [f"{normalise_name(entry.distribution)}:{entry.name}" for entry in available]
     if spec.name in [entry.name for entry in hidden]:
         parts.append("it is hidden by ZOO_PLUGINS;")
     elif tail == "/" and head in known:

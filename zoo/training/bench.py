@@ -19,7 +19,7 @@ from zoo.kernels.base import real_cost
 from zoo.kernels.compiled import status
 from zoo.kernels.plan import plan
 from zoo.layers import Linear
-from zoo.layers.kernel_choice import describe
+from zoo.layers.kernel_choice import describe_work
 from zoo.report import plain_console, plain_table
 from zoo.tasks.base import Task
 from zoo.training import resolve
@@ -82,7 +82,7 @@ def bench(options: Bench) -> dict[str, Any]:
 def first_batch(options: Fit) -> tuple[Task, Any]:
     """Build the task of a run and load the first batch of its training data."""
     torch.manual_seed(options.seed)
-    planned = resolve.plan(options)
+    planned = resolve.plan_run(options)
     data = ready(planned.data)
     net = build_network(planned, None)
     task = planned.task.from_info(net, data.info, getattr(data, "tokenizer", None), **planned.task_options)
@@ -144,7 +144,7 @@ def kernel_table(options: Fit) -> list[dict[str, Any]]:
 
 
 def _choice(layer: Linear, x: torch.Tensor, rows: int, training: bool) -> dict[str, Any]:
-    work = describe(layer.weight_module, x, training, prepared=not training)._replace(rows=rows)
+    work = describe_work(layer.weight_module, x, training, prepared=not training)._replace(rows=rows)
     kernel = plan(work, layer.weight_module.kernel)
     return {"kernel": kernel.name, "ratio": round(kernel.cost(work) / real_cost(work), 2)}
 

@@ -27,7 +27,7 @@ from zoo.training.network import build_network, load_teacher, read_token_vectors
 from zoo.training.objects import Objects
 from zoo.training.options import Fit
 from zoo.training.processes import Processes, Signals, join
-from zoo.training.resolve import NO_OBJECTS, Plan, check_data, plan
+from zoo.training.resolve import NO_OBJECTS, Plan, check_data, plan_run
 from zoo.training.resume import CHECKSUMS, Resumed, check_network, check_unchanged, read_best, resume, write_checksums
 from zoo.training.state import set_counters
 from zoo.training.summary import record
@@ -102,7 +102,7 @@ def fit(options: Fit, objects: Objects = NO_OBJECTS, extension: Extension | None
     """
     if options.folds is not None:
         return registry.load(registry.resolve("zoo.experiments", "folds")[0])(options)  # type: ignore[no-any-return]
-    planned = plan(options, objects)
+    planned = plan_run(options, objects)
     if (summary := finished_run(planned.config, options.run_dir, options.resume)) is not None:
         return summary
     with start_session(planned) as session:

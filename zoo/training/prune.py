@@ -27,7 +27,7 @@ from zoo.training.bench import side_by_side
 from zoo.training.fit import fit
 from zoo.training.folder import read_run_config
 from zoo.training.options import Fit, Prune, build
-from zoo.training.resolve import plan
+from zoo.training.resolve import plan_run
 from zoo.training.trainer import check_trainer
 
 ROUNDS = 20
@@ -62,7 +62,7 @@ def prune(run: str | Path, options: Prune) -> dict[str, Any]:
     net, spec, cuts = pruned(before, options.ratio)
     if tuning is not None:
         tuning = replace(tuning, backbone=spec)
-        plan(tuning)  # checks the options before anything is written
+        plan_run(tuning)  # checks the options before anything is written
     manifest = read_json(model_folder / "manifest.json")
     files = model_files(model_folder)
     config |= {"backbone": spec}

@@ -62,7 +62,7 @@ class Plan:
     task_options: dict[str, Any]
 
 
-def plan(options: Fit, objects: Objects = NO_OBJECTS, *, try_network: bool = False) -> Plan:
+def plan_run(options: Fit, objects: Objects = NO_OBJECTS, *, try_network: bool = False) -> Plan:
     """Resolve the options of a run into its parts, without reading data or writing files.
 
     With `try_network` the network is also built on the meta device, so that an experiment fails before its first run.

@@ -98,7 +98,7 @@ def test_pydoc():
 
 def test_glosses_are_one_per_line():
     made = ready(gloss_corpus(limit=400, tokenizer="bpe", vocab=258))  # which knows every byte
-    parts = wordnet.cut(wordnet.read())
+    parts = wordnet.cut(wordnet.read_glosses())
     for split, part in parts.items():
         lines = text(made, split).splitlines()
         assert len(lines) == 400

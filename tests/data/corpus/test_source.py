@@ -7,7 +7,7 @@ import pytest
 
 from tests.errors import raises
 from zoo.data.corpus import Text, TextFile, source
-from zoo.data.corpus.source import add_splits, digest
+from zoo.data.corpus.source import add_splits, source_digest
 
 LINES = "".join(f"ligne {i} : été, naïve, 東京 😀\n" for i in range(40)) + "mot " * 30 + "x" * 99
 
@@ -30,7 +30,7 @@ def test_compressed_files_are_decompressed(tmp_path, name):
     assert "".join(pieces) == LINES
     assert len(pieces) > 20, "read as a whole"
     assert file.size == len(LINES.encode())
-    assert digest(file) == digest(Text(LINES))
+    assert source_digest(file) == source_digest(Text(LINES))
 
 
 @pytest.mark.parametrize("percent", [(90, 95, 100), (33, 66, 67, 100)])

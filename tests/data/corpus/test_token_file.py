@@ -10,7 +10,7 @@ from tests.errors import raises
 from zoo.data import cache
 from zoo.data.corpus import Text, source
 from zoo.data.corpus.encoding import encode_source, train_corpus_tokenizer
-from zoo.data.corpus.source import digest
+from zoo.data.corpus.source import source_digest
 from zoo.errors import InputError
 
 WORDS = Text("".join(f"the {i}th été of Tōkyō\n" for i in range(200)))
@@ -24,7 +24,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def made(text=WORDS, kind="char", lowercase=False):
-    return encode_source(text, digest(text), train_corpus_tokenizer(kind, text.pieces(), 300, lowercase))
+    return encode_source(text, source_digest(text), train_corpus_tokenizer(kind, text.pieces(), 300, lowercase))
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from PIL import Image
 from tests.errors import raises
 from zoo.data import ImageInfo
 from zoo.data.images.preprocess import normalise, preprocess, to_pixels
-from zoo.data.images.splits import Split, checked, digest, hold_out, thin
+from zoo.data.images.splits import Split, checked, hold_out, image_digest, thin
 from zoo.data.splits import stratified
 
 LABELS = np.random.RandomState(1).choice(4, 203, p=[0.5, 0.3, 0.15, 0.05])
@@ -89,8 +89,8 @@ def test_digest_sees_pixels_labels_and_names():
     same = {"train": Split(split().images.copy(), LABELS.copy())}
     pixel = {"train": Split(split().images ^ np.eye(203, dtype=np.uint8)[0][:, None, None], LABELS)}
     label = {"train": Split(split().images, np.roll(LABELS, 1))}
-    digests = [digest(base, "ab"), digest(pixel, "ab"), digest(label, "ab"), digest(base, "ac")]
-    assert digest(same, "ab") == digests[0]
+    digests = [image_digest(base, "ab"), image_digest(pixel, "ab"), image_digest(label, "ab"), image_digest(base, "ac")]
+    assert image_digest(same, "ab") == digests[0]
     assert len(set(digests)) == 4
 
 

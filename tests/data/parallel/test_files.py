@@ -8,7 +8,7 @@ from zoo.data import parallel as sets
 from zoo.data.module import ready
 from zoo.data.text.reading import read_pairs
 from zoo.data.text.splits import check_splits, with_validation
-from zoo.data.text.table import Table, digest
+from zoo.data.text.table import Table, table_digest
 
 
 def parallel(*args, **options):
@@ -136,7 +136,7 @@ def test_validation_pairs_are_fixed(count, held):
     assert list(found) == ["train", "val", "test"]
     assert len(found["val"]) == held
     assert sorted([*found["train"].texts[0], *found["val"].texts[0]]) == sorted(pairs(count).texts[0])
-    assert digest(found) == digest(with_validation({"train": pairs(count), "test": pairs(3)}, 0.05))
+    assert table_digest(found) == table_digest(with_validation({"train": pairs(count), "test": pairs(3)}, 0.05))
     if count == 100:
         assert found["val"].texts[1] == ["t2", "t26", "t55", "t75", "t86"]
 

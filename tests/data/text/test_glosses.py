@@ -17,7 +17,7 @@ def glosses(*args, **options):
     return ready(unopened_glosses(*args, **options))
 
 
-EVERY = wordnet.read()
+EVERY = wordnet.read_glosses()
 BY_DEFINITION = {}
 for gloss in EVERY:
     BY_DEFINITION.setdefault(gloss.definition, []).append(gloss)
@@ -33,7 +33,7 @@ def test_all_glosses_are_read_without_timm_being_imported(monkeypatch):
     )
     for name in [name for name in sys.modules if name.split(".")[0] == "timm"]:
         monkeypatch.delitem(sys.modules, name)
-    wordnet.read()
+    wordnet.read_glosses()
     assert "timm" not in sys.modules
 
 
@@ -191,7 +191,7 @@ def test_language_model_glosses():
 def test_seq2seq_glosses():
     data = glosses(task="seq2seq", limit=60)
     assert (data.task, data.info.inputs, data.info.sizes) == ("seq2seq", "source_target", {"train": 60, "val": 60, "test": 60})
-    known = {gloss.definition: gloss.lemmas for split in wordnet.cut(wordnet.read()).values() for gloss in split}
+    known = {gloss.definition: gloss.lemmas for split in wordnet.cut(wordnet.read_glosses()).values() for gloss in split}
     for pairs in data.splits.values():
         assert all(target in known[source].split(", ") for source, target in zip(pairs.texts[0], pairs.texts[1], strict=True))
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 import datasets
 import pytest
 from zoo_datasets.published import TEXT_SETS, mr, qnli, trec, wikiqa
-from zoo_datasets.text_sets import answerable, fetch
+from zoo_datasets.text_sets import answerable, fetch_text_set
 
 from tests.errors import raises
 from zoo import registry
@@ -40,7 +40,7 @@ def patch_hub(monkeypatch, record, parts):
 @pytest.mark.parametrize("record", ALL, ids=lambda record: f"{record.name}-{record.hub.label}")
 def test_sets_are_loaded_as_their_records_say(monkeypatch, record):
     record, asked = patch_hub(monkeypatch, record, parts_of(record))
-    tables = fetch(record)
+    tables = fetch_text_set(record)
     repository, revision = record.repository.split("@")
     assert asked == [((repository, record.config), {"revision": revision})]
     assert set(tables) == set(record.splits)

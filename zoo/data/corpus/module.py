@@ -20,7 +20,7 @@ from zoo.data.corpus.encoding import (
     token_sizes,
     train_corpus_tokenizer,
 )
-from zoo.data.corpus.source import Source, TextFile, add_splits, digest
+from zoo.data.corpus.source import Source, TextFile, add_splits, source_digest
 from zoo.data.info import CorpusInfo
 from zoo.data.loader import Array, BatchDataset, EpochSampler, always, eval_sampler, generator, process_rank
 from zoo.data.module import DataModule
@@ -156,7 +156,7 @@ class CorpusData(DataModule[CorpusInfo]):
         given = self._read() if callable(self._read) else self._read
         sources, self.split_comment = add_splits(given, self.use_all)
         self.source = sources["train"].name
-        digests = {name: digest(source) for name, source in sources.items()}
+        digests = {name: source_digest(source) for name, source in sources.items()}
         tokenizer = self._given
         if not isinstance(tokenizer, Tokenizer):
             tokenizer = train_corpus_tokenizer(tokenizer, sources["train"].pieces(), self.vocab, self.lowercase)

@@ -144,7 +144,7 @@ def add_splits(splits: Mapping[str, Source], use_all: bool) -> tuple[dict[str, S
     return complete, "val is the last 5 % of train"
 
 
-def digest(source: Source) -> str:
+def source_digest(source: Source) -> str:
     """Return the SHA-256 of a text, as UTF-8."""
     sha256 = hashlib.sha256()
     for piece in source.pieces():

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from zoo.data.images.preprocess import channel_statistics, normalise, to_mode, to_pixels, to_square
-from zoo.data.images.splits import EncodedImages, Split, checked, class_numbers, digest, hold_out
+from zoo.data.images.splits import EncodedImages, Split, checked, class_numbers, hold_out, image_digest
 from zoo.data.info import ImageInfo
 from zoo.data.loader import Array, BatchDataset, generator
 from zoo.data.module import DataModule
@@ -209,7 +209,7 @@ class ImageData(DataModule[ImageInfo]):
         return info
 
     def _resize(self, splits: dict[str, Split], classes: tuple[str, ...]) -> ImageInfo:
-        sha256 = digest(splits, classes)
+        sha256 = image_digest(splits, classes)
         images, size, channels = splits["train"].images, self.size, self.channels
         if not isinstance(images, EncodedImages):
             size = images.shape[1] if size is None else size

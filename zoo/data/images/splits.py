@@ -135,7 +135,7 @@ def thin(splits: Mapping[str, Split], fraction: float = 1.0, limit: int | None =
     }
 
 
-def digest(splits: Mapping[str, Split], classes: Sequence[str]) -> str:
+def image_digest(splits: Mapping[str, Split], classes: Sequence[str]) -> str:
     """Return the SHA-256 of class names, split names, images and labels."""
     sha = hashlib.sha256(repr(tuple(classes)).encode())
     for name in sorted(splits):

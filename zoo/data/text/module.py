@@ -12,7 +12,7 @@ from zoo.data.loader import Order, process_rank
 from zoo.data.module import DataModule
 from zoo.data.options import Preset, check_integer, check_share, options_of
 from zoo.data.text.splits import prepare_tables, question_numbers
-from zoo.data.text.table import Table, digest
+from zoo.data.text.table import Table, table_digest
 from zoo.data.text.tokenizer import Tokenizer, check_tokenizer, train_tokenizer
 from zoo.data.text.tokens import TextDataset, bucketed
 from zoo.errors import InputError
@@ -148,7 +148,7 @@ class TextData(TokenData[TextInfo]):
         is_trained = isinstance(self._given, Tokenizer)
         self.splits, classes, comment = prepare_tables(self.read(), self._classes, self._names, is_trained, *self._cut)
         self.split_comment = comment or self.split_comment
-        content, tokenizer = digest(self.splits, classes), self.make_tokenizer()
+        content, tokenizer = table_digest(self.splits, classes), self.make_tokenizer()
         self._tokens = {
             name: tuple(
                 tokenizer.encode_column(column, table.location, f"{content} {name} {side}")

@@ -251,7 +251,7 @@ def concat_tables(tables: Sequence[Table], source: str) -> Table:
     return Table(texts[:width], labels, next(iter(texts[width:]), None), source)
 
 
-def digest(tables: Mapping[str, Table], classes: Sequence[str] | None = None) -> str:
+def table_digest(tables: Mapping[str, Table], classes: Sequence[str] | None = None) -> str:
     """Return the SHA-256 of split names and texts, and if there are classes of these, the labels and the groups."""
     sha = hashlib.sha256(b"" if classes is None else repr(tuple(classes)).encode())
     for name, table in sorted(tables.items()):
