@@ -116,7 +116,7 @@ def test_options_of_a_plugin(call):
     usage, _, summary, *doc = call("list", "backbones", "vit").out.splitlines()
     assert usage.startswith("vit(dim=64, depth=4, heads=4,")
     assert summary.startswith("Vision transformer")
-    assert "    depth: Blocks." in doc
+    assert "    depth: Number of blocks." in doc
     assert not any(line.strip().startswith(("layers:", "num_classes:", "Raises")) for line in doc)
     assert json.loads(call("list", "datasets", "digits", "--json").out)["usage"] == "digits(size=None, augment=auto)"
 

@@ -23,7 +23,7 @@ def test_hostile_data_are_refused(tmp_path, name):
     assert ended.refused, (ended.code, ended.err)
     assert not (tmp_path / "ran").exists()
     assert ended.memory < 2 * size + MOST_MEMORY
-    assert ended.seconds < 10
+    assert ended.seconds < 20  # unpacking and reading 100 MiB in short lines takes about 8
 
 
 def test_a_configuration_can_be_read_from_a_pipe(tmp_path):

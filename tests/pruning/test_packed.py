@@ -105,7 +105,7 @@ def past_the_end(config, tensors):
         (change_config(nothing=[8]), "corrupt", "'nothing'"),
         (change_config(cls_token=[1, 1, 64]), "corrupt", "'cls_token'"),
         (lambda config, tensors: config.update(sparse=[1]), "invalid", "sparse"),
-        (lambda config, tensors: config.pop("sparse"), "invalid", "in the network"),
+        (lambda config, tensors: config.pop("sparse"), "invalid", "proj.bias"),
         (lambda config, tensors: tensors[f"{NAME}.mask"][:1].bitwise_xor_(1), "corrupt", NAME),
         (past_the_end, "corrupt", "1 bits for 60 elements"),
         (lambda config, tensors: tensors.pop(NAME), "corrupt", NAME),

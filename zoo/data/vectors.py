@@ -67,14 +67,14 @@ def _width(width: int, path: Path) -> int:
 
 def _text(stream: Any, path: Path, wanted: set[str]) -> Entries:
     """Yield the entries of wanted words in a text file; other numbers are not parsed."""
-    first = stream.readline(LONGEST_LINE)
+    first, name = stream.readline(LONGEST_LINE), str(path)  # faster to format than a path
     header = _header(first)
     width = _width(header[1] if header else first.rstrip().count(b" "), path)
     lines = enumerate(iter(partial(stream.readline, LONGEST_LINE), b""), 2)
     for number, line in lines if header else chain([(1, first)], lines):
         if not (line := line.rstrip()):
             continue
-        location = f"{path}:{number}"
+        location = f"{name}:{number}"
         raw, _, numbers = line.partition(b" ")
         if (count := line.count(b" ")) != width:
             raw, *parts = line.rsplit(b" ", width)  # some words of GloVe 840B contain spaces
