@@ -169,10 +169,12 @@ class Diverge(Callback):
 @pytest.mark.slow
 def test_all_processes_stop_if_the_loss_of_one_is_not_finite(tmp_path):
     """Only the loss of rank 1 is NaN, and both ranks stop at the same step."""
-    install_module(tmp_path, "zoo_test_diverge", DIVERGE)
+    site = tmp_path / "site"  # packages in the working folder do not count as installed
+    site.mkdir()
+    install_module(site, "zoo_test_diverge", DIVERGE)
     config = tmp_path / "c.yaml"
     config.write_text("trainer: {callbacks: [{class_path: zoo_test_diverge.Diverge}], log_every_n_steps: 4}\n")
-    paths = os.pathsep.join([str(tmp_path), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+    paths = os.pathsep.join([str(site), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
     words = ["-c", "c.yaml", *LONG, "--trainer.limit_train_batches=20", "--run-dir=run", "--trainer.devices=2"]
     process = launch(tmp_path, "fit", *words, PYTHONPATH=paths)
     code, _, err = finish(process)
