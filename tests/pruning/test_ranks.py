@@ -18,7 +18,7 @@ from lightning.pytorch.strategies import DDPStrategy
 from tests.pruning.test_callback import Net, data, tensors, trainer
 from zoo.errors import InputError
 from zoo.pruning import LotteryTicket, lottery
-from zoo.pruning.masks import digest
+from zoo.pruning.masks import tensor_digest
 
 torch.set_num_threads(1)
 rank, results = int(os.environ.get("LOCAL_RANK", 0)), {}
@@ -37,8 +37,8 @@ def fit_one(ticket):
 
 for score in ("magnitude", "random"):
     ticket = LotteryTicket(0.4, score=score, seed=rank)
-    results[score] = [[done.survivors, digest(ticket.masks)] for done in lottery(fit_one, ticket, 2)]
-    results[score].append(digest(ticket.rewind_point))
+    results[score] = [[done.survivors, tensor_digest(ticket.masks)] for done in lottery(fit_one, ticket, 2)]
+    results[score].append(tensor_digest(ticket.rewind_point))
 if rank:
     ticket.rewind_point["head.bias"][1] += 1
 try:

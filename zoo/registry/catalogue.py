@@ -209,7 +209,7 @@ def _read(distribution: Distribution, name: str, version: str) -> tuple[list[Ent
 def normalise_name(distribution: str) -> str:
     """Return the normalised name of a distribution (PEP 503).
 
-    >>> normalise("Dual-_.Numbers")
+    >>> normalise_name("Dual-_.Numbers")
     'dual-numbers'
     """
     return re.sub(r"[-_.]+", "-", distribution).lower()
