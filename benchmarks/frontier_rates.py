@@ -96,6 +96,7 @@ def section(images: Path, before: tuple[Mapping[str, Any], Rows], after: tuple[M
         f"The best rates are within a factor of {spread[0]:g} without and {spread[1]:g} with scaling; the grid has steps of a "
         f"factor of 2. If all networks share the rate {lr:g}, their loss is on average {cost:.4f} nats higher than at their "
         f"own best rates; if they share the scaled rate {scaled_lr:g}, {scaled_cost:.4f} nats. At the best rates, scaling "
-        f"{'lowers' if gain >= 0 else 'raises'} the loss by {abs(gain):.4f} nats on average. `--optimizer.mup_base_width` is off by default.",
+        f"{'lowers' if gain >= 0 else 'raises'} the loss by {abs(gain):.4f} nats on average. "
+        "`--optimizer.mup_base_width` is off by default.",
         "",
     ]
