@@ -105,7 +105,7 @@ changes a few bytes. A file of another size is cut in the same proportions. A lo
 
 @options_of(CorpusData)
 def pydoc(**options: Any) -> CorpusData:
-    """Python's help topics, half a million characters about the language; needs no network.
+    """Python's help topics, half a million characters about the language; needs no network access.
 
     Topics are not cut: validation and testing have as many as fit into 5 % of the characters each. The text depends on the
     version of Python (see `sha256` in the info), so do not compare results of two versions.
@@ -142,7 +142,7 @@ def divide(topics: dict[str, str]) -> dict[str, list[str]]:
 
 @options_of(CorpusData, tokenizer="bpe", vocab=2000)
 def gloss_corpus(limit: int | None = None, **options: Any) -> CorpusData:
-    """Definitions of nouns (WordNet 3.0, from the installed timm), one per line; needs no network.
+    """Definitions of nouns (WordNet 3.0, from the installed timm), one per line; needs no network access.
 
         zebra: any of several fleet black-and-white striped African equines
 

@@ -47,7 +47,7 @@ def glosses(
     batch_tokens: int | None = None,
     **options: Any,
 ) -> LightningDataModule:
-    """Definitions of nouns (WordNet 3.0, from the installed timm) for classification, ranking or generation; needs no network.
+    """Definitions of nouns (WordNet 3.0, from timm) for classification, ranking or generation; needs no network access.
 
     The splits are fixed, stratified by topic, and shared by all tasks: 17471 / 1094 / 3279 glosses. Glosses with equal
     definitions or equal lemmas are in the same split.
@@ -91,7 +91,7 @@ def glosses(
 
 @options_of(ParallelData, vocab=2000)
 def gloss_lemmas(limit: int | None = None, **options: Any) -> ParallelData:
-    """Definitions of nouns (WordNet 3.0, from the installed timm), each with the first noun it defines; needs no network.
+    """Definitions of nouns (WordNet 3.0, from timm), each with the first noun it defines; needs no network access.
 
     The splits are those of `glosses`, 17471 / 1094 / 3279 pairs. Only 9 % of the test nouns are also training nouns: most must
     be assembled from parts, and few can be exactly right.

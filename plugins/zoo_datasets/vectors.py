@@ -84,7 +84,7 @@ def _digest(splits: dict[str, Batch]) -> str:
 
 @options_of(VectorData)
 def rotation(**options: Any) -> VectorData:
-    """Points of R^3 and their images under one rotation, y = R x; 4096 / 512 / 512 rows; needs no network.
+    """Points of R^3 and their images under one rotation, y = R x; 4096 / 512 / 512 rows; needs no network access.
 
     Zhang et al. 2021, section 3.2 and Figure 2(a). R, the `truth` of the data, is a fixed random rotation by 2.41 radians (138
     degrees). On the test rows, the mean of the training targets has a mean squared error of 0.97, least squares of 0.
@@ -97,7 +97,7 @@ def rotation(**options: Any) -> VectorData:
 
 @options_of(VectorData)
 def hamilton(elements: int = 4, **options: Any) -> VectorData:
-    """Vectors of quaternions and their products with one matrix of quaternions, y = W x; needs no network.
+    """Vectors of quaternions and their products with one matrix of quaternions, y = W x; needs no network access.
 
     Zhang et al. 2021, section 3.3 and Figure 2(b), with a matrix W of elements x elements quaternions instead of one. It
     multiplies from the left by the Hamilton product (i i = j j = k k = -1, i j = k, j k = i, k i = j), so that w x with
@@ -157,7 +157,7 @@ BREAST_CANCER_SHA256 = "25e2eb7b7a8745b1bde5ba18bc4969983d2e2f403291ecd5bde4a29e
 
 @options_of(TableData, "kind", "categories")
 def breast_cancer(**options: Any) -> TableData:
-    """Measurements of cell nuclei, benign or malignant, from scikit-learn; needs no network.
+    """Measurements of cell nuclei, benign or malignant, from scikit-learn; needs no network access.
 
     569 rows of 30 numbers (Wolberg, Mangasarian, Street and Street 1993, UCI), 461 / 51 / 57.
 

@@ -264,9 +264,8 @@ def sweep(
             nonlocal ended
             ended += 1
             row = grid.rows.get(point.name)
-            say(
-                f"{ended}/{len(missing)} {point.name}{f': {format_run(row)}' if row else f' failed: {grid.failed[point.name]}'}"
-            )
+            result = f": {format_run(row)}" if row else f" failed: {grid.failed[point.name]}"
+            say(f"{ended}/{len(missing)} {point.name}{result}")
             if row:
                 finished(row)
 

@@ -115,13 +115,10 @@ def report(values: dict[str, Any]) -> int:
     if len(runs) > 1 and folder is None:
         raise InputError("missing --out: use --out FOLDER for a report on several runs")
     if several:
-        result, default, head = (
-            registry.create("zoo.reports", spec, runs),
-            Path(runs[0]).expanduser() / "report",
-            {"runs": runs},
-        )
+        result, default = registry.create("zoo.reports", spec, runs), Path(runs[0]).expanduser() / "report"
     else:
-        (result, default), head = report_on_model(spec, runs[0]), {"run": runs[0]}
+        result, default = report_on_model(spec, runs[0])
+    head: dict[str, Any] = {"runs": runs} if several else {"run": runs[0]}
     written = write_report(result, folder, default)
     text = f"{result.text}\nwritten to {folder or default}: {', '.join(result.files)}"
     return show({**head, **result.values, **written}, values["json"], lambda _: print(text))

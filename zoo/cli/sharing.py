@@ -62,7 +62,7 @@ def pull(source: str) -> dict[str, Any]:
 def print_pulled(result: dict[str, Any]) -> None:
     """Print the size and folder of a downloaded model, and the next commands."""
     metrics = "".join(f"; test {name} {number(value)}" for name, value in result["metrics"].items())
-    print(f"{result['source']}: {result['files']} files, {result['bytes']:,} bytes, each as its manifest says{metrics}")
+    print(f"{result['source']}: {result['files']} files, {result['bytes']:,} bytes, verified against the manifest{metrics}")
     name = quote(result["source"])
     print(f"in {result['folder']}\n\nnext:\n  zoo verify {name}  # rebuild its network\n  zoo test {name}  # measure it")
 

@@ -24,7 +24,7 @@ DIGITS_SHA256 = "87ff0c9e40dc7e2c0e34e7257799c2e3f3aec1a016363bb11cad869ec428a82
 
 @options_of(ImageData, "val", "test", "channels")
 def digits(**options: Any) -> ImageData:
-    """Handwritten digits of scikit-learn: 8 x 8 grey, 10 classes, 1257 / 180 / 360 images; needs no network.
+    """Handwritten digits of scikit-learn: 8 x 8 grey, 10 classes, 1257 / 180 / 360 images; needs no network access.
 
     The test half of the UCI optical digits (Alpaydin & Kaynak 1998). The splits are stratified and independent of the seed.
 
