@@ -51,42 +51,22 @@ def test_short_form_and_option_together(ours, text):
         ("PHM-8", "did you mean 'phm-8'?"),
         ("resnt/18", "did you mean 'resnet/18'?"),
         ("phmm-8", "did you mean 'phm-8'?"),
-        ("hypercomplex-zo:phm", "did you mean 'hypercomplex-zoo:phm'?"),
-        ("sound-plugin:sond-8", "did you mean 'sound-plugin:sound-8'?"),
-        ("soun-plugin:sound", "did you mean 'sound-plugin:sound'?"),
-        ("quaternion4-4", "did you mean 'quaternion-4'?"),
-        ("soun8-1", "did you mean 'sound81'?"),
-        ("resnet/", "missing variant: use 'resnet/VARIANT'; installed: "),
-        ("hypercomplex-zoo:resnet/", "missing variant: use 'hypercomplex-zoo:resnet/VARIANT'; installed: "),
-        ("resnt/", "did you mean 'resnet/VARIANT'?"),
-        ("ResNet/", "did you mean 'resnet/VARIANT'?"),
-        ("zzzzzzzzzz/", "installed: "),
         ("zzzzzzzzzz", "installed: "),
     ],
 )
 def test_unknown_name(ours, asked, hint):
-    ours.install("sound-plugin", {"sound": "x:y", "sound81": "x:y"})
     with pytest.raises(InputError) as caught:
         resolve("algebras", asked)
     message = str(caught.value)
     assert message.startswith(f"unknown algebra '{asked}': {hint}")
-    assert f"did you mean '{asked}'" not in message
     assert "octonion, phm, quaternion" in message
     assert "zoo list algebras" in message
     assert "\n" not in message
 
 
-def test_unknown_name_mentions_zoo_plugins(ours, monkeypatch):
-    ours.install("dual-plugin", {"dual": "x:y"})
-    monkeypatch.setenv("ZOO_PLUGINS", "off")
-    with raises("invalid", "'dual'", "ZOO_PLUGINS"):
-        resolve("algebras", "dual")
-
-
 def test_name_of_two_distributions(ours):
     ours.install("other-plugin", {"quaternion": "other:build"}, {"other.py": "def build(): return 'other'"})
-    named = ["'quaternion'", "hypercomplex-zoo 9.9", "other-plugin 1.0"]
-    with raises("invalid", *named, "other-plugin:quaternion or hypercomplex-zoo:quaternion"):
+    with raises("invalid", "'quaternion'", "other-plugin:quaternion or hypercomplex-zoo:quaternion"):
         create("algebras", "quaternion")
     assert create("algebras", "hypercomplex-zoo:quaternion") == "quaternion"
     assert create("algebras", "other-plugin:quaternion") == "other"
@@ -104,8 +84,6 @@ def test_create_checks_options_before_calling(ours):
         create("algebras", "net(layers=3)", "layers", **context)
     with raises("invalid", "'classes'", "net(classes, dim=64"):
         create("algebras", "net", "layers")
-    with pytest.raises(PluginError, match=r"net-plugin 1.0 .* 2 "):
-        create("algebras", "net", "layers", "more", **context)
 
 
 def test_missing_option(ours):

@@ -138,19 +138,10 @@ def test_text_that_exhausts_the_python_parser_is_plain_text(value):
         ("f", {"a": object()}),
         ("f", {"a": {"b": 1}}),
         ("f", {"a": [1, {2}]}),
-        ("f", {"a": 1 << 5000}),
         ("f", {"a-b": 1}),
-        ("f", {"a": "x" * 5000}),
         ("two words", {}),
     ],
 )
 def test_values_that_a_spec_cannot_express(name, options):
     with pytest.raises(InputError):
         Spec(name, options)
-
-
-def test_list_that_contains_itself():
-    cyclic: list = []
-    cyclic.append(cyclic)
-    with pytest.raises(InputError, match="deeper"):
-        Spec("f", {"a": cyclic})

@@ -214,7 +214,7 @@ def broken_package(error: BaseException) -> str | None:
     frames = traceback.extract_tb(error.__traceback__)
     if not any("importlib" in frame.filename and "metadata" in frame.filename for frame in frames):
         return None
-    return next((f"the metadata of {fault.distribution} is broken ({fault.reason})" for fault in faults()), None)
+    return next((f"the metadata in {fault.path} is broken ({fault.reason})" for fault in faults()), None)
 
 
 def stdout_fails() -> bool:

@@ -11,7 +11,6 @@ from zoo import registry
 from zoo.cli.commands import COMMANDS, command_names, load_command, show
 from zoo.cli.parser import SPECS, Parser
 from zoo.errors import InputError
-from zoo.registry.resolution import signature_of
 from zoo.registry.signatures import Signature
 
 KINDS = (*registry.GROUPS, "checkpoints")
@@ -86,10 +85,10 @@ def options_of(kind: str, name: str) -> dict[str, str]:
         raise InputError(f"'{name}': use the name without options, {entry.name}")
     factory: Any = registry.load(entry)
     row, passed = row_of(entry), PASSED.get(kind, "").split()
-    form = signature_of(entry, factory, *() if kind in ("algebras", "datasets", "catalogues", "kernels") else (None,))
+    form = Signature.of(entry.name, factory, () if kind in ("algebras", "datasets", "catalogues", "kernels") else (None,))
     if kind == "tasks":  # including options of the base classes
         options = factory.options()
-        form = Signature(entry.name, options, frozenset((form.bound | form.parameters.keys()) - options.keys()), False)
+        form = Signature(entry.name, options, frozenset((form.bound | form.parameters.keys()) - options.keys()))
     text = inspect.getdoc(getattr(factory, "func", factory)) or ""
     first, *lines = re.split(r"\n(?:Returns|Raises|Yields):", text)[0].splitlines() or [""]
     doc, shown = [row["summary"] or first], True

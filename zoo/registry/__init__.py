@@ -4,7 +4,7 @@ Listing reads package metadata only and does not import plugins. The registry ne
 """
 
 from zoo.registry.catalogue import GROUPS, Entry, Fault, entries, faults, refresh, register, unregister
-from zoo.registry.loading import PluginError, load, probe, summary
+from zoo.registry.loading import PluginError, load, summary
 from zoo.registry.resolution import create, resolve
 from zoo.registry.signatures import build_options
 from zoo.registry.spec import Spec
@@ -20,7 +20,6 @@ __all__ = [
     "entries",
     "faults",
     "load",
-    "probe",
     "refresh",
     "register",
     "resolve",

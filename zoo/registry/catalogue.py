@@ -4,12 +4,11 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import Distribution, distributions
-from pathlib import PurePath
-from typing import Any, TypeVar, overload
+from importlib.metadata import EntryPoint, distributions
+from typing import Any, NamedTuple, TypeVar, overload
 
 from zoo.errors import InputError, one_line, shorten
 from zoo.registry.spec import NAME
@@ -21,7 +20,6 @@ LOCAL = "local"
 """The distribution name of registered plugins, as in `local:name`."""
 _NOUNS = "algebras backbones datasets embeddings tasks reports experiments schedules catalogues commands kernels importers"
 GROUPS = {noun: f"zoo.{noun}" for noun in _NOUNS.split()}
-_REFERENCE = re.compile(r"([\w.]+)\s*(?::\s*([\w.]+)\s*)?(?:\[.*\]\s*)?")
 
 
 @dataclass(frozen=True, order=True)
@@ -35,10 +33,9 @@ class Entry:
     version: str
 
     @property
-    def target(self) -> tuple[str, str]:
-        """Module and dotted attribute; the attribute is empty for a module, both are empty for an invalid value."""
-        match = _REFERENCE.fullmatch(self.value)
-        return (match[1], match[2] or "") if match else ("", "")
+    def point(self) -> EntryPoint:
+        """The entry point, which splits ``value`` into ``module`` and ``attr``."""
+        return EntryPoint(self.name, self.value, self.group)
 
     @property
     def ours(self) -> bool:
@@ -54,11 +51,9 @@ class Entry:
         return f"{singular(self.group)} {self.name!r} of {self.distribution} {self.version}".rstrip()
 
 
-@dataclass(frozen=True, order=True)
-class Fault:
-    """A distribution with invalid metadata, its path, and the reason."""
+class Fault(NamedTuple):
+    """The metadata folder of a distribution that cannot be read, and the reason."""
 
-    distribution: str
     path: str
     reason: str
 
@@ -82,7 +77,7 @@ def register(group: str, name: str, factory: Any = None) -> Any:
         factory: The callable that builds the object; it is returned. Without it, `register` is a decorator.
 
     Raises:
-        InputError: If the group is unknown, the name is invalid or taken, or the factory is not callable.
+        InputError: If the group is unknown, or the name is invalid or taken.
 
     Example:
         >>> register("algebras", "nothing", lambda: None)()
@@ -91,12 +86,10 @@ def register(group: str, name: str, factory: Any = None) -> Any:
         >>> unregister("algebras", "nothing")
     """
     group = full_name(group)
-    if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise InputError(f"invalid name {shorten(str(name))}: use letters, digits, '_', '-', '.', '/' and ':'")
+    if not NAME.fullmatch(name):
+        raise InputError(f"invalid name {shorten(name)}: use letters, digits, '_', '-', '.', '/' and ':'")
     if factory is None:
         return lambda decorated: register(group, name, decorated)
-    if not callable(factory):
-        raise InputError(f"{singular(group)} {name!r}: expected a function that builds it, got {type(factory).__name__}")
     if taken := next((entry for entry in entries(group) if entry.name == name and entry.distribution != LOCAL), None):
         raise InputError(f"{taken} already exists: register yours under another name, such as 'my_{name}'")
     _REGISTERED[group, name] = factory
@@ -116,16 +109,15 @@ def full_name(group: str) -> str:
     return group
 
 
-def entries(group: str, *, hidden: bool = False) -> tuple[Entry, ...]:
+def entries(group: str) -> tuple[Entry, ...]:
     """List the entries of a group (a key or a value of `GROUPS`), sorted by name.
 
     The environment variable ZOO_PLUGINS restricts third-party plugins to the distributions it lists, separated by commas
-    (``off`` for none); ``hidden`` ignores it.
+    (``off`` for none).
     """
     group = full_name(group)
     matching = [entry for entry in _scan(tuple(map(str, sys.path)))[0] if entry.group == group]
-    variable = os.environ.get("ZOO_PLUGINS", "").strip()
-    if variable and not hidden:
+    if variable := os.environ.get("ZOO_PLUGINS", "").strip():
         allowed = {OURS, *(normalise_name(name.strip()) for name in variable.split(","))}  # no distribution is called "off"
         matching = [entry for entry in matching if normalise_name(entry.distribution) in allowed]
     registered = [
@@ -149,61 +141,22 @@ def refresh() -> None:
 
 @lru_cache(maxsize=1)
 def _scan(path: tuple[str, ...]) -> tuple[tuple[Entry, ...], tuple[Fault, ...]]:
-    """Return all entries and faults, sorted and cached per `sys.path`.
+    """Return all entries and faults, cached per `sys.path`; of two copies of a distribution the first counts.
 
     Errors are caught per distribution; `importlib.metadata.entry_points` would fail for all of them.
     """
-    installed: list[Entry] = []
+    installed: dict[str, list[Entry]] = {}
     problems: list[Fault] = []
-    seen: set[str] = set()
-    for distribution in _distributions(problems):
-        # The name of the metadata folder has name and version even if METADATA is missing.
-        folder = PurePath(str(getattr(distribution, "_path", "")))
-        is_metadata = folder.suffix in {".dist-info", ".egg-info"}
-        name, version, *_ = [*(folder.stem.split("-") if is_metadata else []), "", ""]
-        name = normalise_name(name)
-        if name in seen:  # Python also imports the first copy on the path
-            continue
-        seen |= {name} - {""}
+    for distribution in distributions():
         try:
-            entries, reasons = _read(distribution, name, version)
+            points = [point for point in distribution.entry_points if point.group in GROUPS.values()]
+            if points and (key := normalise_name(distribution.metadata["Name"])) not in installed:
+                source = distribution.metadata["Name"], distribution.version
+                installed[key] = [Entry(point.name, point.group, point.value, *source) for point in points]
         except Exception as error:
-            entries, reasons = [], [f"entry_points.txt: {type(error).__name__}: {one_line(error)}"]
-        installed += entries
-        problems += [Fault(entries[0].distribution if entries else name, str(folder), reason) for reason in reasons]
-    return tuple(sorted(installed)), tuple(sorted(problems))
-
-
-def _distributions(problems: list[Fault]) -> Iterator[Distribution]:
-    """Yield the distributions; if a metadata finder fails, append a fault and stop."""
-    try:
-        yield from distributions()
-    except Exception as error:
-        problems.append(Fault("", "", f"the search for distributions: {type(error).__name__}: {one_line(error)}"))
-
-
-def _read(distribution: Distribution, name: str, version: str) -> tuple[list[Entry], list[str]]:
-    """Return the entries of a distribution, and the faults of its metadata."""
-    points = [point for point in distribution.entry_points if point.group in GROUPS.values()]
-    if not points:
-        return [], []
-    reasons = []
-    try:
-        metadata = distribution.metadata
-        fields = {key: " ".join(metadata[key].split()) for key in ("Name", "Version") if key in metadata}
-        reasons += [] if fields.get("Name") else ["METADATA has no Name or is missing"]
-        name, version = fields.get("Name") or name, fields.get("Version") or version
-    except Exception as error:
-        reasons.append(f"METADATA: {type(error).__name__}: {one_line(error)}")
-    entries: dict[tuple[str, str], Entry] = {}
-    for point in points:
-        if not NAME.fullmatch(point.name):
-            reasons.append(f"entry_points.txt: invalid name {point.name!r}")
-        elif (point.group, point.name) in entries:
-            reasons.append(f"entry_points.txt: {point.name!r} is repeated in {point.group}")
-        else:
-            entries[point.group, point.name] = Entry(point.name, point.group, point.value, name, version)
-    return list(entries.values()), reasons
+            reason = f"invalid METADATA or entry_points.txt ({type(error).__name__}: {one_line(error)})"
+            problems.append(Fault(str(getattr(distribution, "_path", "")), reason))
+    return tuple(entry for found in installed.values() for entry in found), tuple(problems)
 
 
 def normalise_name(distribution: str) -> str:

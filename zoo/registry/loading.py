@@ -1,17 +1,11 @@
-"""Import a plugin, in this process or in a separate one, or read its one-line summary without importing it."""
+"""Import a plugin, or read its one-line summary without importing it."""
 
 import ast
-import json
-import signal
-import subprocess
 import sys
 import warnings
 from contextlib import redirect_stdout
-from dataclasses import asdict
-from importlib import import_module
-from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
-from tempfile import TemporaryFile
+from pathlib import Path
 from typing import Any
 
 from zoo.errors import InputError, one_line
@@ -22,7 +16,7 @@ class PluginError(InputError):
     """Raised when a plugin fails; the message names the entry, its distribution, the cause and a remedy."""
 
 
-def plugin_error(entry: Entry, problem: str, cause: BaseException | None = None) -> PluginError:
+def plugin_error(entry: Entry, problem: str, cause: BaseException) -> PluginError:
     """Return the error for a plugin with a problem and its cause.
 
     >>> print(plugin_error(Entry("dual", "zoo.algebras", "dual:dual", "duals", "1.0"), "does not load", ImportError("no jax")))
@@ -31,8 +25,7 @@ def plugin_error(entry: Entry, problem: str, cause: BaseException | None = None)
     remedy = f"fix it or: pip uninstall {entry.distribution}"
     if entry.ours or entry.distribution == LOCAL:
         remedy = "see: zoo doctor" if entry.ours else "fix the registered function"
-    reason = f": {type(cause).__name__}: {one_line(cause)}" if cause else ""
-    return PluginError(f"{entry} {problem}{reason}; {remedy}")
+    return PluginError(f"{entry} {problem}: {type(cause).__name__}: {one_line(cause)}; {remedy}")
 
 
 def load(entry: Entry) -> Any:
@@ -45,63 +38,18 @@ def load(entry: Entry) -> Any:
     """
     if (factory := entry.factory) is not None:
         return factory
-    module, attribute = entry.target
-    is_command = entry.group == GROUPS["commands"]
-    if not module or bool(attribute) == is_command:
-        raise plugin_error(entry, f"does not load: {entry.value!r} is not {'a module' if is_command else 'module:attribute'}")
     try:
         with redirect_stdout(sys.stderr):
-            target: Any = import_module(module)
-            for name in filter(None, attribute.split(".")):
-                target = getattr(target, name)
-    except KeyboardInterrupt as error:  # by the user, or by the plugin
-        raise KeyboardInterrupt(f"interrupted while loading {entry}") from error
+            target = entry.point.load()
+        is_command = entry.group == GROUPS["commands"]
+        needed = [getattr(target, name, None) for name in ("make_parser", "run")] if is_command else [target]
+        if not all(map(callable, needed)):
+            raise TypeError(f"{entry.value} must {'define make_parser and run' if is_command else 'be callable'}")
+    except KeyboardInterrupt:
+        raise
     except BaseException as error:  # a plugin may call sys.exit() or raise its own BaseException
         raise plugin_error(entry, "does not load", error) from error
-    if is_command and not all(callable(getattr(target, name, None)) for name in ("make_parser", "run")):
-        raise plugin_error(entry, f"does not load: {entry.value} must define make_parser(command) and run(command, values)")
-    if not is_command and not callable(target):
-        raise plugin_error(entry, f"does not load: {entry.value} must be callable, got {type(target).__name__}")
     return target
-
-
-# sys.path is passed on, because plugins may depend on folders that were added at run time.
-_CHILD = """
-import json, os, sys
-path, fields = json.loads(sys.argv[1])
-sys.path[:] = path
-from zoo.registry.catalogue import Entry
-from zoo.registry.loading import load
-try:
-    load(Entry(**fields))
-    answer = "loaded"
-except BaseException as error:
-    answer = str(error) or type(error).__name__
-print("\\n" + answer, file=sys.stderr, flush=True)
-os._exit(0)
-"""
-
-
-def probe(entry: Entry, timeout: float = 60.0) -> str | None:
-    """Load an entry, third-party ones in a separate process, which may crash; return the error message, or None."""
-    if entry.ours or entry.factory is not None:
-        try:
-            return load(entry) and None
-        except PluginError as error:
-            return str(error)
-    words = json.dumps([list(map(str, sys.path)), asdict(entry)])
-    with TemporaryFile() as report:  # a pipe that a grandchild keeps open would block forever
-        command, null = [sys.executable, "-P", "-c", _CHILD, words], subprocess.DEVNULL
-        try:
-            code = subprocess.run(command, stdin=null, stdout=null, stderr=report, timeout=timeout, check=False).returncode
-        except subprocess.TimeoutExpired:
-            return f"{entry} does not load within {timeout:g} s"
-        report.seek(0)
-        answer = report.read().decode(errors="replace").rstrip("\n").rpartition("\n")[2]
-    if answer == "loaded":
-        return None
-    end = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-    return answer if str(entry) in answer else f"{entry} terminates the process that loads it ({end})"
 
 
 def summary(entry: Entry) -> str:
@@ -110,39 +58,29 @@ def summary(entry: Entry) -> str:
     The docstring of a variable is the string literal below its assignment.
     """
     if (factory := entry.factory) is not None:
-        doc = getattr(factory, "func", factory).__doc__  # the function behind a functools.partial
-        return next(iter((doc or "").strip().splitlines()), "")
-    module, attribute = entry.target
-    try:
-        with warnings.catch_warnings():  # invalid escapes in third-party files
-            warnings.simplefilter("ignore")
-            node: ast.AST = ast.parse(_source(module))
-        for name in filter(None, attribute.split(".")):
-            node = _definition(node, name)
-        text = node.value.value if isinstance(node, ast.Expr) else ast.get_docstring(node)  # type: ignore[attr-defined,arg-type]
-    except Exception:  # errors of the source are reported when it is loaded
-        return ""
-    return next(iter((text or "").splitlines()), "")
+        text = getattr(factory, "func", factory).__doc__  # the function behind a functools.partial
+    else:
+        try:
+            text = _docstring(entry.point.module, entry.point.attr)
+        except Exception:  # errors of the source are reported when it is loaded
+            text = ""
+    return next(iter((text or "").strip().splitlines()), "")
 
 
-def _source(module: str) -> str:
-    """Return the source of a module; `find_spec("a.b")` would import `a`."""
+def _docstring(module: str, name: str) -> str | None:
+    """Return the docstring of a module, or of its function, class or variable of this name."""
     package, *parts = module.split(".")
-    spec: ModuleSpec | None = find_spec(package)
-    for part in parts:
-        spec = PathFinder.find_spec(part, list(spec.submodule_search_locations or []) if spec else [])
-    source: str = spec.loader.get_source(spec.name)  # type: ignore[union-attr]
-    return source
-
-
-def _definition(scope: ast.AST, name: str) -> ast.AST:
-    """Return the last function or class of this name, also inside `if` and `try`, or the statement below an assignment."""
-    definitions: list[ast.AST] = []
-    for node in ast.walk(scope):
-        body = getattr(node, "body", [])
-        for child, below in zip(body, [*body[1:], None], strict=False) if isinstance(body, list) else ():
-            if isinstance(child, ast.ClassDef | ast.FunctionDef) and child.name == name:
-                definitions.append(child)
-            elif isinstance(child, ast.Assign) and below and name in map(ast.unparse, child.targets):
-                definitions.append(below)
-    return definitions[-1]
+    root = Path(find_spec(package).origin)  # type: ignore[union-attr,arg-type]  # `find_spec("a.b")` would import `a`
+    path = root.parent.joinpath(*parts) if parts else root
+    file = next(file for file in (path, path.with_suffix(".py"), path / "__init__.py") if file.is_file())
+    with warnings.catch_warnings():  # invalid escapes in third-party files
+        warnings.simplefilter("ignore")
+        tree = ast.parse(file.read_bytes())
+    if not name:
+        return ast.get_docstring(tree)
+    for node, below in zip(tree.body, [*tree.body[1:], None], strict=True):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
+            return ast.get_docstring(node)
+        if isinstance(node, ast.Assign) and name in map(ast.unparse, node.targets) and isinstance(below, ast.Expr):
+            return str(ast.literal_eval(below.value))
+    return None

@@ -1,13 +1,12 @@
 """Check options against the signature of a plugin, or against the fields of an options class."""
 
-import math
 import os
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from inspect import Parameter, signature
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 from zoo.errors import InputError, shorten
 from zoo.registry.spec import Value, write_value
@@ -15,14 +14,6 @@ from zoo.registry.spec import Value, write_value
 Options = TypeVar("Options")
 
 _PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: "text", NoneType: "none"}
-
-
-def type_hints(factory: Callable[..., Any]) -> dict[str, Any]:
-    """Return the annotations of a callable, or {} if they cannot be resolved."""
-    try:
-        return get_type_hints(factory)
-    except Exception:  # annotations of third parties may name types that are not importable
-        return {}
 
 
 def mismatch(annotation: Any, value: object) -> str | None:
@@ -34,11 +25,15 @@ def mismatch(annotation: Any, value: object) -> str | None:
     >>> mismatch(tuple[float, float], [1, 2, 3])
     '2 values, each a number'
     """
-    kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    kinds = _kinds(annotation)
     described = [_describe(kind) for kind in kinds]
     if None in described or any(_fits(kind, value) for kind in kinds):
         return None
     return " or ".join(map(str, described))
+
+
+def _kinds(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
 
 def _describe(kind: Any) -> str | None:
@@ -64,22 +59,22 @@ class Signature:
 
     name: str
     parameters: dict[str, Parameter]
-    bound: frozenset[str]
-    open_ended: bool
-    hints: dict[str, Any] = field(default_factory=dict)
+    bound: frozenset[str] = frozenset()
+    open_ended: bool = False
 
     @classmethod
     def of(cls, name: str, factory: Callable[..., Any], args: tuple[object, ...]) -> "Signature":
         """Inspect a callable; raise `TypeError` if it does not accept the positional arguments."""
         try:
-            parameters = signature(factory).parameters
-        except (ValueError, TypeError):  # some callables written in C have no signature
-            return cls(name, {}, frozenset(), True)
-        bound = frozenset(signature(factory).bind_partial(*args).arguments)
+            form = signature(factory, eval_str=True)
+        except NameError:  # annotations of third parties may name types that are not importable
+            form = signature(factory)
+        except (TypeError, ValueError):  # some callables written in C have no signature
+            return cls(name, {}, open_ended=True)
+        bound = frozenset(form.bind_partial(*args).arguments)
         kinds = {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}
-        remaining = {key: value for key, value in parameters.items() if value.kind in kinds and key not in bound}
-        open_ended = any(value.kind is Parameter.VAR_KEYWORD for value in parameters.values())
-        return cls(name, remaining, bound, open_ended, type_hints(factory))
+        remaining = {key: value for key, value in form.parameters.items() if value.kind in kinds and key not in bound}
+        return cls(name, remaining, bound, any(value.kind is Parameter.VAR_KEYWORD for value in form.parameters.values()))
 
     def accepts(self, key: str) -> bool:
         """Return whether the callable accepts this keyword."""
@@ -89,10 +84,10 @@ class Signature:
         """Raise `InputError` if an option is unknown, has the wrong type, or is missing."""
         for option, value in options.items():
             if not self.accepts(option):
-                close = get_close_matches(option.lower(), self.parameters, 1)
-                hint = f" did you mean {close[0]!r}?" if close else ""
-                raise InputError(f"unknown option {option!r} of {self.name}:{hint} {self.usage(context)}")
-            if option in self.parameters and (kind := mismatch(self.hints.get(option), value)):
+                raise InputError(
+                    f"unknown option {option!r} of {self.name}:{hint(option, self.parameters)} {self.usage(context)}"
+                )
+            if option in self.parameters and (kind := mismatch(self.parameters[option].annotation, value)):
                 raise InputError(f"{self.name}: {option}={write_value(value)[:60]} must be {kind}")
         for key, parameter in self.parameters.items():
             if parameter.default is Parameter.empty and key not in options and key not in context:
@@ -107,6 +102,12 @@ class Signature:
         """
         shown = [key + _default(value.default) for key, value in self.parameters.items() if key not in context]
         return f"{self.name}({', '.join(shown + ['...'] * self.open_ended)})"
+
+
+def hint(name: str, known: Collection[str]) -> str:
+    """Return a suggestion of the known name that is closest to a name, or ""."""
+    close = get_close_matches(name.lower(), known, 1)
+    return f" did you mean {close[0]!r}?" if close else ""
 
 
 def _default(value: object) -> str:
@@ -124,12 +125,7 @@ LARGEST = 2**24
 
 
 def check_sizes(name: str, options: Mapping[str, Any]) -> None:
-    """Raise `InputError` if an integer option exceeds `LARGEST`.
-
-    Args:
-        name: Prefix of the message, such as the name of a backbone; may be empty.
-        options: Options by name.
-    """
+    """Raise `InputError` if an integer option exceeds `LARGEST`; the message begins with the name, unless it is empty."""
     for option, value in options.items():
         if type(value) is int and abs(value) > LARGEST:
             text = f"{option}={value} is too large: use at most {LARGEST}"
@@ -146,9 +142,7 @@ def build_options(kind: type[Options], values: Mapping[str, Any]) -> Options:
     known = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
     for name in values:
         if name not in known:
-            close = get_close_matches(name, known, 1)
-            hint = f": did you mean '{close[0]}'?" if close else f": use {', '.join(known)}"
-            raise InputError(f"unknown option '{name}'{hint}")
+            raise InputError(f"unknown option '{name}':{hint(name, known) or ' use ' + ', '.join(known)}")
     checked = {name: check_option(name, known[name].type, value) for name, value in values.items()}
     try:
         return kind(**checked)
@@ -159,19 +153,17 @@ def build_options(kind: type[Options], values: Mapping[str, Any]) -> Options:
 def check_option(name: str, kind: Any, value: Any) -> Any:
     """Convert the value of an option to its annotated type; raise `InputError` if the type does not match."""
     if is_dataclass(kind) or get_origin(kind) is dict:
-        if not isinstance(value, Mapping | kind if is_dataclass(kind) else Mapping):
+        if is_dataclass(kind) and isinstance(value, kind):  # type: ignore[arg-type]
+            return value
+        if not isinstance(value, Mapping):
             raise InputError(f"{name}={shorten(repr(value))[1:-1]} must be a dict of options by name")
-        is_nested = is_dataclass(kind) and isinstance(value, Mapping)
-        return build_options(kind, value) if is_nested else value
+        return build_options(kind, value) if is_dataclass(kind) else value  # type: ignore[arg-type]
     value = os.fspath(value) if isinstance(value, os.PathLike) else value
     value = tuple(value) if isinstance(value, list) else value
     if get_origin(kind) is tuple and get_args(kind) == (str, ...) and isinstance(value, str):
         value = tuple(value.split(","))
     if expected := mismatch(kind, value):
         raise InputError(f"{name}={shorten(repr(value))[1:-1]} must be {expected}")
-    if isinstance(value, str) and "\0" in value:
-        raise InputError(f"{name}={shorten(value)} must not contain a null character")
-    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    if type(value) is int and float in kinds and int not in kinds:
-        return float(value) if abs(value) < 2**63 else math.inf
+    if type(value) is int and float in (kinds := _kinds(kind)) and int not in kinds:
+        return float(value)
     return value

@@ -15,7 +15,6 @@ MAX_LENGTH = 4096
 MAX_DEPTH = 16
 NAME = re.compile(r"[A-Za-z0-9_./:-]+")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_MAX_BITS = 4096
 _CONSTANTS: dict[str, Value] = {"true": True, "false": False, "none": None, "null": None}
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 # Complete quoted strings come first, so that a single quote is an unterminated one.
@@ -136,8 +135,6 @@ def write_value(value: Value, depth: int = 0) -> str:
         return f"[{inside}]" if kind is list else f"({inside},)" if len(value) == 1 else f"({inside})"
     if kind not in {bool, int, float, NoneType} or value != value:
         raise _not_a_value(f"{value!r}")
-    if isinstance(value, int) and value.bit_length() > _MAX_BITS:  # Python does not print or parse huge integers
-        raise InputError(f"an integer has more than {_MAX_BITS} bits")
     return repr(value).replace("inf", "1e999")  # "inf" would be parsed as text
 
 
