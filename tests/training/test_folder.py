@@ -1,6 +1,5 @@
 """Run folders: names, locks, and the search of unfinished runs."""
 
-import errno
 import os
 import signal
 import time
@@ -94,14 +93,14 @@ def test_a_folder_is_locked_while_the_process_lives(tmp_path):
     options = replace(OPTIONS, run_dir="claimed")
     other, connection = other_run(tmp_path)
     assert connection.recv() == "claimed"
-    with raises("busy", f"process {other.pid} on ", "'claimed'", "--run-dir"):
+    with raises("busy", "'claimed'", "--run-dir"):
         claim(options)
     other.kill()  # without releasing the lock
     other.join()
     assert [path.name for path in Path("claimed").iterdir()] == [LOCK]
     with claim(options):
         _, connection = other_run(tmp_path)
-        assert f"process {os.getpid()} " in connection.recv()
+        assert "another run is using 'claimed'" in connection.recv()
 
 
 def test_a_folder_is_released_or_discarded():
@@ -114,21 +113,6 @@ def test_a_folder_is_released_or_discarded():
     (folder.path / "metrics.csv").touch()
     folder.discard()
     assert not folder.path.exists()
-
-
-@pytest.mark.parametrize("name", ["mkdir", "open", "write"])
-@pytest.mark.parametrize("run_dir", ["claimed", None])
-def test_a_full_disk_is_not_an_input_error(name, run_dir, monkeypatch):
-    def full(*_, **__):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "claimed")
-
-    monkeypatch.setattr(os, name, full)
-    if name == "write":  # of the process id into the lock file, which may fail
-        claim(replace(OPTIONS, run_dir=run_dir)).discard()
-    else:
-        with pytest.raises(OSError, match="No space left on device"):
-            claim(replace(OPTIONS, run_dir=run_dir))
-    assert list(Path().iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from zoo.checkpoint.folder import model_files
 from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError, check_rules
 from zoo.inference.model import load
-from zoo.training.checkpoint_io import checkpoint_files, kept_checkpoints
+from zoo.training.checkpoint_io import checkpoint_files, kept_checkpoints, read_checkpoint
 from zoo.training.fit import finite
 from zoo.training.folder import read_run_config
 from zoo.training.options import Average, Measuring
-from zoo.training.resume import network_state, read_run_checkpoint
+from zoo.training.resume import network_state
 from zoo.training.trainer import check_trainer
 
 
@@ -89,7 +89,7 @@ def mean(paths: Sequence[Path], net: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Average the networks in checkpoints, in double precision; integers are those of the last one, dtypes those of `net`."""
     total: dict[str, Tensor] = {}
     for path in paths:
-        state = network_state(read_run_checkpoint(path, path.parents[1]))
+        state = network_state(read_checkpoint(path))
         if {name: value.shape for name, value in state.items()} != {name: value.shape for name, value in net.items()}:
             raise InputError(f"'{path}' belongs to another network than the run's model: delete it", code="mismatch")
         for name, value in state.items():

@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
@@ -16,16 +15,7 @@ from torch import Tensor, tensor
 from zoo.errors import InputError, Stop
 from zoo.training import state
 from zoo.training.callbacks import MetricsTable, StopOnDivergence
-from zoo.training.checkpoint_io import (
-    MODEL,
-    RUN,
-    STATE,
-    appended_checksum,
-    checkpoint_files,
-    checkpoint_name,
-    kept_checkpoints,
-    write_run_id,
-)
+from zoo.training.checkpoint_io import MODEL, RUN, STATE, checkpoint_files, checkpoint_name, kept_checkpoints
 from zoo.training.options import Fit, parse_interval
 from zoo.training.processes import Signals
 
@@ -38,8 +28,7 @@ class Checkpoints(Callback):
     batches of the run, is ``epoch-0003-step-00000250.ckpt``. Checkpoints that are written because of the time or a signal are
     ``resume-epoch-...``, and `Fit.keep` does not count them.
 
-    A checkpoint contains the checksum of the best one, so a single file is the state of the run. The newest two checkpoints,
-    the best one at the time of each, and the last `Fit.keep` are kept.
+    The newest two checkpoints, the best one at the time of each, and the last `Fit.keep` are kept.
 
     Args:
         folder: The run folder.
@@ -52,8 +41,8 @@ class Checkpoints(Callback):
     Attributes:
         enabled: Whether to write checkpoints; signals stop a run in any case.
         model: How to rebuild the model without the data, see `zoo.training.summary.record`.
-        best: ``file``, ``sha256``, ``monitor``, ``score``, ``metrics`` (of its validation), ``epoch`` (from 1) and ``step`` of
-            the best checkpoint, or None.
+        best: ``file``, ``monitor``, ``score``, ``metrics`` (of its validation), ``epoch`` (from 1) and ``step`` of the best
+            checkpoint, or None.
         newest: File name of the newest checkpoint.
         finished: Whether training has ended.
     """
@@ -67,10 +56,9 @@ class Checkpoints(Callback):
         keep: int = 1,
         every: str = Fit.checkpoint_every,
     ) -> None:
-        self.folder, self.run_id = folder / "checkpoints", uuid4().hex
-        self.fixed, self.signals, self.keep = fixed, signals, keep
+        self.folder, self.fixed, self.signals, self.keep = folder / "checkpoints", fixed, signals, keep
         self.monitor, self.mode = monitor
-        self.enabled, self.is_default = True, keep == 1 and every in (Fit.checkpoint_every, "never")
+        self.enabled = True
         self.divergence = StopOnDivergence()
         self.model: Mapping[str, Any] = {}
         self.best: dict[str, Any] | None = None
@@ -78,7 +66,6 @@ class Checkpoints(Callback):
         self._seconds, self._steps = parse_interval(every)
         self._best_before: dict[str, Any] | None = None
         self._is_due = False  # whether an epoch or a validation has ended since the last checkpoint
-        self._is_best = False  # whether the next checkpoint is the best one
         self._position: dict[str, Any] | None = None  # of the checkpoint that is being written
         self._saved_batches = 0  # completed batches of the run in the newest checkpoint
         self._rank_state: dict[str, Any] | None = None  # loaded state of this rank, until it is restored
@@ -94,17 +81,10 @@ class Checkpoints(Callback):
         return time.monotonic() - self._start
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Handle signals between steps, and warn if the run is too short for `Fit.keep`."""
+        """Handle signals between steps."""
         self.signals.graceful, self._last_saved = True, time.monotonic()
-        if self.enabled and trainer.is_global_zero:
-            self.folder.mkdir(exist_ok=True)
-            write_run_id(self.folder.parent, self.run_id)
         if self._resumed_at is not None:
             state.set_loader(trainer, self._resumed_at, world_size_changed=self._world_size_changed)
-        expected = expected_checkpoints(trainer, self._steps)
-        if trainer.is_global_zero and self.enabled and self.keep > max(expected, 1):
-            text = f"--keep {self.keep}: this run has only {expected} validations; use --checkpoint-every 500steps as well"
-            print(text, flush=True)  # noqa: T201
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Write the checkpoint of the previous epoch, or restore the loaded state."""
@@ -172,9 +152,9 @@ class Checkpoints(Callback):
         values = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("val_")}
         best = self.best["score"] if self.best is not None else math.nan
         if math.isnan(best) or (score < best if self.mode == "min" else score > best):
-            self._best_before, self._is_best = self.best, True
+            self._best_before = self.best
             metrics = {name.removeprefix("val_"): value for name, value in values.items() if math.isfinite(value)}
-            self.best = {"file": "", "sha256": None, "monitor": self.monitor, "score": score, "metrics": metrics}
+            self.best = {"file": None, "monitor": self.monitor, "score": score, "metrics": metrics}
             self.best |= {"epoch": trainer.current_epoch + 1, "step": trainer.global_step}
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -207,8 +187,8 @@ class Checkpoints(Callback):
         self.divergence.check(trainer)
         self._saved_batches = trainer.fit_loop.epoch_loop.batch_progress.total.completed
         name = checkpoint_name(position, self._saved_batches, regular)
-        if self.best is not None and self._is_best:
-            self.best["file"] = name
+        if self.best is not None:
+            self.best["file"] = self.best["file"] or name
         self._rows = 0
         for logger in trainer.loggers:
             if isinstance(logger, MetricsTable):
@@ -222,10 +202,7 @@ class Checkpoints(Callback):
         self._position, self._is_due = None, False
         self._last_saved = time.monotonic()
         if trainer.is_global_zero:
-            if self.best is not None and self._is_best:
-                self.best["sha256"] = appended_checksum(self.folder / name)
             self._remove_old({name, previous})
-        self._is_best = False
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Add the state that Lightning does not save."""
@@ -237,7 +214,6 @@ class Checkpoints(Callback):
         rank_state = {"random": random, "gradients": state.gradients(trainer, pl_module, batches)}
         rank_state["sums"] = state.epoch_sums(trainer) if batches else {}
         checkpoint[STATE] = {
-            "run_id": self.run_id,
             "ranks": state.gather(rank_state, trainer),
             "best": self.best,
             "best_before": self._best_before,
@@ -255,10 +231,7 @@ class Checkpoints(Callback):
         saved = checkpoint[STATE]
         self._saved_batches = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["completed"]
         self._start, self._resumed_at = self._start - saved["seconds"], saved["position"]
-        self.run_id = saved["run_id"]
         self.best, self._best_before = saved["best"], saved["best_before"]
-        if self.best is not None and self.best["sha256"] is None:
-            self.best["sha256"] = appended_checksum(self.folder / self.best["file"])
         self._world_size_changed = len(saved["ranks"]) != trainer.world_size
         if not self._world_size_changed:
             self._rank_state = saved["ranks"][trainer.global_rank]
@@ -280,19 +253,3 @@ class Checkpoints(Callback):
         for path in paths:
             if path.name not in needed:
                 path.unlink(missing_ok=True)
-
-
-def expected_checkpoints(trainer: Trainer, steps: int) -> int:
-    """Estimate the number of checkpoints that `Fit.keep` counts in a run."""
-    total, batches = trainer.estimated_stepping_batches, trainer.num_training_batches
-    if math.isinf(total) or math.isinf(batches) or trainer.val_check_batch is None:
-        return 2**31
-    per_epoch = max(1, math.ceil(batches / trainer.accumulate_grad_batches))
-    epochs = math.ceil(total / per_epoch)
-    if math.isinf(trainer.val_check_batch):
-        validations = epochs
-    elif trainer.check_val_every_n_epoch is None:
-        validations = int(total * trainer.accumulate_grad_batches // trainer.val_check_batch) + epochs
-    else:
-        validations = epochs * max(1, int(batches // trainer.val_check_batch))
-    return validations + (int(total) // steps if steps else 0)

@@ -4,7 +4,6 @@ import math
 import shlex
 import signal
 import threading
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from zoo.checkpoint import save
 from zoo.data.loader import check_order
 from zoo.errors import InputError, Interrupted, Stop
 from zoo.tasks.base import Task
-from zoo.training.checkpoint_io import checkpoint_files
+from zoo.training.checkpoint_io import checkpoint_files, position_of
 from zoo.training.checkpoints import Checkpoints
 from zoo.training.folder import RunFolder, claim, finished_run, write_config
 from zoo.training.network import build_network, load_teacher, read_token_vectors
@@ -80,8 +79,7 @@ class Extension:
             return f"the model is saved but not tested; test it with: zoo test {name}"
         if not paths:
             return None
-        position = paths[-1].stem.removeprefix("resume-").replace("-", " ")
-        return f"progress up to {position} is saved; resume with: zoo fit --resume {name}"
+        return f"progress up to {position_of(paths[-1])} is saved; resume with: zoo fit --resume {name}"
 
 
 def fit(options: Fit, objects: Objects = NO_OBJECTS, extension: Extension | None = None) -> dict[str, Any]:
@@ -253,23 +251,13 @@ def report_interruption(
     except OSError as error:
         if isinstance(error, BrokenPipeError) or isinstance(error.__cause__, OSError):  # stdout is closed, or already reported
             raise
-        text, path = resume_text(folder.path, trained), unwritten_file(error, folder.path)
+        text, path = resume_text(folder.path, trained), error.filename or folder.path
         if text is None:
-            error.filename = path
+            error.filename = str(path)
             raise
         if trained and not (folder.path / "model").exists():
             text += f", or save the model with: zoo recover {shlex.quote(str(folder.path))}"
         raise OSError(error.errno, f"{error.strerror or error} ({path}); {text}") from error
-
-
-def unwritten_file(error: OSError, folder: Path) -> str:
-    """Return the file of a run that could not be written, or its folder if the error does not name a file."""
-    if any("tensorboard" in frame.filename for frame in traceback.extract_tb(error.__traceback__)):
-        events = (folder / "tensorboard").glob("events.*")
-        return str(max(events, key=lambda path: path.stat().st_mtime, default=folder / "tensorboard"))
-    path = Path(error.filename or folder)
-    is_temporary = path.is_relative_to(folder) and any(part.startswith(".") for part in path.relative_to(folder).parts)
-    return str(folder if is_temporary else path)
 
 
 @contextmanager

@@ -1,20 +1,17 @@
 """The run folder: its name, its lock, config.yaml and summary.json."""
 
 import errno
-import os
 import re
 import shutil
-import socket
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from inspect import Parameter, signature
 from itertools import count
 from pathlib import Path
 from typing import Any, Self
-from weakref import WeakSet
 
 import yaml
-from filelock import lock_descriptor
+from filelock import BaseFileLock, FileLock, Timeout
 
 from zoo import registry
 from zoo.atomic import write_text
@@ -27,6 +24,8 @@ from zoo.training.resolve import default_embedding
 
 LOCK = ".lock"
 _WRITTEN = ("config.yaml", "metrics.csv", "summary.json", "model", "lottery.json")
+_PROGRESS = ("checkpoints/*.ckpt", "fold-*/checkpoints/*.ckpt", "*/seed-*", "lottery.json")
+"""Patterns of the saved progress of a run, of folds and of rounds of lottery tickets."""
 RUNS = Path("runs")
 
 
@@ -35,13 +34,12 @@ class RunFolder:
 
     Args:
         path: The folder.
-        handle: The open lock file; None on ranks other than 0.
+        lock: The lock; None on ranks other than 0.
         resumed: Whether the run in the folder is resumed.
     """
 
-    def __init__(self, path: Path, handle: int | None = None, resumed: bool = False) -> None:
-        self.path, self.handle, self.resumed = path, handle, resumed
-        _OPEN.add(self)
+    def __init__(self, path: Path, lock: BaseFileLock | None = None, resumed: bool = False) -> None:
+        self.path, self.lock, self.resumed = path, lock, resumed
 
     def __enter__(self) -> Self:
         return self
@@ -51,14 +49,10 @@ class RunFolder:
 
     def close(self) -> None:
         """Release the lock; a second call has no effect."""
-        if self.handle is not None:
-            if os.name == "nt":  # Windows cannot remove open files
-                os.close(self.handle)
-            with suppress(OSError):
+        if self.lock is not None and self.lock.is_locked:
+            with suppress(OSError):  # Windows cannot remove open files
                 (self.path / LOCK).unlink()
-            if os.name != "nt":  # the file must be removed before another process can lock it
-                os.close(self.handle)
-            self.handle = None
+            self.lock.release()
 
     def clear(self) -> None:
         """Remove everything except the lock file."""
@@ -68,35 +62,14 @@ class RunFolder:
 
     def discard(self) -> None:
         """Remove the folder of a new run that has saved nothing."""
-        if self.handle is not None and not self.resumed:
+        if self.lock is not None and not self.resumed:
             with suppress(OSError):
                 self.clear()
                 self.close()
-                _remove(self.path)
+                self.path.rmdir()
+                if self.path.parent == RUNS:
+                    RUNS.rmdir()  # if it is empty
         self.close()
-
-
-def _remove(folder: Path) -> None:
-    """Remove an empty folder, and runs/ if it becomes empty."""
-    with suppress(OSError):
-        folder.rmdir()
-        if folder.parent == RUNS:
-            RUNS.rmdir()
-
-
-_OPEN: WeakSet[RunFolder] = WeakSet()
-
-
-def _close_after_fork() -> None:
-    """Close lock files in a forked process, such as a loader worker, which may outlive the run."""
-    for folder in tuple(_OPEN):
-        if folder.handle is not None:
-            os.close(folder.handle)
-            folder.handle = None
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_close_after_fork)
 
 
 def claim(
@@ -141,20 +114,23 @@ def _reopen_unfinished(config: Mapping[str, Any], run_dir: str | None) -> RunFol
 
     Options that do not affect results may differ. If the run in `run_dir` has no checkpoint, the folder is cleared and reused.
     """
-    folders = sorted(RUNS.glob("*/"), key=_modified, reverse=True) if run_dir is None else [Path(run_dir).expanduser()]
+    folders = sorted(RUNS.glob("*/"), key=_last_saved, reverse=True) if run_dir is None else [Path(run_dir).expanduser()]
     for folder in folders:
-        patterns = ("checkpoints/*.ckpt", "fold-*", "*/seed-*")  # of a run, folds, and rounds of lottery tickets
-        begun = any(any(folder.glob(pattern)) for pattern in patterns)
-        if (folder / "summary.json").exists() or (run_dir is None and (not begun or _is_finished_lottery(folder))):
+        if (folder / "summary.json").exists() or (run_dir is None and _is_finished_lottery(folder)):
             continue
         with suppress(InputError):
-            if not changed_options(folder, config):
-                if begun:
+            if not changed_options(folder, config) and (run_dir is not None or _last_saved(folder)):
+                if _last_saved(folder):
                     return _reopen(folder)
                 locked = lock_folder(folder)
                 locked.clear()
                 return locked
     return None
+
+
+def _last_saved(folder: Path) -> float:
+    """Return when a run has last saved its progress; 0 if it has not."""
+    return max((path.stat().st_mtime for pattern in _PROGRESS for path in folder.glob(pattern)), default=0.0)
 
 
 def finished_run(config: Mapping[str, Any], run_dir: str | None, resume: str | None) -> dict[str, Any] | None:
@@ -175,65 +151,36 @@ def _is_finished_lottery(folder: Path) -> bool:
     return False
 
 
-def _modified(folder: Path) -> float:
-    patterns = ("checkpoints/*.ckpt", "fold-*/checkpoints/*.ckpt", "lottery.json")
-    files = (path for pattern in patterns for path in folder.glob(pattern))
-    return max((path.stat().st_mtime for path in files), default=0.0)
-
-
 def _create_numbered(name: str) -> RunFolder:
     RUNS.mkdir(exist_ok=True)
     for number in count(1):
-        folder = RUNS / (name if number == 1 else f"{name}-{number}")
-        try:
+        with suppress(FileExistsError):
+            folder = RUNS / (name if number == 1 else f"{name}-{number}")
             folder.mkdir()
-        except FileExistsError:
-            continue
-        return _create(folder)
+            return lock_folder(folder)
     raise AssertionError("unreachable")
 
 
 def _create(folder: Path) -> RunFolder:
     folder.mkdir(parents=True, exist_ok=True)
-    text = f"the run folder '{folder}' is not empty: use another --run-dir, or delete it"
-    if not (folder / LOCK).exists() and any(folder.iterdir()):
-        raise InputError(text, code="conflict")  # before a lock file is created in it
-    try:
-        locked = lock_folder(folder)
-    except OSError:
-        _remove(folder)
-        raise
-    for path in folder.glob(".config.yaml-*"):  # from a run that was killed while it wrote its first file
-        path.unlink()
-    if [path.name for path in folder.iterdir()] != [LOCK]:
+    locked = lock_folder(folder)
+    if any(path.name != LOCK and not path.name.startswith(".config.yaml-") for path in folder.iterdir()):
         locked.close()
+        text = f"the run folder '{folder}' is not empty: use another --run-dir, or delete it"
         raise InputError(text, code="conflict")
+    locked.clear()  # the temporary file of a run that was killed while it wrote its first file
     return locked
 
 
 def lock_folder(folder: Path) -> RunFolder:
     """Lock an existing run folder against other processes."""
-    file = folder / LOCK
-    handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+    lock = FileLock(folder / LOCK)
     try:
-        is_free = lock_descriptor(handle, blocking=False)
-    except OSError:  # some network file systems have no locks
-        is_free = True
-    if not is_free:
-        owner = "another process"
-        with suppress(OSError):  # on Windows, a locked file cannot be read
-            owner = os.read(handle, 200).decode(errors="replace").strip() or owner
-        os.close(handle)
-        text = f"another run ({owner}) is using '{folder}': wait for it, or use another --run-dir"
-        raise InputError(text, code="busy")
-    if not file.exists() or os.stat(file).st_ino != os.fstat(handle).st_ino:  # its owner has just removed it
-        os.close(handle)
-        folder.mkdir(parents=True, exist_ok=True)
-        return lock_folder(folder)
-    os.ftruncate(handle, 0)
-    with suppress(OSError):  # on a full disk, writing the first file of the run raises
-        os.write(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
-    return RunFolder(folder, handle)
+        lock.acquire(blocking=False)
+    except Timeout as error:
+        text = f"another run is using '{folder}': wait for it, or use another --run-dir"
+        raise InputError(text, code="busy") from error
+    return RunFolder(folder, lock)
 
 
 def run_name(config: Mapping[str, Any]) -> str:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,16 +16,7 @@ from zoo.atomic import write_json
 from zoo.backbones.build import backbone, untrained
 from zoo.checkpoint.manifest import file_record, read_json
 from zoo.errors import InputError
-from zoo.training.checkpoint_io import (
-    MODEL,
-    RUN,
-    RUN_ID,
-    STATE,
-    appended_checksum,
-    checkpoint_files,
-    read_checkpoint,
-    read_run_id,
-)
+from zoo.training.checkpoint_io import MODEL, RUN, STATE, checkpoint_files, position_of, read_checkpoint
 from zoo.training.folder import changed_options, lock_folder
 from zoo.training.processes import is_first_process
 
@@ -60,7 +49,7 @@ def resume(config: Mapping[str, Any], fixed: Mapping[str, Any], folder: Path, pr
         if name == "batch_size" and isinstance(value, int) and processes != old_processes:
             check_batch_size(folder, saved[name], old_processes, value, processes)
         elif saved.get(name) != value:
-            text = f"the run '{folder}' has {name}={saved.get(name)}, not {value}: start a new run to change it"
+            text = f"the run of '{path}' has {name}={saved.get(name)}, not {value}: start a new run to change it"
             raise InputError(text, code="mismatch")
     epochs, max_epochs = checkpoint[STATE]["epochs"], config["trainer"].get("max_epochs")
     if isinstance(max_epochs, int) and 0 <= max_epochs < epochs:
@@ -72,8 +61,7 @@ def resume(config: Mapping[str, Any], fixed: Mapping[str, Any], folder: Path, pr
         raise InputError(text, code="conflict")
     if is_first_process():
         changed = ", ".join(f"{name} {old} -> {new}" for name, old, new in changes)
-        position = path.stem.removeprefix("resume-").replace("-", " ")
-        print(f"resuming {folder} after {position}" + (f"; changed: {changed}" if changed else ""), flush=True)  # noqa: T201
+        print(f"resuming {folder} after {position_of(path)}" + (f"; changed: {changed}" if changed else ""), flush=True)  # noqa: T201
         if processes != old_processes:
             text = f"{old_processes} -> {processes} processes: steps have the same rows, except for the last ones of an epoch"
             print(f"{text}; rounding and random numbers (dropout, augmentation) differ", flush=True)  # noqa: T201
@@ -102,7 +90,7 @@ def newest(folder: Path) -> tuple[Path, dict[str, Any]]:
     damaged: list[str] = []
     for path in reversed(checkpoint_files(folder / "checkpoints")):
         try:
-            checkpoint = read_run_checkpoint(path, folder)
+            checkpoint = read_checkpoint(path)
             best = checkpoint[STATE]["best"]
             if best is not None and best["file"] != path.name:
                 read_best(folder, best)
@@ -117,34 +105,9 @@ def newest(folder: Path) -> tuple[Path, dict[str, Any]]:
     raise InputError(f"'{folder}' has no checkpoint to resume from: start a new run", code="missing")
 
 
-def read_run_checkpoint(path: Path, folder: Path) -> dict[str, Any]:
-    """Load a checkpoint and check that it belongs to this run."""
-    checkpoint = read_checkpoint(path)
-    if not isinstance(checkpoint.get(STATE), dict) or not isinstance(checkpoint.get(RUN), dict):
-        raise InputError(f"'{path}' is not a training checkpoint of a run")
-    if checkpoint[STATE].get("run_id") != run_id_of(folder):
-        raise InputError(f"the checkpoint '{path}' belongs to another run: delete it", code="mismatch")
-    return checkpoint
-
-
 def read_best(folder: Path, best: Mapping[str, Any]) -> dict[str, Any]:
-    """Load the best checkpoint of a run and verify its checksum."""
-    path = folder / "checkpoints" / best["file"]
-    checkpoint = read_run_checkpoint(path, folder)
-    if best["sha256"] is not None and appended_checksum(path) != best["sha256"]:
-        raise InputError(f"the best checkpoint '{path}' has been replaced: its checksum differs")
-    return checkpoint
-
-
-def run_id_of(folder: Path) -> str | None:
-    """Read the id of a run; if its file is missing or damaged, use the id of most of its checkpoints."""
-    if (run_id := read_run_id(folder)) is not None:
-        return run_id
-    ids: Counter[str | None] = Counter()
-    for path in checkpoint_files(folder / "checkpoints"):
-        with suppress(InputError):
-            ids[read_checkpoint(path).get(STATE, {}).get("run_id")] += 1
-    return ids.most_common(1)[0][0] if ids else None
+    """Load the best checkpoint of a run."""
+    return read_checkpoint(folder / "checkpoints" / best["file"])
 
 
 def check_network(resumed: Resumed | None, task: nn.Module) -> None:
@@ -193,27 +156,24 @@ def write_checksums(folder: Path) -> None:
 
 
 def verify(run: Path) -> list[dict[str, str]]:
-    """Verify the files of a run folder or model folder, without unpickling.
+    """Verify the files of a run folder or model folder that have a checksum, without unpickling.
 
     Returns:
-        A row with ``file``, ``status`` (``ok``, ``damaged`` or ``unchecked``) and ``note`` for every file.
+        A row with ``file``, ``status`` (``ok`` or ``damaged``) and ``note`` for every file, and one for the model folder.
     """
-    rows: list[dict[str, str]] = []
-    checkpoints = checkpoint_files(run / "checkpoints")
+    rows, checkpoints = [], checkpoint_files(run / "checkpoints")
     if not checkpoints or (run / "model").exists():
         folder = models.find(run)
         rows.append(_row(folder, _verify_model, folder))
-        if folder == run:
-            return rows
-    rows += [_row(path, _verify_checkpoint, path, run) for path in checkpoints]
-    if checkpoints:
-        rows.append(_row(run / RUN_ID, _verify_run_id, run))
-    if (run / CHECKSUMS).is_file():
-        rows.append(_row(run / CHECKSUMS, lambda: f"lists {len(read_json(run / CHECKSUMS))} files"))
-    return rows + _verify_checksums(run)
+    rows += [_row(path, _verify_checkpoint, path) for path in checkpoints]
+    if (path := run / CHECKSUMS).is_file():
+        rows.append(_row(path, lambda: f"lists {len(read_json(path))} files"))
+        sums = read_json(path) if rows[-1]["status"] == "ok" else {}
+        rows += [_row(run / name, _verify_file, run / name, digest) for name, digest in sums.items()]
+    return rows
 
 
-def _row(path: Path, verify_file: Callable[..., str], *arguments: Path) -> dict[str, str]:
+def _row(path: Path, verify_file: Callable[..., str], *arguments: Any) -> dict[str, str]:
     try:
         return {"file": str(path), "status": "ok", "note": verify_file(*arguments)}
     except InputError as error:
@@ -222,36 +182,14 @@ def _row(path: Path, verify_file: Callable[..., str], *arguments: Path) -> dict[
 
 def _verify_model(folder: Path) -> str:
     config = models.read_config(folder)
-    if config["backbone"] is None or config["algebra"] is None:
-        return "checksums match; the network has no spec, so it was not rebuilt"
-    net = models.load_network(folder, config)
-    return f"{config['backbone']} over {config['algebra']}, {sum(p.numel() for p in net.parameters()):,} parameters"
+    return f"{config['backbone']} over {config['algebra']}"
 
 
-def _verify_checkpoint(path: Path, run: Path) -> str:
-    return f"after step {read_run_checkpoint(path, run)['global_step']}"
+def _verify_checkpoint(path: Path) -> str:
+    return f"after step {read_checkpoint(path)['global_step']}"
 
 
-def _verify_run_id(run: Path) -> str:
-    if read_run_id(run) is None:
-        raise InputError("the checksum differs; resuming the run rewrites the file", code="corrupt")
-    return "same id as in all checkpoints"
-
-
-def _verify_checksums(run: Path) -> list[dict[str, str]]:
-    """Return a row for every other file of a run; files that are not in checksums.json are unchecked."""
-    rows, sums = [], dict[str, Any]()
-    with suppress(InputError):
-        sums = read_json(run / CHECKSUMS)
-    present = {path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()}
-    others = {name for name in present - {CHECKSUMS} if name.split("/")[0] not in ("model", "checkpoints", ".lock")}
-    for name in sorted(sums.keys() | others):
-        if name not in sums:
-            status, note = "unchecked", "no checksum" if sums else "no checksum before the run is finished"
-        elif name not in present:
-            status, note = "damaged", "missing"
-        else:
-            is_intact = file_record(run / name)["sha256"] == sums[name]
-            status, note = ("ok", "checksum matches") if is_intact else ("damaged", "changed since the run ended")
-        rows.append({"file": str(run / name), "status": status, "note": note})
-    return rows
+def _verify_file(path: Path, digest: str) -> str:
+    if not path.is_file() or file_record(path)["sha256"] != digest:
+        raise InputError("changed since the run ended" if path.exists() else "missing", code="corrupt")
+    return "checksum matches"

@@ -48,11 +48,6 @@ def make_trainer(
     arguments = defaults | {name: value for name, value in settings.items() if value is not None}
     if isinstance(arguments.get("val_check_interval"), int):
         arguments.setdefault("check_val_every_n_epoch", None)  # counts steps across epochs
-    if not arguments["enable_checkpointing"] and not checkpoints.is_default:
-        text = "--keep and --checkpoint-every have no effect with --trainer.enable_checkpointing false: leave them out"
-        raise InputError(text, code="conflict")
-    if settings.get("default_root_dir") is not None:
-        raise InputError("--trainer.default_root_dir is not supported: use --run-dir", code="conflict")
     checkpoints.enabled = bool(arguments["enable_checkpointing"]) and not arguments.get("fast_dev_run")
     arguments["logger"] = run_loggers(arguments.get("logger"), folder, resumed)
     added = [checkpoints, checkpoints.divergence, BroadcastBuffers()]
