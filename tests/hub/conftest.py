@@ -30,8 +30,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))
     for name in ("ZOO_CATALOGUE", "ZOO_OFFLINE", "HF_HUB_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in {"PAUSE": 0.001, "TIMEOUT": 5.0}.items():
-        monkeypatch.setattr(download, name, value)
+    monkeypatch.setattr(download, "PAUSE", 0.001)
     return tmp_path / "home"
 
 
@@ -41,6 +40,8 @@ def hub(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
     with serving() as server:
         monkeypatch.setattr(constants, "ENDPOINT", server.url)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
         monkeypatch.setenv("HF_TOKEN", "")
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
         yield server

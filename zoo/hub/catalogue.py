@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterator
 from difflib import get_close_matches
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urljoin
@@ -12,15 +13,17 @@ from zoo import registry
 from zoo.checkpoint.manifest import HEADER_BYTES, SHA256, has_figures, parse_json, read_json
 from zoo.errors import InputError, one_line, shorten
 from zoo.hub import cache
-from zoo.hub.download import Address, UnreachableError, download_document
+from zoo.hub.download import ATTEMPTS, Address, UnreachableError, download
 
 FORMAT = 1
 NAME = re.compile(r"([\w.-]+:)?[A-Za-z0-9][\w.-]*", re.ASCII)
 """The name of a model, also within one catalogue: ``vit-digits``, ``some-package:vit-digits``."""
 WEB = ("http://", "https://")
 KINDS: dict[str, Any] = {"sha256": str, "locations": list, "bytes": int}
+"""Types of the required values of an entry."""
 OPTIONAL: dict[str, Any] = dict.fromkeys(("backbone", "algebra", "task", "data", "license"), str)
 OPTIONAL |= {"metrics": dict, "spread": dict, "parameters": dict}
+VARIABLE = "ZOO_CATALOGUE"
 
 
 class Release(NamedTuple):
@@ -70,9 +73,6 @@ def find(name: str) -> Release:
     return matching[0]
 
 
-VARIABLE = "ZOO_CATALOGUE"
-
-
 def entries() -> tuple[list[Release], list[str]]:
     """Return the models of all catalogues, those of ZOO_CATALOGUE first, and the errors of unreadable catalogues."""
     address = os.environ.get(VARIABLE, "")
@@ -97,31 +97,25 @@ def of_catalogue(address: str, origin: str) -> Iterator[Release]:
 
 
 def check_entry(address: str, name: str, facts: Any) -> None:
-    """Raise `InputError` if an entry is malformed."""
-    model = f"{address}: the model {shorten(name)}"
-    if not NAME.fullmatch(name) or ":" in name:
-        raise InputError(f"{model} needs a name of letters, digits, '-', '_' and '.'", code="corrupt")
-    if not isinstance(facts, dict):
-        raise InputError(f"{model} is not a JSON object", code="corrupt")
-    for key, kind in {**KINDS, **OPTIONAL}.items():
-        if not isinstance(facts.get(key, None if key in KINDS else kind()), kind):
-            raise InputError(f"{model} needs {key} of type {kind.__name__}", code="corrupt")
-    if not SHA256.fullmatch(facts["sha256"]) or not all(isinstance(location, str) for location in facts["locations"]):
-        raise InputError(f"{model} has an invalid sha256 or location", code="corrupt")
-    texts = [*(facts.get(key, "") for key, kind in OPTIONAL.items() if kind is str), *facts["locations"]]
-    if not all(map(str.isprintable, texts)) or not has_figures(facts):
-        raise InputError(f"{model} has unprintable text, or a metric or count that is not a number", code="corrupt")
+    """Raise `InputError` if an entry is malformed or has text that cannot be printed."""
+    is_valid = isinstance(facts, dict) and KINDS.keys() <= facts.keys() and NAME.fullmatch(name) and ":" not in name
+    is_valid = is_valid and all(isinstance(facts.get(key, kind()), kind) for key, kind in (KINDS | OPTIONAL).items())
+    if is_valid:
+        texts = [*facts["locations"], *(facts.get(key, "") for key, kind in OPTIONAL.items() if kind is str)]
+        is_valid = all(isinstance(text, str) and text.isprintable() for text in texts)
+    if not is_valid or not SHA256.fullmatch(facts["sha256"]) or not has_figures(facts):
+        raise InputError(f"{address}: the entry of the model {shorten(name)} is malformed", code="corrupt")
 
 
 def fetched(url: str) -> dict[str, Any]:
     """Return the JSON of a catalogue on a web server, or the cached copy if the server cannot be reached."""
     note = cache.note("catalogues", url)
-    variable = cache.offline()
-    if variable is None:
+    if (variable := cache.offline()) is None:
+        file = BytesIO()
         try:
-            data, _ = download_document(Address(url), HEADER_BYTES, *([1] if note.is_file() else []))
-            values = parse_json(data, url)
-            cache.remember(note, data)
+            download(Address(url), file, HEADER_BYTES, attempts=1 if note.is_file() else ATTEMPTS)
+            values = parse_json(file.getvalue(), url)
+            cache.remember(note, file.getvalue())
             return values
         except UnreachableError as error:
             if not note.is_file():

@@ -33,16 +33,12 @@ def write_release(
         license: The licence of the weights.
         spread: Mean and standard deviation of its metrics over seeds, see `spread_of`.
     """
-    files = verify(model)
-    if links := [name for name in files if (model / name).is_symlink()]:
-        raise InputError(f"{model / links[0]} is a symbolic link: copy the file instead", code="untrusted")
-    for name in files.keys() - {"README.md"}:
+    for name in verify(model).keys() - {"README.md"}:
         copyfile(model / name, folder / name)
     config, known = read_json(model / "config.json"), measured_facts(model)
     if spread:
         known["spread"] = spread
-    versions = {"versions": config.get("versions") or {}}
-    write_text(folder / "README.md", card(config, known | versions, source, license))
+    write_text(folder / "README.md", card(config, known | {"versions": config["versions"]}, source, license))
     records = {path.name: file_record(path) for path in sorted(folder.iterdir())}
     write_json(folder / "manifest.json", sealed({"files": records} | known | ({"license": license} if license else {})))
     facts = {key: config[key] for key in FACTS if config.get(key)}
@@ -57,10 +53,8 @@ def write_release(
 
 def measured_facts(model: Path) -> dict[str, Any]:
     """Return the known facts about the training of a model folder, see `zoo.checkpoint.card.MEASURED`."""
-    manifest, summary = read_manifest(model), model.parent / "summary.json"
-    # The manifest of an older version or of an averaged model may lack what the summary of the run has.
-    known = read_json(summary) if model.name == "model" and summary.is_file() else {}
-    return {key: known[key] for key in MEASURED if key in known} | {key: manifest[key] for key in MEASURED if key in manifest}
+    manifest = read_manifest(model)
+    return {key: manifest[key] for key in MEASURED if key in manifest}
 
 
 def spread_of(model: Path, repeats: Sequence[str]) -> dict[str, Any] | None:
@@ -126,7 +120,7 @@ def publish(
         raise InputError(message, code="conflict")
     catalogue = site / "catalogue.json"
     site.mkdir(parents=True, exist_ok=True)
-    with cache.locked(hashlib.sha256(str(site.resolve()).encode()).hexdigest()):
+    with cache.lock(hashlib.sha256(str(site.resolve()).encode()).hexdigest()):
         known = {release.name: release.facts for release in of_catalogue(str(catalogue), "")} if catalogue.exists() else {}
         if name in known or (site / name).exists():
             raise InputError(f"'{site}' already has a release '{name}': choose another --name", code="conflict")
@@ -172,8 +166,6 @@ def upload(folder: Path, repo: str, branch: str | None, private: bool) -> str:
     """Upload the files of a folder as one commit, and return it."""
     from huggingface_hub import HfApi, constants
 
-    if "huggingface.co" not in constants.ENDPOINT:
-        constants.HF_HUB_DISABLE_XET = True  # other servers support only plain uploads
     api = HfApi(endpoint=constants.ENDPOINT)
     try:
         api.create_repo(repo, private=private, exist_ok=True)
