@@ -23,8 +23,8 @@ ErrorCode = Literal[
 class InputError(ValueError):
     """An error that the user can correct.
 
-    The message is one line that says what is wrong, where, and how to fix it. The command line prints it and exits with
-    code 2; any other exception is a bug in the zoo or in a plugin.
+    The message is one line that says what is wrong, where, and how to fix it; unprintable characters are escaped. The command
+    line prints it and exits with code 2; any other exception is a bug in the zoo or in a plugin.
 
     Args:
         message: The message.
@@ -38,7 +38,7 @@ class InputError(ValueError):
     is_shared = False
 
     def __init__(self, message: str = "", *, code: ErrorCode = "invalid") -> None:
-        super().__init__(message)
+        super().__init__(printable(message))
         self.code: ErrorCode = code
 
 

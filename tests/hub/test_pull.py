@@ -188,7 +188,7 @@ def test_unwritable_cache(hub, home, sound, tmp_path, monkeypatch):
     assert (tmp_path / "file").read_text() == ""
 
 
-@pytest.mark.parametrize("source", ["hf:net", "hf:me/net@", "hf:../etc", "hf:me/net/sub", "https://", "file://host/x"])
+@pytest.mark.parametrize("source", ["hf:net", "hf:me/net@", "hf:../etc", "hf:me/net/sub", "https://"])
 def test_malformed_sources(hub, source):
     with raises("invalid", source):
         locate(source)

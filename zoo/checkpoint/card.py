@@ -65,32 +65,30 @@ def table(metrics: Mapping[str, float | None], spread: Mapping[str, Any] | None)
     head, rows = ["metric", "test"], [[name, number(value)] for name, value in metrics.items()] or [["(no test split)", ""]]
     if spread:
         head.append(f"mean ± standard deviation of {len(spread['seeds'])} seeds")
-        for row in rows:
-            row.append(f"{number(spread['mean'][row[0]])} ± {number(spread['std'][row[0]])}")
+        rows = [[*row, f"{number(spread['mean'][row[0]])} ± {number(spread['std'][row[0]])}"] for row in rows]
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
 
 
 def facts(config: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
     """Describe the parameters and the training of a model in one paragraph."""
-    parameters, averaged = summary.get("parameters"), summary.get("averaged")
-    text = []
-    if parameters and "real_twin" in parameters:
+    parameters, text, notes = summary.get("parameters") or {}, [], [""]
+    if "real_twin" in parameters:
         total, twin = parameters["total"], parameters["real_twin"]
         text.append(f"{total / twin:.1%} of the parameters of the same network over the reals ({total:,} of {twin:,})")
     elif parameters:
         text.append(f"{parameters['total']:,} parameters")
     if config.get("data") and "epochs" in summary:
-        data = " ".join(config["data"].replace("`", "'").split())  # a path may contain Markdown
-        text.append(f"trained on `{data}` for {summary['epochs']} epochs (seed {summary['seed']})")
-    notes = f" Its weights are the mean of the last {len(averaged)} checkpoints." if averaged else ""
-    if summary.get("pruned"):
-        notes += f" {100 * summary['pruned']:g}% of the heads, hidden units and channels of a trained network were removed."
-    if config.get("sparse"):
-        notes += f" {len(config['sparse'])} of its tensors are stored sparsely, as a bit mask and the nonzero values."
+        text.append(f"trained on `{config['data']}` for {summary['epochs']} epochs (seed {summary['seed']})")
+    if averaged := summary.get("averaged"):
+        notes.append(f"Its weights are the mean of the last {len(averaged)} checkpoints.")
+    if pruned := summary.get("pruned"):
+        notes.append(f"{100 * pruned:g}% of the heads, hidden units and channels of a trained network were removed.")
+    if sparse := config.get("sparse"):
+        notes.append(f"{len(sparse)} of its tensors are stored sparsely, as a bit mask and the nonzero values.")
     if "projected" in summary:
-        error = f"mean relative error per matrix {summary['projected']:g}"
-        notes += f" Its weights are those of a trained real network projected onto the algebra ({error}), without fine-tuning."
-    return f"{', '.join(text)}.{notes}" if text else "Saved with `zoo.save`."
+        error = f"(mean relative error per matrix {summary['projected']:g}), without fine-tuning."
+        notes.append(f"Its weights are those of a trained real network projected onto the algebra {error}")
+    return f"{', '.join(text)}.{' '.join(notes)}" if text else "Saved with `zoo.save`."
 
 
 def number(value: float | None) -> str:

@@ -6,7 +6,7 @@ import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import distribution, distributions
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +34,10 @@ FORMAT = 2
 LIBRARIES = ("hypercomplex-zoo", "torch", "lightning", "torchmetrics", "timm", "tokenizers")
 OWN = {"config.json", "model.safetensors", "README.md", "manifest.json"}
 """Files of every model folder; any others are text files of the model, such as its tokenizer."""
-SPECS = ("backbone", "algebra", "scope", "init")
-OPTIONAL: dict[str, type] = dict.fromkeys(("embedding", "task", "data"), str)
-OPTIONAL |= dict.fromkeys(("info", "model_kwargs", "conversion", "decoding", "sparse"), dict)
-"""Optional keys of config.json and their types."""
+KINDS: dict[str, Any] = dict.fromkeys(("backbone", "algebra", "embedding", "task", "data"), str | None)
+KINDS |= {"scope": str, "init": str, "versions": dict}
+KINDS |= dict.fromkeys(("info", "model_kwargs", "conversion", "decoding", "sparse"), dict | None)
+"""The types of the values of config.json; those that may be None may be missing."""
 TABLES = 50 * 2**20
 """Bytes that the buffers of a network may take in addition to twice the size of its weights file."""
 
@@ -63,18 +63,13 @@ def save(
         sparse: Whether to store a bit mask and only the nonzero weights (`zoo.pruning.packed`); the key ``sparse`` of
             config.json then holds the shapes of the packed tensors.
     """
-    spec = config["algebra"]
-    values: dict[str, Any] = {"format": FORMAT, "algebra": spec}
-    values |= {key: config[key] for key in (*SPECS, *OPTIONAL) if config.get(key) is not None and key != "sparse"}
-    values["algebra_sha256"] = config["algebra_sha256"] if spec is None else fingerprint_of(spec)
-    values["versions"] = summary["versions"]
+    values = {key: config.get(key) for key in KINDS} | {"versions": summary["versions"]}
+    spec = values["algebra"]
+    fingerprint = config["algebra_sha256"] if spec is None else fingerprint_of(spec)
     with new_folder(folder) as part:
-        weights = part / "model.safetensors"
-        save_weights(net, weights, folder)
-        if sparse:
-            with _as_os_error(folder / weights.name):
-                values["sparse"] = pack_file(weights)
-        write_json(part / "config.json", values)
+        values["sparse"] = save_weights(net, part / "model.safetensors", folder, sparse)
+        values = {key: value for key, value in values.items() if value is not None}
+        write_json(part / "config.json", {"format": FORMAT, "algebra_sha256": fingerprint, **values})
         for name, text in (files or {}).items():
             write_text(part / name, text)
         write_text(part / "README.md", card(config, summary))
@@ -83,47 +78,32 @@ def save(
         write_json(part / "manifest.json", sealed({"files": records} | measured))
 
 
-def save_weights(net: nn.Module, file: Path, folder: Path) -> None:
-    """Write the weights of a network as safetensors to a temporary file; errors name the file in its final folder."""
-    with _as_os_error(folder / file.name):
-        save_model(net, str(file))
+def save_weights(net: nn.Module, file: Path, folder: Path, sparse: bool = False) -> dict[str, list[int]] | None:
+    """Write the weights of a network as safetensors to a temporary file; return the shapes of packed tensors.
 
-
-@contextmanager
-def _as_os_error(file: Path) -> Iterator[None]:
+    Errors name the file in its final folder.
+    """
     try:
-        yield
+        save_model(net, str(file))
+        return pack_file(file) if sparse else None
     except SafetensorError as error:  # such as a full disk
-        raise OSError(errno.EIO, str(error).partition(": ")[2] or str(error), str(file)) from error
+        raise OSError(errno.EIO, str(error).partition(": ")[2] or str(error), str(folder / file.name)) from error
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
     """Verify a run or model folder and return the configuration of the model.
 
     Raises:
-        InputError: If the folder is damaged, or was written by an incompatible version of the zoo.
+        InputError: If the folder is damaged, or was written by another version of the zoo.
     """
     folder = find(path)
     verify(folder)
     file = folder / "config.json"
-    config = read_json(file)
-    if config.get("format") == 1:
-        advice = f"train it again with zoo fit -c {folder.parent / 'config.yaml'}"
-        raise InputError(f"{folder} was written by an earlier version (format 1): {advice}")
-    if config.get("format") != FORMAT:
-        raise InputError(f"{folder} has format {config.get('format')}, expected {FORMAT}: update hypercomplex-zoo")
-    missing = [] if "algebra" in config else ["algebra"]
-    config = dict.fromkeys((*SPECS, *OPTIONAL)) | config
-    missing += [key for key in ("scope", "init", "versions") if config.get(key) is None]
-    missing += [] if config["backbone"] or config["conversion"] else ["backbone"]
-    missing += [] if any(config[key] is not None for key in ("info", "model_kwargs", "conversion")) else ["info"]
-    if missing:
-        raise InputError(f"{file} is incomplete: missing {', '.join(missing)}")
-    kinds = {**dict.fromkeys(SPECS, str), **OPTIONAL, "versions": dict}
-    if wrong := [key for key, kind in kinds.items() if not isinstance(config[key], kind | None)]:
-        raise InputError(f"{file} has values of the wrong type for {', '.join(wrong)}")
-    if wrong := [key for key in (*SPECS, "embedding", "task") if not (config[key] or "").isprintable()]:
-        raise InputError(f"{file} has unprintable characters in {', '.join(wrong)}")
+    config = dict.fromkeys((*KINDS, "format")) | read_json(file)
+    if config["format"] != FORMAT:
+        raise InputError(f"{folder} has format {config['format']}, expected {FORMAT}: update hypercomplex-zoo")
+    if wrong := [key for key, kind in KINDS.items() if not isinstance(config[key], kind)]:
+        raise InputError(f"{file} has missing or invalid values: {', '.join(wrong)}")
     return config
 
 
@@ -259,18 +239,11 @@ def conversion_record(net: nn.Module) -> dict[str, Any]:
 
 def with_missing_plugins(error: InputError, config: Mapping[str, Any]) -> InputError:
     """Extend an error by the distributions of the model that are not installed."""
-    missing = []
-    for name, version in config["versions"].items():
-        if name == "python":
-            continue
-        try:
-            distribution(name)
-        except PackageNotFoundError:
-            missing.append(f"{name} {version}")
-    if not missing:
+    names = [name for name in config["versions"] if name != "python" and not any(distributions(name=name))]
+    if not names:
         return error
-    advice = f"not installed: pip install {missing[0].split()[0]}"
-    return InputError(f"{error}; the model was saved with {', '.join(missing)}, {advice}")
+    missing = ", ".join(f"{name} {config['versions'][name]}" for name in names)
+    return InputError(f"{error}; the model was saved with {missing}, not installed: pip install {names[0]}")
 
 
 def library_versions(config: Mapping[str, Any]) -> dict[str, str]:

@@ -25,20 +25,16 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 
 def find(path: str | Path) -> Path:
     """Return the model folder of a path, which is a run folder or a model folder."""
-    if not str(path):
-        raise InputError("the path of the model is empty: use a run (runs/...) or a model folder", code="missing")
     path = Path(path).expanduser()
     for folder in (path, path / "model"):
         if (folder / "config.json").is_file():
             return folder
-    if not path.exists():
-        raise InputError(f"there is no folder '{path}': use a run (runs/...) or a model folder", code="missing")
-    if path.is_file():
-        raise InputError(f"'{path}' is a file: use its run folder (runs/...) or model folder")
     runs = sorted(str(file.parent.parent) for pattern in RUNS for file in path.glob(f"{pattern}/model/config.json"))
     if runs:
         raise InputError(f"'{path}' contains several runs: use one of them, such as {runs[0]}")
-    raise InputError(f"'{path}' has no model/config.json: the run is unfinished, or this is not a run", code="missing")
+    if path.is_dir():
+        raise InputError(f"'{path}' has no model/config.json: the run is unfinished, or this is not a run", code="missing")
+    raise InputError(f"there is no folder '{path}': use a run (runs/...) or a model folder", code="missing")
 
 
 def file_record(path: Path) -> dict[str, Any]:
@@ -89,12 +85,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise InputError(f"{path} has changed (its checksum differs): copy the folder again", code="corrupt")
     seen = {"manifest.json"}
     for name, record in files.items():
-        if not NAME.fullmatch(name) or name.lower() in seen:
-            raise InputError(f"{path} lists {shorten(name)}, an unsafe or repeated name: do not use the folder", code="corrupt")
-        seen.add(name.lower())
         size, digest = (record.get("size"), record.get("sha256")) if isinstance(record, dict) else (None, None)
-        if type(size) is not int or size < 0 or not isinstance(digest, str) or not SHA256.fullmatch(digest):
-            raise InputError(f"{path} has no size and SHA-256 of {name}: the folder is damaged", code="corrupt")
+        is_record = type(size) is int and size >= 0 and isinstance(digest, str) and SHA256.fullmatch(digest)
+        if not is_record or not NAME.fullmatch(name) or name.lower() in seen:
+            raise InputError(f"{path} has a malformed entry for {shorten(name)}: do not use the folder", code="corrupt")
+        seen.add(name.lower())
     if not has_figures(manifest):
         raise InputError(f"{path} has metrics or counts that are not numbers: do not use the folder", code="corrupt")
     return manifest
@@ -112,7 +107,7 @@ def has_figures(facts: Mapping[str, Any]) -> bool:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object from a file, refusing repeated keys and numbers that are not finite."""
+    """Read a JSON object from a file, refusing numbers that are not finite."""
     try:
         if (size := path.stat().st_size) > HEADER_BYTES:
             raise InputError(f"{path} has {size:,} bytes: the limit is {HEADER_BYTES:,}", code="corrupt")
@@ -124,17 +119,11 @@ def read_json(path: Path) -> dict[str, Any]:
 def parse_json(data: bytes, origin: object) -> dict[str, Any]:
     """Parse a JSON object, see `read_json`; errors name the origin."""
     try:
-        value = json.loads(data.decode(), object_pairs_hook=_object, parse_constant=_finite, parse_float=_finite)
+        value = json.loads(data.decode(), parse_constant=_finite, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise InputError(f"cannot read {origin}: {one_line(error)}", code="corrupt") from error
     if not isinstance(value, dict):
         raise InputError(f"{origin} is not a JSON object", code="corrupt")
-    return value
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(value := dict(pairs)) < len(pairs):
-        raise ValueError(f"repeated key among {shorten(', '.join(key for key, _ in pairs))}")
     return value
 
 

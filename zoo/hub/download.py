@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from zoo.errors import InputError, one_line, printable
+from zoo.errors import InputError, one_line
 
 if TYPE_CHECKING:
     import httpx2
@@ -32,7 +32,7 @@ class Address(NamedTuple):
     headers: Mapping[str, str] = {}
 
     def __str__(self) -> str:
-        return printable(self.url)
+        return self.url
 
 
 def download(
@@ -104,12 +104,12 @@ def _check(address: Address, response: httpx2.Response) -> None:
 
     path = [str(step.url) for step in (*response.history, response)]
     if address.url.startswith("https:") and not all(url.startswith("https:") for url in path):
-        raise InputError(f"cannot download {address}: it redirects to {printable(path[-1])[:100]}", code="untrusted")
-    code, phrase = response.status_code, printable(response.reason_phrase)[:100]
+        raise InputError(f"cannot download {address}: it redirects to {path[-1][:100]}", code="untrusted")
+    code, phrase = response.status_code, response.reason_phrase[:100]
     if code in BUSY:
         raise httpx2.HTTPStatusError(f"{code} {phrase}", request=response.request, response=response)
     if code in (200, 206, 416):
         return
-    reason = printable(response.headers.get("X-Error-Message") or phrase)[:200]
+    reason = response.headers.get("X-Error-Message", phrase)[:200]
     advice = {401: ": is the name right, and may you read it?", 404: ": is the name right?"}.get(code, "")
     raise InputError(f"cannot download {address}: {code} {reason}{advice}", code="missing" if code == 404 else "failed")

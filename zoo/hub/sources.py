@@ -5,7 +5,6 @@ import re
 from io import BytesIO
 from pathlib import Path
 from urllib.parse import quote, urlsplit, urlunsplit
-from urllib.request import url2pathname
 
 from zoo.checkpoint.manifest import HEADER_BYTES, file_record, parse_json
 from zoo.errors import InputError, shorten
@@ -33,10 +32,7 @@ def locate(source: str | Path) -> Path:
     if isinstance(source, Path) or path.exists():
         return path
     if source.startswith("file:"):
-        parts = urlsplit(source)
-        if parts.netloc not in ("", "localhost"):
-            raise InputError(f"{shorten(source)} is on another computer: use file:FOLDER or file:///FOLDER")
-        return Path(url2pathname(parts.path)).expanduser()
+        return Path(source.removeprefix("file:").removeprefix("//")).expanduser()
     if source.startswith(("hf:", "https://", "http://")):
         return pull(source)
     return release(find(source)) if NAME.fullmatch(source) else path

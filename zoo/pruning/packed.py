@@ -17,7 +17,7 @@ from zoo.pruning.masks import INTEGERS
 MASK = ".mask"
 """Suffix of the name of a bit mask, uint8 [ceil(numel / 8)], in little-endian bit order."""
 
-Header = dict[str, tuple[list[int], torch.dtype]]
+Header = dict[str, tuple[list[int], str]]
 Sparse = Mapping[str, Any]
 """The shapes of packed tensors by name, as in config.json."""
 _POPCOUNT = np.array([value.bit_count() for value in range(256)], np.uint8)
@@ -47,8 +47,8 @@ def unpack_header(path: Path, header: Header, sparse: Sparse) -> tuple[Header, d
     with safe_open(str(path), "pt") as file:
         for name, shape in sparse.items():
             size = math.prod(shape) if isinstance(shape, list) and all(type(x) is int and x > 0 for x in shape) else 0
-            values, dtype = header.get(name, ([], torch.uint8))
-            is_packed = size > 0 and len(values) == 1 and dense.pop(name + MASK, None) == ([-(-size // 8)], torch.uint8)
+            values, dtype = header.get(name, ([], "U8"))
+            is_packed = size > 0 and len(values) == 1 and dense.pop(name + MASK, None) == ([-(-size // 8)], "U8")
             _check(is_packed, path, name, f"does not have the shape in config.json, {shape!s:.60}")
             mask = masks[name] = file.get_tensor(name + MASK).numpy()
             count = int(_POPCOUNT[mask].sum(dtype=np.int64))
