@@ -1,4 +1,4 @@
-"""CIFAR, in the layouts of local copies and of the Hugging Face Hub."""
+"""CIFAR, from the Hugging Face Hub or from a local copy."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from zoo.data.images.files import check_arrays, class_folders, read_arrays, read_folder
+from zoo.data.images.files import find_array, read_arrays
 from zoo.data.images.module import ImageData
-from zoo.data.images.splits import EncodedImages, Split, hold_out, thin
+from zoo.data.images.splits import EncodedImages, Split, hold_out
 from zoo.data.options import DataError, OptionalPath, check_integer, check_share, options_of, resolve_path
+from zoo.data.splits import stratified
 from zoo.errors import InputError
-from zoo_datasets.hub import attach_record, load
+from zoo_datasets.hub import attach_record, hub_changed, load
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,7 @@ class CifarSet:
         classes: The label names; label i is called `classes[i]`.
         train_files: Training files of the binary version.
         test_file: Test file of the binary version.
+        columns: The columns of images and labels on the Hub.
         label_bytes: Bytes per label in the binary version; the last one is the label.
     """
 
@@ -37,59 +39,53 @@ class CifarSet:
     classes: tuple[str, ...]
     train_files: tuple[str, ...]
     test_file: str
+    columns: tuple[str, str] = ("img", "label")
     label_bytes: int = 1
 
 
-def cifar_set(**record: Any) -> Callable[..., ImageData]:
+def cifar_set(**fields: Any) -> Callable[..., ImageData]:
     """Return the preset of CIFAR-10 or CIFAR-100: `preset(path=None, fraction=1.0, limit=None, val=0.1, ...)`.
 
-    `path` is a local copy: the binary version, parquet files as on the Hub, an image folder, or shards `train_*.npz` and
-    `test.npz`; the pickled python version is refused. Without, the set is downloaded from the Hub. `fraction` is the share of
-    the training images to use, `limit` the maximum number of images of every split, `val` the share held out for validation.
+    `path` is a folder with the binary version, or with shards `train_*.npz` and `test.npz`; nothing is unpickled. Without, the
+    set is downloaded from the Hub. `fraction` is the share of the training images to use, `limit` the maximum number of images
+    of every split, `val` the share held out for validation.
 
     Args:
-        record: The fields of `CifarSet`, which is the attribute `record` of the preset.
+        fields: The fields of `CifarSet`, which is the attribute `record` of the preset.
     """
+    record = CifarSet(**fields)
 
     @options_of(ImageData, "channels", "test", size=32)
     def preset(
         path: OptionalPath = None, fraction: float = 1.0, limit: int | None = None, val: float = 0.1, **options: Any
     ) -> ImageData:
-        record: CifarSet = preset.record  # type: ignore[attr-defined]
         check_share(fraction, "fraction", allow_one=True)
         limit = None if limit is None else check_integer("limit", limit, 1)
         root = None if path is None else resolve_path(path, record.name)
         return ImageData(partial(_read, record, root, fraction, limit, check_share(val, "val")), record.classes, **options)
 
-    return attach_record(preset, CifarSet(**record))
+    return attach_record(preset, record)
 
 
 def _read(record: CifarSet, path: Path | None, fraction: float, limit: int | None, val: float) -> dict[str, Split]:
-    if path is not None:
-        splits = read_cifar(record, path)
-    else:
-        splits = from_datasets(load(record.name, record.repository, revision=record.revision), record, record.repository)
-    return thin(hold_out(splits, "val", val), fraction, limit)
+    splits = hold_out(read_hub(record) if path is None else read_copy(record, path), "val", val)
+    return {name: _thin(split, fraction if name == "train" else 1.0, limit) for name, split in splits.items()}
 
 
-def read_cifar(record: CifarSet, root: Path) -> dict[str, Split]:
-    """Read a local copy in any layout."""
-    if train_file := next(root.rglob(record.train_files[0]), None) if root.is_dir() else None:
+def _thin(split: Split, fraction: float, limit: int | None) -> Split:
+    """Return a stratified fraction of a split, at most `limit` images."""
+    count = max(1, min(round(fraction * len(split)), limit or len(split)))
+    return split if count == len(split) else split.take(np.flatnonzero(stratified(split.labels, count)))
+
+
+def read_copy(record: CifarSet, root: Path) -> dict[str, Split]:
+    """Read a local copy: the binary version or shards."""
+    if train_file := next(root.rglob(record.train_files[0]), None):
         return _binary(record, train_file.parent)
     if shards := sorted(root.glob("train_*.npz")):
         return {"train": _shards(shards), "test": _shards([root / "test.npz"])}
-    if any(root.rglob("*.parquet")):
-        return _parquet(record, root)
-    if (root / "train").is_dir():
-        classes = class_folders(root)
-        if tuple(classes) != record.classes:
-            raise DataError(f"{root}: {len(classes)} class folders that are not the {len(record.classes)} of {record.name}")
-        return read_folder(root)
-    accepted = "the binary version (*.bin), parquet files, an image folder (train/<class>/) or train_*.npz + test.npz"
-    pickles = {"data_batch_1", "batches.meta", "meta", "cifar-10-python.tar.gz", "cifar-100-python.tar.gz"}
-    is_pickled = root.name in pickles or any(file.name in pickles for file in root.rglob("*"))
-    reason = "contains only the pickled python version, which is not unpickled" if is_pickled else "has no known layout"
-    raise DataError(f"{record.name}: {root} {reason}; use a folder with {accepted}")
+    accepted = f"the binary version ({record.train_files[0]} ...), or train_*.npz and test.npz"
+    raise DataError(f"{record.name}: {root} has none of the known files; use a folder with {accepted}")
 
 
 def _binary(record: CifarSet, folder: Path) -> dict[str, Split]:
@@ -116,49 +112,29 @@ def _shards(files: list[Path]) -> Split:
     names: list[str] = []
     labels = []
     for file in files:
-        if not file.is_file():
-            raise InputError(f"{file}: missing beside the training shards", code="missing")
         arrays = read_arrays(file)
-        check_arrays(file, arrays, ("jpeg", "offsets", "labels"))
-        content, offsets = arrays["jpeg"].tobytes(), arrays["offsets"].tolist()
-        if len(offsets) != len(arrays["labels"]) + 1 or sorted(offsets) != offsets or offsets[-1] != len(content):
+        encoded, offsets, numbers = (find_array(file, arrays, name) for name in ("jpeg", "offsets", "labels"))
+        content = encoded.tobytes()
+        if len(offsets) != len(numbers) + 1 or offsets[-1] != len(content):
             raise InputError(f"{file}: offsets do not match jpeg and labels; the file is damaged", code="corrupt")
-        items += [content[start:end] for start, end in pairwise(offsets)]
-        names += [f"{file}, image {i}" for i in range(len(offsets) - 1)]
-        labels.append(arrays["labels"])
+        items += [content[start:end] for start, end in pairwise(offsets.tolist())]
+        names += [f"{file}, image {i}" for i in range(len(numbers))]
+        labels.append(numbers)
     return Split(EncodedImages(items, names), np.concatenate(labels), str(files[0].parent))
 
 
-def _parquet(record: CifarSet, root: Path) -> dict[str, Split]:
-    files = sorted(root.rglob("*.parquet"))
-    # The Hub has <config>/train-00000-of-00001.parquet, or <config>/train/0000.parquet in its conversion branch.
-    names = {file: f"{file.parent.name}/{file.name}" if file.parent != root else file.name for file in files}
-    parts = {split: [str(file) for file in files if split in names[file]] for split in ("train", "test")}
-    if not parts["train"] or not parts["test"]:
-        raise DataError(f"{root}: expected parquet files of train and test; found {', '.join(f.name for f in files[:5])}")
-    import datasets
-
-    try:
-        loaded = datasets.load_dataset("parquet", data_files=parts)
-    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
-        raise DataError(f"{root}: cannot read the parquet files ({error.__cause__ or error})") from error
-    return from_datasets(loaded, record, str(root))
-
-
-def from_datasets(loaded: Mapping[str, Any], record: CifarSet, source: str) -> dict[str, Split]:
-    """Return the splits of a `datasets.DatasetDict`, with encoded images."""
+def read_hub(record: CifarSet) -> dict[str, Split]:
+    """Return the splits of the Hub, with encoded images."""
+    loaded: Mapping[str, Any] = load(record.name, record.repository, revision=record.revision)
     from datasets import Image
 
+    image, label = record.columns
     splits = {}
     for name in ("train", "test"):
-        if name not in loaded:
-            raise DataError(f"{record.name}: {source} has no {name} split; it has {', '.join(loaded)}")
         table = loaded[name]
-        image = next((column for column in ("img", "image") if column in table.column_names), None)
-        label = next((column for column in ("fine_label", "label") if column in table.column_names), None)
-        if image is None or label is None:
-            raise DataError(f"{record.name}: {source} needs columns img and label; it has {', '.join(table.column_names)}")
+        if missing := {image, label} - {*table.column_names}:
+            raise hub_changed(record.name, record.repository, f"no column {', '.join(missing)}")
         items = [item["bytes"] for item in table.cast_column(image, Image(decode=False))[image]]
-        names = [f"{source}, {name} row {i}" for i in range(len(items))]
-        splits[name] = Split(EncodedImages(items, names), np.array(table[label]), source)
+        names = [f"{record.repository}, {name} row {i}" for i in range(len(items))]
+        splits[name] = Split(EncodedImages(items, names), np.array(table[label]), record.repository)
     return splits

@@ -47,19 +47,19 @@ def medmnist(name: str, md5: str, classes: str) -> Callable[..., ImageData]:
         md5: See `MedMNISTSet`.
         classes: The label names, separated by ` | `.
     """
+    record = MedMNISTSet(name, md5, tuple(classes.split(" | ")))
 
     @options_of(ImageData, "channels", "val", "test", augment="shift")
     def preset(path: OptionalPath = None, **options: Any) -> ImageData:
-        record: MedMNISTSet = preset.record  # type: ignore[attr-defined]
-        root = None if path is None else resolve_path(path, record.name)
+        root = None if path is None else resolve_path(path, name)
         if root is not None and root.is_dir():
-            root = resolve_path(root / f"{record.name}.npz", record.name)
-        return ImageData(lambda: read_npz(_download(record) if root is None else root), record.classes, **options)
+            root = resolve_path(root / f"{name}.npz", name)
+        return ImageData(lambda: read_npz(download(record) if root is None else root), record.classes, **options)
 
-    return attach_record(preset, MedMNISTSet(name, md5, tuple(classes.split(" | "))))
+    return attach_record(preset, record)
 
 
-def _download(record: MedMNISTSet) -> Path:
+def download(record: MedMNISTSet) -> Path:
     """Download an archive to the cache of `huggingface_hub`, and verify its MD5 sum."""
     with from_hub(record.name, REPOSITORY):
         import huggingface_hub
@@ -105,6 +105,7 @@ cifar100 = cifar_set(
     classes=tuple(CIFAR100_CLASSES.split()),
     train_files=("train.bin",),
     test_file="test.bin",
+    columns=("img", "fine_label"),
     label_bytes=2,
 )
 """CIFAR-100: 32 x 32 RGB photographs, 100 classes (the fine labels) of 500 training and 100 test images (Krizhevsky 2009)."""

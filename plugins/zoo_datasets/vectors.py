@@ -11,9 +11,8 @@ from zoo.data.columns import Column, RawTable
 from zoo.data.info import VectorInfo
 from zoo.data.loader import Array, TensorBatches
 from zoo.data.module import DataModule
-from zoo.data.options import check_integer, options_of
+from zoo.data.options import check_integer, check_pinned, options_of
 from zoo.data.tables import TableData
-from zoo.errors import InputError
 
 Batch = tuple[Tensor, Tensor]
 
@@ -171,10 +170,7 @@ def _read() -> RawTable:
     from sklearn.datasets import load_breast_cancer
 
     bunch = load_breast_cancer()
-    sha256 = hashlib.sha256(bunch.data.tobytes() + bunch.target.astype("int64").tobytes()).hexdigest()
-    if sha256 != BREAST_CANCER_SHA256:
-        digests = f"SHA-256 {sha256[:12]}, expected {BREAST_CANCER_SHA256[:12]}"
-        raise InputError(f"breast_cancer: the installed scikit-learn has other data ({digests})", code="mismatch")
+    check_pinned("breast_cancer", BREAST_CANCER_SHA256, bunch.data.tobytes() + bunch.target.astype("int64").tobytes())
     names = map(str, bunch.feature_names)
     columns = {name: Column.of_numbers(name, bunch.data[:, i]) for i, name in enumerate(names)}
     columns["diagnosis"] = target = Column("diagnosis")

@@ -160,7 +160,7 @@ def test_additional_files_are_verified(tmp_path):
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"vectors": 0}, "vectors = 0"),
+        ({"vectors": "6"}, "vectors='6'"),
         ({"vectors": 5}, "do not fit fasttext"),
         ({"vocab_size": 10}, "do not fit fasttext"),
         ({"max_length": None}, "max_length"),
@@ -288,10 +288,10 @@ def test_manifests_must_list_the_required_files(model, listed):
         ({"algebra": "octonion"}, ["'octonion'"]),
         ({"algebra": "clifford(p=1,q=1)"}, ["its table differs"]),
         ({"algebra_sha256": "ab"}, ["its table differs"]),
-        ({"info": INFO.to_dict() | {"in_channels": "x"}}, ["in_channels = 'x'"]),
+        ({"info": INFO.to_dict() | {"in_channels": "x"}}, ["in_channels='x'"]),
         ({"info": INFO.to_dict() | {"image_size": 100_000, "in_channels": 100_000}}, ["memory"]),  # before it is allocated
         ({"task": "translation"}, ["'translation'"]),
-        ({"task": "pair_classification"}, ["image_size"]),
+        ({"task": "pair_classification"}, ["in_channels"]),
         ({"scope": "nope"}, ["scope"]),
         ({"algebra": ["quaternion"], "scope": None}, ["algebra", "scope"]),
         ({"info": None}, ["do not fit"]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inspect import signature
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
 
@@ -33,7 +33,7 @@ def test_options_are_in_the_signature():
     assert {"vocab", "fold", "folds", "val", "batch_size", "num_workers", "seed", "lowercase", "min_count"} < set(shown)
     assert not {"options", "splits", "task", "names", "self"} & set(shown)
     assert (shown["tokenizer"].default, shown["max_length"].default, shown["vocab"].default) == ("space", 64, 30000)
-    assert get_type_hints(preset)["max_length"] == int | None
+    assert shown["max_length"].annotation == int | None
     assert preset.__doc__ == "A preset."
 
 
@@ -57,15 +57,6 @@ def test_registry_checks_options():
     assert not form.accepts("names")
 
 
-def test_unknown_options_raise():
-    with pytest.raises(TypeError, match="tokeniser"):
-        preset(tokeniser="word")
-    with pytest.raises(TypeError, match="colour"):
-        text_options(lambda **options: plain())(colour="red")
-    with pytest.raises(TypeError, match="no such options of TextData: colour"):
-        text_options(colour="red")(plain)
-
-
 @pytest.mark.parametrize(
     ("spec", "value"),
     [
@@ -74,7 +65,6 @@ def test_unknown_options_raise():
         ("hamilton(elements=0)", "elements=0"),
         ("hamilton(batch_size=0)", "batch_size=0"),
         ("digits(num_workers=-1)", "num_workers=-1"),
-        ("digits(augment=mirror)", "augment='mirror'"),
         ("digits(size=-3)", "size=-3"),
         ("cifar10(fraction=0.0)", "fraction=0"),
         ("cifar10(limit=0)", "limit=0"),
@@ -104,5 +94,5 @@ def test_invalid_options_raise_before_data_are_read(spec, value):
 
 @pytest.mark.parametrize(("option", "value"), [("augment", "mirror"), ("val", 1.0), ("channels", 2)])
 def test_data_are_not_read_before_options_are_checked(option, value):
-    with raises("invalid", f"{option}={value!r}"):
+    with raises("unknown" if option == "augment" else "invalid", option, str(value)):
         ImageData(lambda: pytest.fail("read"), ["a", "b"], **{option: value})

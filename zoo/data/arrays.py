@@ -27,14 +27,13 @@ def from_arrays(x: Any, y: Any, **options: Any) -> ImageData | TableData:
     Raises:
         InputError: A shape, type or value is not supported.
     """
-    x, y = _array(x, "X"), _array(y, "y")
+    x, y = (values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values) for values in (x, y))
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
-    if y.ndim != 1 or x.ndim < 1 or len(x) != len(y):
-        raise InputError(f"data=(X, y): X of shape {list(x.shape)} and y of shape {list(y.shape)}; use one target per row")
-    if x.dtype.kind not in "biuf" or x.ndim not in (2, 3, 4):
-        given = f"X of type {x.dtype} and shape {list(x.shape)}"
-        raise InputError(f"data=(X, y): {given}; use images [N, H, W], [N, H, W, C] or [N, C, H, W], or vectors [N, features]")
+    if y.ndim != 1 or x.ndim not in (2, 3, 4) or len(x) != len(y) or x.dtype.kind not in "biuf":
+        given = f"X of type {x.dtype} and shape {list(x.shape)}, y of shape {list(y.shape)}"
+        use = "use images [N, H, W], [N, H, W, C] or [N, C, H, W], or vectors [N, features], and one target per row"
+        raise InputError(f"data=(X, y): {given}; {use}")
     if x.ndim > 2:
         classes, labels = np.unique(y, return_inverse=True)
         return ImageData({"train": Split(_pixels(x), labels, SOURCE)}, [str(name) for name in classes], test=0.1, **options)
@@ -45,22 +44,13 @@ def from_arrays(x: Any, y: Any, **options: Any) -> ImageData | TableData:
     return TableData(lambda: raw, "y", **options)
 
 
-def _array(values: Any, name: str) -> Array:
-    try:
-        return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"data=(X, y): {name} is not an array ({error})") from error
-
-
 def _pixels(x: Array) -> Array:
     """Return images as uint8 [N, H, W] or [N, H, W, C]."""
     if x.ndim == 4 and x.shape[-1] not in (1, 3):
         x = np.moveaxis(x, 1, -1)
-    if x.dtype.kind == "f":
-        low, high = x.min(initial=0), x.max(initial=0)
-        if not (low >= 0 and high <= 1):
-            raise InputError(f"data=(X, y): floats from {low:.3g} to {high:.3g}; use images as uint8, or floats in [0, 1]")
+    if x.dtype.kind == "f" and x.min(initial=0) >= 0 and x.max(initial=0) <= 1:
         x = np.rint(x * 255).astype(np.uint8)
     if x.dtype != np.uint8:
-        raise InputError(f"data=(X, y): images of type {x.dtype}; use uint8, or floats in [0, 1]")
+        given = f"images of type {x.dtype} from {x.min(initial=0):.3g} to {x.max(initial=0):.3g}"
+        raise InputError(f"data=(X, y): {given}; use uint8, or floats in [0, 1]")
     return np.ascontiguousarray(x)

@@ -1,15 +1,13 @@
 """Data info: the facts about a data set that networks, checkpoints and predictions need, as JSON values."""
 
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, dataclass, fields
-from types import NoneType, UnionType
-from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
-from zoo.errors import InputError, shorten
+from zoo.registry import build_options
 
 INPUTS = ("image", "text", "text_pair", "vector", "tokens", "token_stream", "source_target")
 """The input kinds of the zoo's own data sets; a third-party data set may add others."""
@@ -19,7 +17,7 @@ INPUTS = ("image", "text", "text_pair", "vector", "tokens", "token_stream", "sou
 class DataInfo:
     """Sizes and content digest of a data set; subclasses add facts for networks and tasks.
 
-    Fields hold positive integers, other numbers, text, booleans, None, or tuples of these.
+    Fields hold numbers, text, booleans, None, or tuples of these.
 
     Attributes:
         inputs: The input kind, such as one of `INPUTS`.
@@ -32,13 +30,6 @@ class DataInfo:
     network_sizes: ClassVar[tuple[str, ...]] = ()
     sizes: dict[str, int]
     sha256: str = ""
-
-    def __post_init__(self) -> None:
-        """Refuse text with control characters, such as a label from an untrusted file."""
-        for name, value in vars(self).items():
-            texts = value if isinstance(value, tuple) else (value,)
-            if wrong := next((text for text in texts if isinstance(text, str) and not text.isprintable()), None):
-                raise InputError(f"data info: {name} contains {shorten(wrong)} with non-printable characters; rename it")
 
     @property
     def model_kwargs(self) -> dict[str, Any]:
@@ -60,46 +51,7 @@ class DataInfo:
         Raises:
             InputError: A field is missing or unknown, or its value is of the wrong type.
         """
-        known = {field.name: field.default is MISSING for field in fields(cls)}
-        needed = {name for name, required in known.items() if required}
-        if wrong := (set(values) - known.keys()) | (needed - set(values)):
-            raise InputError(f"data info: missing or unknown fields {sorted(wrong)}; expected {sorted(known)}")
-        hints = get_type_hints(cls)
-        for name, value in values.items():
-            if not _matches(value, hints[name]):
-                raise InputError(f"data info: {name} = {value!r}: expected {_expected(hints[name])}")
-        plain: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
-        return cls(**plain)
-
-
-SCALARS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
-    int: ("a whole number above zero", lambda value: type(value) is int and value > 0),
-    float: ("a finite number", lambda value: type(value) in (int, float) and math.isfinite(value)),
-    str: ("text", lambda value: isinstance(value, str)),
-    bool: ("true or false", lambda value: isinstance(value, bool)),
-    NoneType: ("null", lambda value: value is None),
-}
-
-
-def _matches(value: Any, hint: Any) -> bool:
-    """Tell whether a value, perhaps read from JSON, is of an annotated type."""
-    origin, args = get_origin(hint), get_args(hint)
-    if origin in (Union, UnionType):
-        return any(_matches(value, option) for option in args)
-    if origin is tuple:
-        return isinstance(value, (list, tuple)) and all(_matches(entry, args[0]) for entry in value)
-    if origin is dict:
-        return isinstance(value, dict) and all(isinstance(key, str) and type(size) is int for key, size in value.items())
-    return SCALARS[hint][1](value)
-
-
-def _expected(hint: Any) -> str:
-    origin, args = get_origin(hint), get_args(hint)
-    if origin in (Union, UnionType):
-        return " or ".join(map(_expected, args))
-    if origin is tuple:
-        return f"a list, each entry {_expected(args[0])}"
-    return "whole numbers by name" if origin is dict else SCALARS[hint][0]
+        return build_options(cls, values)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,11 +63,11 @@ class DataModule(LightningDataModule, Generic[Info]):
 
     def load(self) -> Info:
         """Open the splits and return the data info."""
-        raise NotImplementedError(f"{type(self).__name__} has no load")
+        raise NotImplementedError
 
     def dataset(self, split: str) -> Dataset[Any]:
         """Return the rows of a split: any map-style data set, or a `BatchDataset` that makes whole batches."""
-        raise NotImplementedError(f"{type(self).__name__} has no dataset")
+        raise NotImplementedError
 
     def order(self, data: Any) -> Order:
         """Return the training order of a data set: keys by epoch."""

@@ -1,10 +1,11 @@
 """Check the options of data sets, resolve local paths, and give presets the options of their data module."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from zoo.errors import InputError
 OptionalPath = str | Path | None
 Preset = Callable[..., Any]
 
-FIXED = ("self", "splits", "task", "names")  # arguments of data modules that presets set themselves
+FIXED = ("splits", "task", "names")  # arguments of data modules that presets set themselves
 
 
 class DataError(InputError):
@@ -24,15 +25,11 @@ class DataError(InputError):
 
 
 def resolve_path(path: str | Path, preset: str) -> Path:
-    """Expand `~` in the path of an existing file or folder.
-
-    Raises:
-        InputError: The path does not exist, or it is neither a file nor a folder.
-    """
+    """Expand `~` in the path of an existing file or folder; raise `InputError` for any other path."""
     expanded = Path(path).expanduser()
     if not expanded.exists():
         raise InputError(f"{preset}: {expanded} does not exist (working directory {Path.cwd()})", code="missing")
-    if not expanded.is_file() and not expanded.is_dir():
+    if not expanded.is_file() and not expanded.is_dir():  # opening a pipe could wait forever
         raise DataError(f"{preset}: {expanded} is a pipe or a device; save the data to a file first")
     return expanded
 
@@ -74,10 +71,17 @@ def check_share(fraction: float, name: str, *, allow_one: bool = False) -> float
     return fraction
 
 
+def check_pinned(name: str, expected: str, content: bytes) -> None:
+    """Raise `InputError` if the SHA-256 of a set of scikit-learn has changed."""
+    if (sha256 := hashlib.sha256(content).hexdigest()) != expected:
+        digests = f"SHA-256 {sha256[:12]}, expected {expected[:12]}"
+        raise InputError(f"{name}: the installed scikit-learn has other data ({digests})", code="mismatch")
+
+
 def options_of(
     module: type, *hidden: str, extra: Mapping[str, Any] | None = None, **defaults: Any
 ) -> Callable[[Preset], Preset]:
-    """Replace the ``**options`` in the signature of a preset by the options of the data module it returns.
+    """Show the options of a data module in the signature of a preset, in place of its ``**options``.
 
     The registry reads signatures to check options, list them, and suggest the closest name for a typo.
 
@@ -95,29 +99,22 @@ def options_of(
         >>> signature(trec).parameters["max_length"], trec(tokenizer="char")["max_length"]
         (<Parameter "max_length: int | None = 64">, 64)
     """
-    extra = extra or {}
-    init = module.__init__  # type: ignore[misc]
+    more = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=value, annotation=type(value)) for name, value in (extra or {}).items()
+    ]
+    for name, p in signature(module.__init__, eval_str=True).parameters.items():  # type: ignore[misc]
+        if name not in {*FIXED, *hidden} and p.default is not Parameter.empty:
+            more.append(p.replace(kind=Parameter.KEYWORD_ONLY, default=defaults.get(name, p.default)))
 
     def decorate(preset: Preset) -> Preset:
-        hints = get_type_hints(init) | get_type_hints(preset)
-        shown = {p.name: p for p in signature(preset).parameters.values() if p.kind is not Parameter.VAR_KEYWORD}
-        shown |= {name: Parameter(name, Parameter.KEYWORD_ONLY, default=value) for name, value in extra.items()}
-        hints |= {name: type(value) for name, value in extra.items()}
-        for name, parameter in signature(init).parameters.items():
-            if name not in {*FIXED, *hidden, *shown} and parameter.default is not Parameter.empty:
-                default = defaults.get(name, parameter.default)
-                shown[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=default)
-        shown = {name: p.replace(annotation=hints.get(name, p.annotation)) for name, p in shown.items()}
-        if unknown := sorted(defaults.keys() - shown.keys()):
-            raise TypeError(f"{preset.__name__}: no such options of {module.__name__}: {', '.join(unknown)}")
+        own = [p for p in signature(preset, eval_str=True).parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
+        names = {p.name for p in own}
 
         @wraps(preset)
-        def called(*args: Any, **given: Any) -> Any:
-            called.__signature__.bind(*args, **given)  # type: ignore[attr-defined]  # refuses hidden options
-            return preset(*args, **{**extra, **defaults, **given})
+        def called(*args: Any, **options: Any) -> Any:
+            return preset(*args, **{**(extra or {}), **defaults, **options})
 
-        called.__signature__ = Signature([*shown.values()])  # type: ignore[attr-defined]
-        called.__annotations__ = {name: p.annotation for name, p in shown.items() if p.annotation is not Parameter.empty}
+        called.__signature__ = Signature([*own, *(p for p in more if p.name not in names)])  # type: ignore[attr-defined]
         return called
 
     return decorate

@@ -20,7 +20,6 @@ Entries = Iterator[tuple[str, str, npt.NDArray[np.float32]]]  # location, word, 
 
 NUMBER = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 CHUNK = 1 << 20  # bytes of a binary file to read at a time
-MAX_WIDTH = 2**16
 
 
 def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[Tensor, Tensor]:
@@ -57,19 +56,12 @@ def _header(line: bytes) -> list[int]:
     return [*map(int, fields)] if len(fields) == 2 and all(field.isdigit() and len(field) < 19 for field in fields) else []
 
 
-def _width(width: int, path: Path) -> int:
-    if width < 1:
-        raise DataError(f"{path}:1: no vector; expected a word and its numbers, separated by spaces")
-    if width > MAX_WIDTH:
-        raise DataError(f"{path}:1: vectors of {width:,} numbers; at most {MAX_WIDTH:,} are supported")
-    return width
-
-
 def _text(stream: Any, path: Path, wanted: set[str]) -> Entries:
     """Yield the entries of wanted words in a text file; other numbers are not parsed."""
     first, name = stream.readline(LONGEST_LINE), str(path)  # faster to format than a path
     header = _header(first)
-    width = _width(header[1] if header else first.rstrip().count(b" "), path)
+    if not (width := header[1] if header else first.rstrip().count(b" ")):
+        raise DataError(f"{path}:1: no vector; expected a word and its numbers, separated by spaces")
     lines = enumerate(iter(partial(stream.readline, LONGEST_LINE), b""), 2)
     for number, line in lines if header else chain([(1, first)], lines):
         if not (line := line.rstrip()):
@@ -94,7 +86,7 @@ def _binary(stream: Any, path: Path, wanted: set[str]) -> Entries:
     """Yield the entries of wanted words in a binary file: a word, a space, and little-endian float32 numbers."""
     if not (header := _header(stream.readline(100))):
         raise DataError(f"{path}: no count and width at the start; expected a binary word2vec file")
-    count, width = header[0], _width(header[1], path)
+    count, width = header
     buffer, start = b"", 0
     for number in range(1, count + 1):
         location = f"{path}, vector {number}"

@@ -1,6 +1,5 @@
 import hashlib
 import io
-from dataclasses import replace
 
 import datasets
 import huggingface_hub
@@ -108,35 +107,6 @@ def test_damaged_binary_version(tmp_path):
         cifar10(tmp_path)
 
 
-@pytest.mark.parametrize("layout", ["plain_text/{}-00000-of-00001.parquet", "plain_text/{}/0000.parquet"])
-def test_parquet(tmp_path, layout, monkeypatch):
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    root = tmp_path / "train_and_test"  # not a split
-    for seed, name in enumerate(("train", "test")):
-        file = root / layout.format(name)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        table(20 + seed, seed=seed)[0].to_parquet(file)
-    assert cifar10(root).info.sizes == {"train": 18, "val": 2, "test": 21}
-    file.write_bytes(b"no parquet")
-    with raises("data", str(root)):
-        cifar10(root)
-    file.unlink()
-    with raises("data", "train and test"):
-        cifar10(root)
-
-
-def test_image_folder(folder):
-    root = folder(("train", "test"), CIFAR10.classes, 3)
-    data = cifar10(root)
-    assert data.info.sizes == {"train": 27, "val": 3, "test": 30}
-    assert data.info.image_size == 32
-
-
-def test_image_folder_with_other_classes(folder):
-    with raises("data", "2 class folders", "10 of cifar10"):
-        cifar10(folder(("train", "test")))
-
-
 def write_shards(root, rows=20, **changes):
     for seed, name in enumerate(("train_0", "train_1", "test")):
         images = np.random.RandomState(seed).randint(0, 256, (rows, 32, 32, 3)).astype(np.uint8)
@@ -154,7 +124,7 @@ def test_shards(tmp_path):
     last = write_shards(tmp_path)
     data = cifar10(tmp_path)
     assert data.info.sizes == {"train": 36, "val": 4, "test": 20}
-    assert np.array_equal(np.asarray(data.splits["test"].images[3]), last[3])
+    assert np.array_equal(data.splits["test"].images.apply(3, np.asarray), last[3])
 
 
 def test_damaged_shards(tmp_path):
@@ -163,7 +133,7 @@ def test_damaged_shards(tmp_path):
         cifar10(tmp_path)
     write_shards(tmp_path)
     (tmp_path / "test.npz").unlink()
-    with raises("missing", "test.npz: missing"):
+    with raises("data", "test.npz: cannot read"):
         cifar10(tmp_path)
 
 
@@ -176,12 +146,10 @@ def test_broken_image_in_a_shard_raises(tmp_path):
         list(cifar10(tmp_path).test_dataloader())
 
 
-@pytest.mark.parametrize("name", ["cifar-10-batches-py/data_batch_1", "cifar-10-python.tar.gz"])
-def test_pickles_are_refused(tmp_path, name):
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).write_bytes(b"\x80\x02cposix\nsystem\n")
-    for path in (tmp_path, tmp_path / name):
-        with raises("data", "unpickled", "binary version"):
+def test_pickles_are_refused(tmp_path):
+    (tmp_path / "data_batch_1").write_bytes(b"\x80\x02cposix\nsystem\n")
+    for path in (tmp_path, tmp_path / "data_batch_1"):
+        with raises("data", "binary version"):
             cifar10(path)
 
 
@@ -249,8 +217,7 @@ def test_downloaded_archives_are_verified(archive, monkeypatch):
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
     with raises("corrupt", "MD5"):
         pneumoniamnist()
-    mine = replace(published.pneumoniamnist.record, md5=hashlib.md5(archive.read_bytes()).hexdigest())
-    monkeypatch.setattr(published.pneumoniamnist, "record", mine)
-    assert ready(published.pneumoniamnist()).info == pneumoniamnist(archive).info
+    mine = published.medmnist("pneumoniamnist", hashlib.md5(archive.read_bytes()).hexdigest(), "normal | pneumonia")
+    assert ready(mine()).info == pneumoniamnist(archive).info
     where = ("albertvillanova/medmnist-v2", "data/pneumoniamnist.npz")
     assert asked[0] == (where, {"repo_type": "dataset", "revision": published.REVISION})

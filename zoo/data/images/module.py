@@ -13,12 +13,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from zoo.data.images.preprocess import channel_statistics, normalise, to_mode, to_pixels, to_square
-from zoo.data.images.splits import EncodedImages, Split, checked, class_numbers, hold_out, image_digest
+from zoo.data.images.splits import MAX_CLASSES, EncodedImages, Split, checked, hold_out, image_digest
 from zoo.data.info import ImageInfo
 from zoo.data.loader import Array, BatchDataset, generator
 from zoo.data.module import DataModule
 from zoo.data.options import DataError, check_integer, check_share
-from zoo.errors import InputError
+from zoo.errors import InputError, check_choice
 
 Batch = tuple[Tensor, Tensor]
 
@@ -180,9 +180,7 @@ class ImageData(DataModule[ImageInfo]):
         self.size = None if size is None else check_integer("size", size, 1)
         if channels not in (None, 1, 3):
             raise InputError(f"channels={channels}: use 1 (grey) or 3 (RGB)")
-        augment = augment or "none"
-        if augment not in AUGMENTATIONS:
-            raise InputError(f"augment={augment!r}: use {', '.join(AUGMENTATIONS)}")
+        check_choice("augment", augment := augment or "none", AUGMENTATIONS)
         self.shares = {"test": check_share(test, "test") if test else 0.0, "val": check_share(val, "val")}
         self.channels, self.augment = channels, augment
         self.classes = None if classes is None else tuple(classes)
@@ -194,8 +192,10 @@ class ImageData(DataModule[ImageInfo]):
         given = self._read() if callable(self._read) else self._read
         if "train" not in given:
             raise InputError(f"splits {sorted(given)}: train is missing", code="missing")
-        classes = class_numbers(given) if self.classes is None else self.classes
-        splits = {name: checked(split, name, len(classes)) for name, split in given.items()}
+        known = MAX_CLASSES if self.classes is None else len(self.classes)
+        splits = {name: checked(split, name, known) for name, split in given.items()}
+        numbers = range(1 + max(int(split.labels.max()) for split in splits.values()))
+        classes = self.classes or tuple(map(str, numbers))
         self.source = splits["train"].source
         if len(classes) < 2:
             raise DataError(f"{self.source}: one class only; expected at least two")

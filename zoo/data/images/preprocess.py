@@ -13,7 +13,6 @@ from zoo.data.images.splits import EncodedImages
 from zoo.data.info import ImageInfo
 from zoo.data.loader import Array
 from zoo.data.options import DataError
-from zoo.errors import InputError
 
 MAX_ASPECT = 200
 """Maximum aspect ratio: an image is resized by its short side, so the long one could exhaust the memory."""
@@ -38,7 +37,7 @@ def to_square(image: Image.Image, channels: int, size: int) -> Image.Image:
     if image.size == (size, size):
         return image
     if max(image.size) > MAX_ASPECT * min(image.size):
-        raise InputError(f"{image.size[0]} x {image.size[1]} pixels: one side is more than {MAX_ASPECT} times the other")
+        raise DataError(f"{image.size[0]} x {image.size[1]} pixels: one side is more than {MAX_ASPECT} times the other")
     scale = size / min(image.size)
     width, height = (max(size, round(side * scale)) for side in image.size)
     left, top = (width - size) // 2, (height - size) // 2

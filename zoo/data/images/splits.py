@@ -12,7 +12,7 @@ from PIL import Image, ImageOps
 
 from zoo.data.loader import Array
 from zoo.data.options import DataError
-from zoo.data.splits import held_out, stratified
+from zoo.data.splits import held_out
 from zoo.errors import InputError
 
 Result = TypeVar("Result")
@@ -34,28 +34,15 @@ class EncodedImages:
     def __len__(self) -> int:
         return len(self.items)
 
-    def __getitem__(self, index: int) -> Image.Image:
-        """Decode an image, rotated upright by its EXIF tag."""
+    def apply(self, index: int, function: Callable[[Image.Image], Result]) -> Result:
+        """Decode an image, upright by its EXIF tag, and apply a function to it; errors name the image."""
         item = self.items[index]
         try:
             with Image.open(io.BytesIO(item) if isinstance(item, bytes) else item, formats=FORMATS) as image:
-                return ImageOps.exif_transpose(image)
-        except _DECODING_ERRORS as error:
-            reason = f"not a readable image ({type(error).__name__}); replace or delete it"
-            raise DataError(f"{self.name(index)}: {reason}") from error
-
-    def name(self, index: int) -> str:
-        """Return the name of an image for error messages: its path, or its location in a larger file."""
-        item = self.items[index]
-        return self.names[index] if isinstance(item, bytes) else str(item)
-
-    def apply(self, index: int, function: Callable[[Image.Image], Result]) -> Result:
-        """Decode an image and apply a function to it; errors name the image."""
-        image = self[index]
-        try:
-            return function(image)
-        except InputError as error:
-            raise DataError(f"{self.name(index)}: {error}") from None
+                return function(ImageOps.exif_transpose(image))
+        except (*_DECODING_ERRORS, InputError) as error:
+            reason = error if isinstance(error, InputError) else f"not a readable image ({type(error).__name__})"
+            raise DataError(f"{self.names[index] if isinstance(item, bytes) else item}: {reason}") from error
 
     def take(self, index: Iterable[int]) -> Self:
         """Return some images, still encoded."""
@@ -91,25 +78,17 @@ class Split:
         return replace(self, images=images, labels=self.labels[index])
 
 
-def class_numbers(splits: Mapping[str, Split]) -> tuple[str, ...]:
-    """Return the names "0", "1", ... up to the largest label."""
-    parts = [checked(split, name, MAX_CLASSES) for name, split in splits.items()]
-    return tuple(map(str, range(max(int(part.labels.max()) for part in parts) + 1)))
-
-
 def checked(split: Split, name: str, num_classes: int) -> Split:
     """Return the split with int64 labels; `DataError` if images or labels are not as documented in `Split`."""
     location, images, labels = f"{split.source}, {name} split", split.images, np.asarray(split.labels)
     if not isinstance(images, EncodedImages):
         if images.dtype != np.uint8:
             raise DataError(f"{location}: images of type {images.dtype}; use uint8 (0..255)")
-        if images.ndim not in (3, 4) or images.shape[3:] not in ((), (1,), (3,)) or 0 in images.shape[1:]:
+        if images.ndim not in (3, 4) or images.shape[3:] not in ((), (1,), (3,)):
             raise DataError(f"{location}: images of shape {images.shape}; use [N, H, W] or [N, H, W, 1 or 3]")
-    if labels.ndim != 1 or len(labels) != len(images):
+    if labels.ndim != 1 or len(labels) != len(images) or not len(labels):
         raise DataError(f"{location}: {len(images)} images but labels of shape {labels.shape}; use one label per image")
-    if len(labels) == 0:
-        raise DataError(f"{location}: no images; expected at least one")
-    if labels.dtype.kind not in "iu" and not (labels.dtype.kind == "f" and np.array_equal(labels, labels.round())):
+    if labels.dtype.kind not in "iu":
         raise DataError(f"{location}: labels of type {labels.dtype}; use integers")
     if (wrong := labels.min()) < 0 or (wrong := labels.max()) >= num_classes:
         raise DataError(f"{location}: label {wrong} is outside 0..{num_classes - 1} ({num_classes:,} classes)")
@@ -123,16 +102,6 @@ def hold_out(splits: Mapping[str, Split], name: str, fraction: float) -> dict[st
     train = splits["train"]
     chosen = held_out(train.labels, name, fraction, train.source)
     return {**splits, "train": train.take(np.flatnonzero(~chosen)), name: train.take(np.flatnonzero(chosen))}
-
-
-def thin(splits: Mapping[str, Split], fraction: float = 1.0, limit: int | None = None) -> dict[str, Split]:
-    """Reduce the training split to a stratified fraction, then every split to at most `limit` images."""
-    counts = {name: round(fraction * len(split)) if name == "train" else len(split) for name, split in splits.items()}
-    counts = {name: max(1, count if limit is None else min(count, limit)) for name, count in counts.items()}
-    return {
-        name: split if counts[name] >= len(split) else split.take(np.flatnonzero(stratified(split.labels, counts[name])))
-        for name, split in splits.items()
-    }
 
 
 def image_digest(splits: Mapping[str, Split], classes: Sequence[str]) -> str:
