@@ -59,11 +59,6 @@ class MultilabelClassification(Task):
             "exact_match": MultilabelExactMatch(labels, threshold),
         }
 
-    def metric_example(self) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Return two correct predictions, one with all labels and one with none."""
-        truth = torch.tensor([[1], [0]]).expand(2, self.hparams["num_labels"])
-        return truth * 0.8 + 0.1, truth, {}
-
     def step(self, batch: tuple[Tensor, Tensor]) -> StepOutput:
         """Return the loss, the probabilities and the labels of a batch (images, labels [B, num_labels])."""
         images, labels = batch

@@ -27,7 +27,7 @@ from zoo.data.info import ImageInfo, VectorInfo
 from zoo.errors import InputError, check_rules, one_line
 from zoo.inference.model import Model
 from zoo.tasks import GenerativeTask
-from zoo.tasks.decoding.options import temperature_of
+from zoo.tasks.options import temperature_of
 from zoo_serving.connections import LimitedRequests
 
 MAX_BYTES = 10 * 2**20

@@ -6,9 +6,7 @@ from torch import nn
 
 import zoo
 from tests.errors import raises
-from zoo import registry
 from zoo.algebras import Algebra
-from zoo.backbones import build, recipe
 from zoo.backbones.build import WIDTHS, backbone, check_fit, check_spec, count, equal_size, real_twin
 from zoo.registry import Spec
 
@@ -43,44 +41,33 @@ def test_a_network_is_returned_unchanged():
     assert zoo.backbone(net, "quaternion") is net
 
 
-@pytest.mark.parametrize(("spec", "value"), [(3, "got 3"), (lambda layers: 3, "int")])
-def test_invalid_backbones(spec, value):
-    with raises("invalid", value):
-        zoo.backbone(spec, "real")
-
-
 @pytest.mark.parametrize(
     ("spec", "fitting"),
     [
-        ("vit", "vit(dim=80)"),
-        ("gpt", "gpt(dim=140)"),
-        ("gpt/nano", "gpt/nano(dim=390)"),
-        ("gpt(positions=rotary)", ""),
-        ("transformer/base", "transformer/base(dim=520)"),
-        ("transformer_xl", "transformer_xl(dim=140)"),
-        ("decomposable_attention", "decomposable_attention(dim=100)"),
+        ("vit", "vit(dim=72)"),
+        ("gpt/nano", "gpt/nano(dim=432)"),
+        ("transformer(positions=rotary, heads=5)", ""),
+        ("decomposable_attention", "decomposable_attention(dim=99)"),
     ],
 )
 def test_invalid_sizes_are_found_without_data_and_the_advice_is_valid(spec, fitting):
-    with raises("invalid", "n = 5", fitting):
-        check_spec(spec, cyclic(5))
+    with raises("invalid", "n = 9", fitting):
+        check_spec(spec, "phm-9")
     if fitting:
-        check_spec(fitting, cyclic(5))
+        check_spec(fitting, "phm-9")
 
 
 @pytest.mark.parametrize(
     ("spec", "options"),
     [
-        ("vit(dim=80, patch=3)", {}),  # tiles images of 9 pixels
-        ("timm/test_vit", {}),
+        ("vit(dim=72, patch=3)", {}),  # tiles images of 96 pixels, not of 32
         ("transformer(pooling=last)", {"scope": "ffn"}),
-        ("lstm(dim=30)", {}),
         ("linear", {}),
-        ("gpt(dim=80, heads=4)", {"embedding": "complex_order"}),
+        ("gpt(dim=72)", {"embedding": "complex_order"}),
     ],
 )
 def test_options_that_are_valid_for_some_data(spec, options):
-    check_spec(spec, cyclic(5), **options)
+    check_spec(spec, "phm-9", **options)
 
 
 @pytest.mark.parametrize(
@@ -88,8 +75,6 @@ def test_options_that_are_valid_for_some_data(spec, options):
     [
         ("lstm(pooling=median)", {}, "unknown", "median"),
         ("lstm", {"scope": "everything"}, "invalid", "everything"),
-        ("lstm", {"init": "zero"}, "unknown", "zero"),
-        ("lstm", {"embedding": "nothing"}, "invalid", "nothing"),
         ("timm/resnet18x", {}, "unknown", "resnet18x"),
     ],
 )
@@ -98,49 +83,11 @@ def test_options_that_are_invalid_for_all_data(spec, options, code, value):
         check_spec(spec, "quaternion", **options)
 
 
-def test_networks_that_are_too_large(monkeypatch):
-    monkeypatch.setattr(build, "MAX_TENSORS", 8)
-    with raises("invalid", "depth"):
-        zoo.backbone("mlp(depth=3)", "real", in_features=2, out_features=2)
-    monkeypatch.setattr(build, "machine_memory", lambda: 1e5)
-    with raises("invalid", "memory"):
-        zoo.backbone("mlp(dim=256, depth=1)", "real", in_features=2, out_features=2)
-
-
-def test_third_party_networks_that_cannot_be_checked_pass():
-    @recipe(inputs=("image",))
-    def odd(layers, *, in_channels, colours):
-        raise AssertionError("is not called")
-
-    @recipe(inputs=("image",))
-    def breaks(layers, *, in_channels):
-        raise RuntimeError("needs real tensors")
-
-    try:
-        for factory in (odd, breaks):
-            registry.register("backbones", factory.__name__, factory)
-            check_spec(factory.__name__, "real")
-    finally:
-        for factory in (odd, breaks):
-            registry.unregister("backbones", factory.__name__)
-
-
 def test_check_fit_preserves_the_modes_of_modules():
     net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
     net[1].eval()
     check_fit(net, "mine", torch.zeros(2, 4), 3)
     assert [module.training for module in net.modules()] == [True, True, False]
-
-
-def test_check_spec_changes_neither_the_random_state_nor_a_shared_product():
-    product = zoo.algebra("phm(n=4, shared=true)")
-    before = product.structure.detach().clone()
-    torch.manual_seed(0)
-    expected = torch.rand(3)
-    torch.manual_seed(0)
-    check_spec("vit(dim=32, depth=1)", product)
-    assert torch.equal(torch.rand(3), expected)
-    assert torch.equal(product.structure, before)
 
 
 def test_the_stem_and_head_of_an_mlp_are_real():

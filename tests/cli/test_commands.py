@@ -132,7 +132,6 @@ def test_options_of_every_plugin():
             assert not given & named, row["usage"]
             if kind == "tasks":  # including options of the base classes
                 assert set(re.findall(r"[(, ](\w+)=", row["usage"])) <= set(registry.load(entry).options())
-                assert "metrics=()" in row["usage"]
 
 
 def test_options_of_a_third_party_plugin(call, monkeypatch):

@@ -12,7 +12,7 @@ import zoo
 from tests.generation import SIZE
 from zoo.cli import main
 from zoo.cli.models import line
-from zoo.tasks.decoding.options import Decoding
+from zoo.tasks.options import Decoding
 
 CPU = ("--trainer.accelerator", "cpu")
 RUNS = ("gpt", "pairs")

@@ -1,14 +1,11 @@
 """A pretrained network with grouped convolutions, from a file, is converted, saved and loaded again bit for bit."""
 
-import huggingface_hub
 import pytest
 import timm
 import torch
-from huggingface_hub import constants
 from torch import nn
 
 import zoo
-from tests.errors import raises
 from zoo.conversion import convert
 from zoo.report.parameters import layer_table
 from zoo.training.convert import convert as convert_run
@@ -78,16 +75,3 @@ def test_the_origin_of_the_weights_does_not_decide_what_is_converted(variant):
     assert fresh.conversion == projected.conversion
     assert [(n, p.shape) for n, p in fresh.named_parameters()] == [(n, p.shape) for n, p in projected.named_parameters()]
     assert isinstance(fresh, nn.Module)
-
-
-def test_without_a_network_only_the_cache_is_read(monkeypatch, tmp_path):
-    def unreachable():
-        raise ConnectionError("no route")
-
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr(huggingface_hub, "get_session", unreachable)
-    monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("retries a request"))
-    with raises("failed", "resnet18", "no route"):
-        zoo.backbone("timm/resnet18(pretrained=true)", "quaternion", in_channels=3, image_size=32, num_classes=5)
-    assert constants.HF_HUB_OFFLINE is False

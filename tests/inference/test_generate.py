@@ -13,8 +13,8 @@ from tests.generation import NUMBERS, RUNS, TRAINER
 from zoo.data.text.tokenizer import Tokenizer
 from zoo.inference.model import Model
 from zoo.layers.weight import Weight
-from zoo.tasks.decoding.options import Decoding
 from zoo.tasks.generation import UNFINISHED
+from zoo.tasks.options import Decoding
 
 BATCH = 64
 MODELS, ANSWERS = ("gpt", "xl", "bytes", "small"), ("pairs", "letters")
@@ -214,19 +214,11 @@ def test_a_list_of_prompts_returns_a_list_of_texts_for_each(models, name):
         (["the"], {"stream": True}, "stream"),
         ("the", {"stream": True, "num_samples": 2}, "num_samples"),
         ("the", {"num_samples": 0}, "num_samples=0"),
-        ("the", {"num_samples": 3, "temperature": 0.0}, "num_samples=3"),
-        ("the", {"num_samples": 3, "beam": 2}, "--beam"),
     ],
 )
 def test_invalid_arguments(models, prompt, options, value):
     with raises("invalid", value):
         models["gpt"].generate(prompt, **options)
-
-
-def test_samples_of_a_translation_require_a_temperature(models):
-    with raises("invalid", "num_samples=3", "--temperature 1"):
-        models["pairs"].generate("one", 3)
-    assert len(models["pairs"].generate("one", 3, temperature=1.0)) == 3
 
 
 def test_the_default_prompt(models):

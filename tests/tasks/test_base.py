@@ -46,7 +46,7 @@ def test_the_learning_rate_changes_every_step_and_peaks_at_lr():
 
 
 def test_invalid_options():
-    for options in ({"lr": -1.0}, {"schedule": "cos"}, {"metrics": ("Nonsense",)}, {"label_smoothing": 2.0}):
+    for options in ({"lr": -1.0}, {"schedule": "cos"}, {"label_smoothing": 2.0}):
         with pytest.raises(InputError):
             Classification(nn.Linear(2, 3), 3, **options)
         with pytest.raises(InputError):
@@ -98,8 +98,7 @@ def learning_rates(examples: int, schedule: str, warmup: float, **options) -> li
     return rates.rates
 
 
-@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec", "ignore:.*does not have many workers")
-@pytest.mark.parametrize("accumulate", [1, 2, 3])
+@pytest.mark.parametrize("accumulate", [1, 3])
 def test_the_schedule_counts_optimizer_steps(accumulate):
     """With 10 batches per epoch, the last accumulation may be smaller."""
     rates = learning_rates(20, "inverse_sqrt", 0.25, max_epochs=2, accumulate_grad_batches=accumulate)
@@ -107,6 +106,5 @@ def test_the_schedule_counts_optimizer_steps(accumulate):
     assert rates == pytest.approx([0.5 * lr_factor(step, steps, "inverse_sqrt", 0.25) for step in range(steps)])
 
 
-@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec", "ignore:.*does not have many workers")
 def test_a_run_without_max_epochs_has_a_constant_learning_rate():
     assert learning_rates(4, "constant", 0.0, max_epochs=-1) == [0.5] * 4

@@ -19,13 +19,6 @@ def CorpusData(*args, **options):
     return ready(unopened_CorpusData(*args, **options))
 
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.isinstance.treespec, LeafSpec:FutureWarning",
-    "ignore:.*does not have many workers",
-    "ignore:.*number of training batches",
-    "ignore:.*configured but no GPU:UserWarning",
-)
-
 LETTERS = "Ein Öltank: naïve Łodzer aßen 日本の麺, süß und heiß. Çava? "
 TEXTS = {
     "train": LETTERS * 8,
@@ -54,19 +47,13 @@ def task_of(net: nn.Module, outputs: int, smoothing: float = 0.0) -> LanguageMod
     return LanguageModel(net, outputs, lr=1e-30, label_smoothing=smoothing)
 
 
-def measured(task: LanguageModel, data: CorpusData, stage: str = "test") -> dict[str, float]:
-    trainer = make_trainer({}, torch.device("cpu"), torch.nn.Identity())
-    (results,) = (trainer.test if stage == "test" else trainer.validate)(task, data, verbose=False)
-    return {name.removeprefix(f"{stage}_"): value for name, value in results.items()}
-
-
 # --- numbers ---
 
 
 @pytest.mark.parametrize("stage", ["val", "test"])
 @pytest.mark.parametrize("stream", [False, True], ids=["blocks", "stream"])
 @pytest.mark.parametrize(("tokenizer", "vocab"), [("char", 100), ("bpe", 270)])
-def test_metrics_on_characters_of_one_two_and_three_bytes(tokenizer, vocab, stream, stage):
+def test_metrics_on_characters_of_one_two_and_three_bytes(measured, tokenizer, vocab, stream, stage):
     data = data_of(tokenizer, vocab, stream=stream)
     net, tokens = Pairs(data.info.vocab_size), torch.as_tensor(data.splits[stage].astype("int64"))
     # In blocks of 7, three at a time: neither the last block nor the last batch is full.
@@ -84,7 +71,7 @@ def test_metrics_on_characters_of_one_two_and_three_bytes(tokenizer, vocab, stre
     assert measured(task_of(net, data.info.vocab_size), data, stage) == pytest.approx(expected, rel=1e-5)
 
 
-def test_metrics_do_not_depend_on_batches():
+def test_metrics_do_not_depend_on_batches(measured):
     results = [
         measured(task_of(Pairs(data.info.vocab_size), data.info.vocab_size), data)
         for data in (data_of(batch_size=1), data_of(batch_size=4), data_of(batch_size=100), data_of(max_length=30))
@@ -154,7 +141,7 @@ def test_the_memory_lasts_an_epoch_and_evaluation_does_not_change_it():
 
 
 @pytest.mark.parametrize("stage", ["val", "test"])
-def test_the_memory_of_an_evaluation_is_cleared(stage):
+def test_the_memory_of_an_evaluation_is_cleared(measured, stage):
     splits = {"train": Text(LETTERS * 8), "val": Text(TEXTS["test"] * 9), "test": Text(TEXTS["test"] * 9)}
     data = CorpusData(splits, max_length=7, stream=True)
     net = Recorder(data.info.vocab_size)
@@ -166,7 +153,7 @@ def test_the_memory_of_an_evaluation_is_cleared(stage):
     assert net.seen == [(False, n) for n in range(count)] * 2
 
 
-def test_segments_with_a_long_memory_have_the_loss_of_whole_streams():
+def test_segments_with_a_long_memory_have_the_loss_of_whole_streams(measured):
     splits = {"train": Text(LETTERS * 8), "val": Text(TEXTS["test"]), "test": Text(TEXTS["test"] * 8)}
     data = CorpusData(splits, max_length=9, stream=True)
     info = data.info

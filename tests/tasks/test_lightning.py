@@ -11,18 +11,12 @@ from lightning.pytorch.loggers import CSVLogger
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
-from torchmetrics.functional.classification import multiclass_calibration_error
 
 import zoo
 from tests.errors import raises
 from zoo.tasks import AnswerRanking, Classification, LanguageModel, Regression, Seq2Seq, TextClassification
 from zoo.tasks.optimization import undecayed
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.isinstance.treespec, LeafSpec:FutureWarning",
-    "ignore:.*does not have many workers",
-    "ignore:.*number of training batches",
-)
 QUIET = {"accelerator": "cpu", "enable_progress_bar": False, "enable_model_summary": False}
 
 
@@ -48,22 +42,22 @@ class Watch(Callback):
 def test_a_task_trains_in_a_plain_trainer_and_loads_from_its_checkpoint(tmp_path):
     torch.manual_seed(0)
     net, watch = nn.Linear(4, 3), Watch()
-    task = Classification(net, num_classes=3, lr=0.1, label_smoothing=0.1, metrics=("MulticlassCohenKappa",))
+    task = Classification(net, num_classes=3, lr=0.1, label_smoothing=0.1)
     checkpoints = ModelCheckpoint(tmp_path, monitor="val_accuracy", mode="max")
     logger = CSVLogger(tmp_path, name="", version="")
     trainer = Trainer(max_epochs=8, callbacks=[watch, checkpoints], logger=logger, log_every_n_steps=1, **QUIET)
     trainer.fit(task, loader(), loader())
-    assert {"train_loss", "train_loss_step", "val_loss", "val_multiclass_cohen_kappa"} <= set(trainer.callback_metrics)
+    assert {"train_loss", "train_loss_step", "val_loss"} <= set(trainer.callback_metrics)
     (metrics,) = trainer.test(task, loader(), verbose=False)
-    assert set(metrics) == {"test_loss", "test_accuracy", "test_f1", "test_multiclass_cohen_kappa"}
+    assert set(metrics) == {"test_loss", "test_accuracy", "test_f1"}
     assert metrics["test_accuracy"] > 0.8
     assert watch.losses[-1] < watch.losses[0]
     logged = (tmp_path / "metrics.csv").read_text().splitlines()
     assert {"train_loss", "train_loss_step", "val_accuracy"} <= set(logged[0].split(","))
     logged_options = yaml.safe_load((tmp_path / "hparams.yaml").read_text())
-    assert (logged_options["label_smoothing"], logged_options["metrics"]) == (0.1, ["MulticlassCohenKappa"])
+    assert logged_options["label_smoothing"] == 0.1
     loaded = Classification.load_from_checkpoint(checkpoints.best_model_path, net=nn.Linear(4, 3))
-    assert (loaded.label_smoothing, loaded.hparams.lr, loaded.hparams.metrics) == (0.1, 0.1, ("MulticlassCohenKappa",))
+    assert (loaded.label_smoothing, loaded.hparams.lr) == (0.1, 0.1)
     assert torch.equal(loaded.net.weight, torch.load(checkpoints.best_model_path)["state_dict"]["net.weight"])
     assert torch.cat(trainer.predict(loaded, loader())).sum(-1) == pytest.approx(1.0)
 
@@ -75,7 +69,7 @@ def test_a_task_trains_in_a_plain_trainer_and_loads_from_its_checkpoint(tmp_path
         (AnswerRanking, {"lr": 0.5}),
         (Regression, {"num_targets": 3, "betas": (0.8, 0.9)}),
         (LanguageModel, {"vocab_size": 3, "schedule": "linear", "floor": 0.1}),
-        (Seq2Seq, {"vocab_size": 5, "decoding": {"beam": 3}, "metrics": ("CharErrorRate",)}),
+        (Seq2Seq, {"vocab_size": 5, "decoding": {"beam": 3}}),
     ],
 )
 def test_every_task_loads_from_a_checkpoint_with_its_options(kind, options, tmp_path):
@@ -93,7 +87,7 @@ def test_every_task_loads_from_a_checkpoint_with_its_options(kind, options, tmp_
 
 @pytest.mark.parametrize("lengths", [True, False])
 def test_a_language_model_trains_with_and_without_lengths(lengths):
-    """Without the characters and bytes of texts, bits per character and byte are not measured."""
+    """Without the characters and bytes of texts, bits per character and byte are NaN."""
     tokens = torch.randint(1, 9, (12, 7), generator=torch.Generator().manual_seed(0))
     parts = [tokens[:, :-1], tokens[:, 1:], *([torch.full((12, 2), 6)] if lengths else [])]
     rows = DataLoader(TensorDataset(*parts), batch_size=5)
@@ -102,45 +96,8 @@ def test_a_language_model_trains_with_and_without_lengths(lengths):
     trainer.fit(task, rows, rows)
     (metrics,) = trainer.test(task, rows, verbose=False)
     assert metrics["test_perplexity"] == pytest.approx(math.exp(metrics["test_loss"]), rel=1e-5)
-    bits = {f"test_bits_per_{unit}" for unit in ("character", "byte")}
-    assert metrics.keys() == {"test_loss", "test_perplexity"} | (bits if lengths else set())
-    if lengths:
-        assert metrics["test_bits_per_byte"] == pytest.approx(metrics["test_loss"] / math.log(2), rel=1e-5)
-
-
-def test_invalid_batches_of_a_language_model():
-    task, tokens = LanguageModel(nn.Embedding(9, 9), 9), torch.ones(2, 3, dtype=torch.int64)
-    for lengths in (torch.tensor([3, 3]), torch.ones(3, 2), [3, 3]):
-        with raises("invalid", "lengths", [2, 2]):
-            task.validation_step((tokens, tokens, lengths), 0)
-    with raises("invalid", "(tokens, targets)"):
-        task.training_step((tokens,), 0)
-
-
-@pytest.mark.parametrize(
-    ("make", "value"),
-    [
-        (lambda: Classification(3, num_classes=4), "net=3"),
-        (lambda: Classification(nn.Linear, 4), "torch.nn.Module"),
-        (lambda: Classification(nn.Linear(4, 3), 0), "num_classes=0"),
-        (lambda: Classification(nn.Linear(4, 3), 2.5), "num_classes=2.5"),
-        (lambda: Regression(nn.Linear(4, 3), 0), "num_targets=0"),
-        (lambda: LanguageModel(nn.Linear(4, 3), -1), "vocab_size=-1"),
-    ],
-)
-def test_invalid_networks_and_sizes(make, value):
-    with raises("invalid", value):
-        make()
-
-
-@pytest.mark.parametrize("label", [3, -1])
-@pytest.mark.parametrize("kind", [lambda net: Classification(net, 3), AnswerRanking])
-def test_a_label_out_of_range(kind, label):
-    trainer = Trainer(logger=False, max_epochs=1, enable_checkpointing=False, **QUIET)
-    labels = torch.tensor([0, 1, label, 1])
-    rows = DataLoader(TensorDataset(torch.randn(4, 4), labels, torch.zeros(4, dtype=torch.int64)), batch_size=4)
-    with raises("invalid", label, 2):
-        trainer.fit(kind(nn.Linear(4, 3)), rows)
+    expected = metrics["test_loss"] / math.log(2) if lengths else math.nan
+    assert metrics["test_bits_per_byte"] == pytest.approx(expected, rel=1e-5, nan_ok=True)
 
 
 def test_the_learning_rate_in_hparams_can_be_changed():
@@ -150,50 +107,6 @@ def test_the_learning_rate_in_hparams_can_be_changed():
     trainer = Trainer(logger=False, max_epochs=1, limit_train_batches=1, enable_checkpointing=False, **QUIET)
     trainer.fit(task, loader())
     assert trainer.optimizers[0].param_groups[0]["lr"] == 0.01
-
-
-# --- metrics by name ---
-
-
-def test_a_metric_by_name_equals_that_of_torchmetrics():
-    draw = torch.Generator().manual_seed(1)
-    logits, labels = torch.randn(50, 4, generator=draw), torch.randint(4, (50,), generator=draw)
-    task = Classification(nn.Identity(), 4, metrics=("MulticlassCalibrationError", "MulticlassAUROC"))
-    trainer = Trainer(logger=False, enable_checkpointing=False, **QUIET)
-    (metrics,) = trainer.test(task, DataLoader(TensorDataset(logits, labels), batch_size=9), verbose=False)
-    expected = multiclass_calibration_error(logits.softmax(-1), labels, 4)
-    assert metrics["test_multiclass_calibration_error"] == pytest.approx(float(expected), abs=1e-6)
-    assert 0 < metrics["test_multiclass_auroc"] < 1
-
-
-@pytest.mark.parametrize(
-    ("kind", "metrics", "code", "values"),
-    [
-        (Classification, ("MulticlasAUROC",), "unknown", ["'MulticlasAUROC'", "MulticlassAUROC?"]),
-        (Classification, ("Accurracy",), "unknown", ["'Accurracy'", "MulticlassAccuracy"]),
-        (Classification, ("calibration_error",), "unknown", ["MulticlassCalibrationError"]),
-        (Classification, ("xyzzy",), "unknown", ["'xyzzy'"]),
-        (Classification, ("Accuracy",), "invalid", ["Accuracy", "task", "MulticlassAccuracy"]),
-        (Classification, ("BinaryAUROC",), "invalid", ["BinaryAUROC", "2 classes, got 4"]),
-        (Classification, ("MulticlassConfusionMatrix",), "invalid", ["MulticlassConfusionMatrix"]),
-        (Classification, "R2Score", "invalid", ["('R2Score',)"]),
-        (Classification, ("R2Score", "R2Score"), "invalid", ["duplicate metric R2Score"]),
-        (Regression, ("MulticlassAUROC",), "invalid", ["MulticlassAUROC"]),
-        (LanguageModel, ("R2Score",), "invalid", ["metrics"]),
-    ],
-)
-def test_invalid_metrics(kind, metrics, code, values):
-    with raises(code, *values):
-        kind(nn.Identity(), 4, metrics=metrics)
-
-
-def test_metrics_of_other_tasks():
-    assert "test_mean_absolute_error" in Regression(nn.Identity(), 2, metrics=("MeanAbsoluteError",)).stage_metrics("test")
-    ranking = AnswerRanking(nn.Identity(), metrics=("RetrievalNormalizedDCG", "BinaryAveragePrecision"))
-    assert "val_retrieval_normalized_dcg" in ranking.stage_metrics("val")
-    text = Seq2Seq(nn.Identity(), 9, metrics=("CharErrorRate", "BLEUScore"))
-    assert {"test_char_error_rate", "test_bleu_score"} < set(text.stage_metrics("test"))
-    assert set(text.stage_metrics("val")) == {"val_loss", "val_exact_match"}
 
 
 def test_an_empty_batch_is_ignored():

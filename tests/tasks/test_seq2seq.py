@@ -6,19 +6,11 @@ from torch import nn
 from torch.nn import functional as F
 from torchmetrics.functional.text import chrf_score, sacre_bleu_score
 
-from zoo.backbones.build import backbone
 from zoo.data.module import ready
 from zoo.data.parallel import ParallelData
 from zoo.data.text import Table
 from zoo.data.text.tokens import BEGIN, END, UNKNOWN
-from zoo.inference.evaluation import make_trainer
 from zoo.tasks import Seq2Seq
-
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.isinstance.treespec, LeafSpec:FutureWarning",
-    "ignore:.*does not have many workers",
-    "ignore:.*configured but no GPU:UserWarning",
-)
 
 WORDS = ["anna", "otto", "hannah", "bob", "eve", "abba", "noon", "level", "radar", "deed", "a bob", "an otto", "bad eve"]
 
@@ -79,11 +71,15 @@ def task_of(net: nn.Module, smoothing: float = 0.1, tokenizer=None, **decoding) 
     return Seq2Seq(net, 40, tokenizer=tokenizer, label_smoothing=smoothing, decoding=decoding)
 
 
-def measured(task: Seq2Seq, data: ParallelData, stage: str = "test") -> dict[str, float]:
-    task.tokenizer = data.tokenizer
-    trainer = make_trainer({}, torch.device("cpu"), torch.nn.Identity())
-    (found,) = (trainer.test if stage == "test" else trainer.validate)(task, data, verbose=False)
-    return {name.removeprefix(f"{stage}_"): value for name, value in found.items()}
+@pytest.fixture
+def evaluated(measured):
+    """Return the function that evaluates a task with the tokenizer of the data."""
+
+    def evaluate(task: Seq2Seq, data: ParallelData, stage: str = "test") -> dict[str, float]:
+        task.tokenizer = data.tokenizer
+        return measured(task, data, stage)
+
+    return evaluate
 
 
 def copier(data: ParallelData, **options) -> Copier:
@@ -108,61 +104,37 @@ def by_hand(net: nn.Module, data: ParallelData) -> list[str]:
 # --- exact match ---
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("size", [1, 3, 10])
-def test_exact_match_of_validation_equals_that_of_generation(size, seed):
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("size", [1, 10])
+def test_exact_match_of_validation_equals_that_of_generation(evaluated, size, seed):
     """Validation uses teacher forcing, testing generates."""
     data = data_of(TEST, batch_size=size)
     net = copier(data, seed=seed)
-    val, test = (measured(task_of(net), data, stage) for stage in ("val", "test"))
+    val, test = (evaluated(task_of(net), data, stage) for stage in ("val", "test"))
     expected = sum(one == other for one, other in zip(by_hand(net, data), TEST.texts[1], strict=True)) / len(TEST)
     assert val.keys() == {"loss", "exact_match"}
     assert test["exact_match"] == val["exact_match"] == pytest.approx(expected)
     assert test["loss"] == val["loss"]
 
 
-def test_exact_match_of_a_trained_network():
-    data = data_of(TEST)
-    torch.manual_seed(0)
-    net = backbone("transformer(dim=32, depth=1, heads=2, ffn=32, dropout=0.0)", "quaternion", **data.info.model_kwargs)
-    task, optimizer = task_of(net), torch.optim.AdamW(net.parameters(), 5e-3)
-    for _ in range(25):
-        for batch in data.train_dataloader():
-            optimizer.zero_grad()
-            task.step(batch).loss.backward()
-            optimizer.step()
-    task.eval()
-    val, test = (measured(task, data, stage) for stage in ("val", "test"))
-    written = by_hand(net.eval(), data)
-    right = sum(one == other for one, other in zip(written, TEST.texts[1], strict=True)) / len(TEST)
-    assert test["exact_match"] == val["exact_match"] == pytest.approx(right)
-    assert 0 < right < 1
-
-
-def test_one_wrong_token_makes_a_text_wrong():
+def test_one_wrong_token_makes_a_text_wrong(evaluated):
     data = data_of(TEST, batch_size=100)
     net = copier(data, firmness=100.0)  # copies without a fault
-    assert measured(task_of(net), data, "val")["exact_match"] == pytest.approx(6 / 7)
-    assert measured(task_of(net), data)["exact_match"] == pytest.approx(6 / 7)  # "bad" is no "bed"
+    assert evaluated(task_of(net), data, "val")["exact_match"] == pytest.approx(6 / 7)
+    assert evaluated(task_of(net), data)["exact_match"] == pytest.approx(6 / 7)  # "bad" is no "bed"
 
 
-def test_a_reference_with_an_unknown_character_is_wrong():
-    data = data_of(Pairs(["deed", "eve"], ["d\N{SNOWMAN}eed", "eve"]))
-    found = measured(task_of(copier(data, firmness=100.0)), data)
-    assert found["exact_match"] == 0.5
-
-
-def test_an_unknown_character_is_also_wrong_in_validation():
+def test_an_unknown_character_is_also_wrong_in_validation(evaluated):
     unknown = Pairs(["d\N{SNOWMAN}eed", "eve"], ["d\N{SNOWMAN}eed", "eve"])
     data = data_of(unknown)
     net = copier(data, firmness=100.0)  # copies the unknown token, which decoding never generates
-    assert [measured(task_of(net), data, stage)["exact_match"] for stage in ("val", "test")] == [0.5, 0.5]
+    assert [evaluated(task_of(net), data, stage)["exact_match"] for stage in ("val", "test")] == [0.5, 0.5]
 
 
-def test_a_truncated_reference_is_wrong():
+def test_a_truncated_reference_is_wrong(evaluated):
     data = data_of(Pairs(["a bob", "eve"], ["a bob an otto", "eve"]), max_length=6)
     assert [len(text) for text in data._tokens["test"][1]] == [6, 4]  # "a bob" and its end
-    assert measured(task_of(copier(data, firmness=100.0)), data)["exact_match"] == 0.5
+    assert evaluated(task_of(copier(data, firmness=100.0)), data)["exact_match"] == 0.5
 
 
 # --- scores ---
@@ -170,7 +142,7 @@ def test_a_truncated_reference_is_wrong():
 
 @pytest.mark.parametrize("tokenizer", ["char", "bpe"])
 @pytest.mark.parametrize("beam", [1, 3])
-def test_scores_equal_those_of_torchmetrics(tokenizer, beam):
+def test_scores_equal_those_of_torchmetrics(evaluated, tokenizer, beam):
     """References are the original texts, with unknown characters and not truncated."""
     references = [*TEST.texts[1][:-2], "b\N{SNOWMAN}d", "hannah" * 3]
     data = data_of(Pairs(TEST.texts[0], references), tokenizer, max_length=12, vocab=300)
@@ -182,7 +154,7 @@ def test_scores_equal_those_of_torchmetrics(tokenizer, beam):
             written[row] = data.tokenizer.decode(text)
     if beam == 1:
         assert written == by_hand(net, data)
-    found, lists = measured(task, data), [[reference] for reference in references]
+    found, lists = evaluated(task, data), [[reference] for reference in references]
     assert found["bleu"] == pytest.approx(100 * sacre_bleu_score(written, lists).item(), abs=1e-4)
     assert found["chrf"] == pytest.approx(100 * chrf_score(written, lists).item(), abs=1e-4)
     assert 0 < found["chrf"] < 100
@@ -191,17 +163,17 @@ def test_scores_equal_those_of_torchmetrics(tokenizer, beam):
 # --- decoding ---
 
 
-def test_a_beam_changes_only_the_generated_texts():
+def test_a_beam_changes_only_the_generated_texts(evaluated):
     data = data_of(TEST)
     changed = 0
-    for seed in range(6):
+    for seed in range(4):
         net = copier(data, seed=seed, firmness=1.5)
-        greedy, beam = (measured(task_of(net, beam=width), data) for width in (1, 4))
-        val = measured(task_of(net, beam=4), data, "val")
+        greedy, beam = (evaluated(task_of(net, beam=width), data) for width in (1, 4))
+        val = evaluated(task_of(net, beam=4), data, "val")
         assert beam["loss"] == greedy["loss"] == val["loss"]
-        assert val == measured(task_of(net), data, "val")
+        assert val == evaluated(task_of(net), data, "val")
         changed += beam["chrf"] != greedy["chrf"]
-    assert changed > 2
+    assert changed > 1
 
 
 def test_the_default_length():
@@ -256,7 +228,7 @@ def test_label_smoothing_in_training_only():
 
 
 @pytest.mark.parametrize("stage", ["val", "test"])
-def test_the_loss_is_a_mean_over_tokens(stage):
+def test_the_loss_is_a_mean_over_tokens(evaluated, stage):
     data = data_of(TEST, batch_size=2)
     net = copier(data)
     nats, count = 0.0, 0
@@ -267,4 +239,4 @@ def test_the_loss_is_a_mean_over_tokens(stage):
             ).item()
             count += int((targets != 0).sum())
     assert count == sum(map(len, TEST.texts[1])) + len(TEST)
-    assert measured(task_of(net), data, stage)["loss"] == pytest.approx(nats / count, rel=1e-5)
+    assert evaluated(task_of(net), data, stage)["loss"] == pytest.approx(nats / count, rel=1e-5)

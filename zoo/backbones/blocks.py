@@ -43,7 +43,6 @@ def preset_sizes(
     """Return the sizes of a preset, by default the first, with the given sizes replaced.
 
     Args:
-        layers: The factory that knows the algebra.
         backbone: The backbone's name, for messages.
         presets: Sizes by name.
         rotary: Whether positions are rotary.

@@ -1,21 +1,15 @@
 """Build networks from specs, count their parameters, and check them before a run."""
 
-import copy
-import math
-import os
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from inspect import Parameter, signature
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from zoo import registry
 from zoo.algebras import Algebra, reals
-from zoo.backbones.recipe import recipe_of
 from zoo.errors import InputError, one_line
 from zoo.layers import Embedding, Layers
 
@@ -23,19 +17,8 @@ Factory = Callable[..., nn.Module]
 """The factory of a backbone: maps a `Layers` (positional) and facts about the data (keywords) to a network."""
 WIDTHS = ("dim", "ffn", "hidden", "filters", "embedding_dim")
 """Options of backbones that are numbers of channels."""
-MAX_TENSORS = 10_000
-"""The maximum number of parameter tensors of a network."""
-_TEXT = {"vocab_size": 11, "max_length": 7, "num_classes": 3}
-_EXAMPLES: dict[str, dict[str, Any]] = {
-    "image": {"in_channels": 3, "image_size": 32, "num_classes": 3},
-    "vector": {"in_features": 8, "out_features": 8},
-    "text": _TEXT,
-    "text_pair": _TEXT | {"pair": True},
-    "tokens": _TEXT,
-    "token_stream": _TEXT,
-    "source_target": _TEXT | {"seq2seq": True},
-}
-"""Facts about example data, by `DataInfo.inputs`."""
+_EXAMPLE = {"in_channels": 3, "image_size": 32, "in_features": 8, "out_features": 8, "vocab_size": 11, "max_length": 7}
+"""Facts about example data of all kinds."""
 
 
 def backbone(
@@ -69,20 +52,16 @@ def backbone(
     if isinstance(spec, nn.Module):
         return spec
     layers = Layers(algebra, scope, init, embedding, vectors)
-    with limited_size(str(spec)):
-        net = registry.create("zoo.backbones", spec, layers, **info) if isinstance(spec, str) else _call(spec, layers, info)
-    if not isinstance(net, nn.Module):
-        raise InputError(f"the factory of backbone '{spec}' returned {type(net).__name__}, expected a torch.nn.Module")
-    return net
-
-
-def _call(factory: Factory, layers: Layers, info: Mapping[str, Any]) -> Any:
-    if not callable(factory):
-        raise InputError(f"expected a spec, a factory or a torch.nn.Module as backbone, got {factory!r:.60}")
-    accepted = signature(factory).parameters
-    if not any(p.kind is Parameter.VAR_KEYWORD for p in accepted.values()):
-        info = {name: value for name, value in info.items() if name in accepted}
-    return factory(layers, **info)
+    try:
+        if isinstance(spec, str):
+            return registry.create("zoo.backbones", spec, layers, **info)  # type: ignore[no-any-return]
+        accepted = signature(spec).parameters
+        takes_all = any(p.kind is Parameter.VAR_KEYWORD for p in accepted.values())
+        return spec(layers, **{name: value for name, value in info.items() if takes_all or name in accepted})
+    except RuntimeError as error:
+        if "allocate memory" not in str(error):
+            raise
+        raise InputError(f"{spec}: the parameters exceed the memory of this machine") from error
 
 
 def real_twin(spec: str | Factory, **info: Any) -> nn.Module:
@@ -137,67 +116,25 @@ def count(net: nn.Module) -> dict[str, int]:
     return {"total": sum(p.numel() for p in net.parameters() if p.requires_grad), "embedding": sum(embedding.values())}
 
 
-def check_spec(spec: str, algebra: str | Algebra, **options: Any) -> None:
-    """Raise `InputError` for options that are invalid for all data, before data are loaded.
+def check_spec(spec: str, algebra: str, **options: Any) -> None:
+    """Raise `InputError` for options of our backbones that are invalid for all data, before data are loaded.
 
-    Builds the network for two sizes of example data on the meta device; an error that occurs for both is raised. Third-party
-    networks that cannot be built in this way are not checked.
+    Builds the network for two sizes of example data on the meta device; an error that occurs for both is raised.
     """
     entry, parsed = registry.resolve("zoo.backbones", untrained(spec))
-    factory = registry.load(entry)
-    inputs = next((name for name in recipe_of(factory).inputs if name in _EXAMPLES), None)
-    required = {p.name for p in signature(factory).parameters.values() if p.kind is p.KEYWORD_ONLY and p.default is p.empty}
-    if inputs is None or not required <= _EXAMPLES[inputs].keys() | parsed.options.keys():
+    if not entry.ours:
         return
     errors: list[InputError] = []
     for scale in (1, 3):
-        info: dict[str, Any] = {
-            name: scale * value if type(value) is int else value for name, value in _EXAMPLES[inputs].items()
-        }
+        info: dict[str, Any] = {name: scale * value for name, value in _EXAMPLE.items()}
         try:
             with torch.random.fork_rng(devices=[]), torch.device("meta"):
-                backbone(str(parsed), copy.deepcopy(algebra), **options, **info)  # do not change a shared product
+                backbone(str(parsed), algebra, num_classes=3, **options, **info)
             return
-        except Exception as error:
-            if isinstance(error, registry.PluginError) or not isinstance(error, InputError):
-                return
+        except InputError as error:
             errors.append(error)
     if str(errors[0]) == str(errors[1]):
-        raise InputError(str(errors[0]), code=errors[0].code)
-
-
-@contextmanager
-def limited_size(spec: str) -> Iterator[None]:
-    """Raise `InputError` if building a network needs more than the machine's memory or `MAX_TENSORS` parameter tensors."""
-    memory, size, tensors = machine_memory(), 0, 0
-
-    def add(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
-        nonlocal size, tensors
-        if parameter is None:
-            return
-        size, tensors = size + parameter.numel() * parameter.element_size(), tensors + 1
-        if size > memory:
-            raise InputError(f"{spec}: the parameters exceed the {memory / 1e9:.0f} GB of memory of this machine")
-        if tensors > MAX_TENSORS:
-            raise InputError(f"{spec}: more than {MAX_TENSORS:,} parameter tensors: use a smaller depth")
-
-    hook = register_module_parameter_registration_hook(add)
-    try:
-        yield
-    except RuntimeError as error:
-        if "allocate memory" not in str(error):
-            raise
-        raise InputError(f"{spec}: the parameters exceed the memory of this machine") from error
-    finally:
-        hook.remove()
-
-
-def machine_memory() -> float:
-    """Return the bytes of main memory, or infinity if unknown."""
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, ValueError, OSError):
-        return math.inf
+        raise errors[0]
 
 
 def check_fit(net: nn.Module, spec: str, example: Tensor | tuple[Tensor, ...], outputs: int, every: bool = False) -> None:

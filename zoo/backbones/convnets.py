@@ -44,10 +44,6 @@ def convnet(
     ``resnet-20`` that of He et al. (2016).
 
     Args:
-        layers: The factory that knows the algebra.
-        in_channels: Channels of an image, [B, in_channels, image_size, image_size].
-        image_size: Side of an image in pixels.
-        num_classes: Logits, [B, num_classes].
         variant: ``conv-2``, ``conv-4``, ``conv-6``, ``lenet-300-100``, ``resnet-8`` or ``resnet-20``, the part after the slash.
         channels: Channels of each convolution, such as (32, 32, 64, 64); in a residual network those of each stage, by default
             (16, 32, 64).
@@ -87,7 +83,7 @@ def _checked_widths(name: str, widths: tuple[int, ...] | None, preset: tuple[int
     """Return the widths of a preset, or an equal number of given widths."""
     if widths is None:
         return preset
-    if not isinstance(widths, tuple | list) or [*map(type, widths)] != [int] * len(preset) or min(widths, default=1) < 1:
+    if len(widths) != len(preset) or min(widths, default=1) < 1:
         expected = f"{len(preset)} positive integers, such as {name}={preset}" if preset else f"no {name}"
         raise InputError(f"{name}={widths}: {variant} expects {expected}")
     return tuple(widths)

@@ -36,9 +36,6 @@ def gpt(
     """GPT (Radford et al. 2019) as in nanoGPT; gpt/nano and gpt/micro are its character models for a GPU and a CPU.
 
     Args:
-        layers: The factory that knows the algebra.
-        vocab_size: Tokens of the vocabulary; 0 is padding.
-        max_length: Tokens of a block, and rows of the learned positions.
         score: ``dot``, ``product`` (Tay et al. 2019, Eq. 4) or ``hermitian`` (Wang et al. 2020, Eq. 14).
         positions: none, learned, trigonometric or rotary (any length); auto is learned, or none if the embedding encodes order.
         norm: Name of the norm: layer, rms or element.
@@ -118,9 +115,6 @@ def transformer_xl(
     With ``--embedding complex_order`` word vectors depend on the position in a segment (Wang et al. 2020, section 3.3).
 
     Args:
-        layers: The factory that knows the algebra.
-        vocab_size: Tokens of the vocabulary; 0 is padding.
-        max_length: Tokens of a segment.
         memory: Tokens of the preceding segments to remember; by default max_length. 0 for none.
         norm: Name of the norm: layer, rms or element.
         tied: Whether the head uses the embedding table; else it is a matrix of role ``head``.

@@ -26,9 +26,6 @@ def mlp(
     """Multilayer perceptron for vectors and tables: a real stem, hidden layers over the algebra, a real head.
 
     Args:
-        layers: The factory that knows the algebra.
-        in_features: Real channels of an input, [B, in_features].
-        out_features: Outputs, [B, out_features].
         dim: Real channels of the hidden layers.
         depth: Hidden layers after the stem.
         activation: ``relu``, ``gelu``, ``silu`` or ``tanh``.
@@ -50,9 +47,6 @@ def linear(layers: Layers, *, in_features: int, out_features: int, bias: bool = 
     """A linear layer over the algebra, which can learn a rotation or a product from data (Zhang et al. 2021, Fig. 2).
 
     Args:
-        layers: The factory that knows the algebra.
-        in_features: Real channels of an input, [B, in_features].
-        out_features: Real channels of a target, [B, out_features].
         bias: Whether the layer has a bias.
         rank: Real channels between two layers; by default there is a single layer.
     """

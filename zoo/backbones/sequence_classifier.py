@@ -39,7 +39,6 @@ class SequenceClassifier(nn.Module):
     (Tay et al. 2019, section 4.1), or to [a; b] (Zhang et al. 2021, App. B.1).
 
     Args:
-        layers: The factory that knows the algebra.
         encoder: Maps tokens [B, L] to [B, L, vectors * size] or, if ``pooling`` is None, to [B, vectors * size].
         size: Real channels of a vector.
         pooling: One of `POOLINGS`; None if the encoder pools.
@@ -156,21 +155,9 @@ def text_classifier(
     """Build a `SequenceClassifier` of word vectors; the keywords are the common options of text encoders.
 
     Args:
-        layers: The factory that knows the algebra.
         width: Channels of a word vector.
-        size: Channels of a vector of the encoder.
         encode: Builds the encoder from the token embedding.
-        pooling: See `SequenceClassifier`.
-        vectors: Concatenated vectors that the encoder returns.
-        depth: Layers before the head.
-        vocab_size: Tokens of the vocabulary; 0 is padding.
-        max_length: Tokens of the longest text.
-        num_classes: Logits, [B, num_classes].
-        pair: Whether it compares two texts.
         positions: Position embedding: none (the same as auto), learned or trigonometric.
-        hidden: Channels of the layers before the head; 0 for none.
-        match: How the vectors of two texts are combined: product for [a; b; a b; a - b], concat for [a; b].
-        readout: How the head computes logits: channels, modulus or scalar.
         dropout: Dropout probability for word vectors, after pooling and after layers.
         scale_embedding: Whether word vectors are multiplied by sqrt(width) with trigonometric positions (Vaswani et al. 2017).
     """

@@ -11,6 +11,7 @@ from zoo.backbones.recipe import passes_options_to, recipe
 from zoo.backbones.sequence_classifier import feedforward, pool, text_classifier
 from zoo.errors import InputError
 from zoo.layers import LSTM, Layers
+from zoo.layers.attention import check_heads
 from zoo.layers.positions import length_limit
 from zoo.layers.scores import attend
 
@@ -21,7 +22,6 @@ def fasttext(layers: Layers, *, dim: int = 128, hidden: int = 128, pooling: str 
     """FastText without n-grams (Joulin et al. 2016): the mean of the word vectors, a layer over the algebra, and a head.
 
     Args:
-        layers: The factory that knows the algebra.
         dim: Channels of a word vector.
         hidden: Channels of the layer before the head (complex-valued: Wang et al. 2020, Eq. 10); 0 for none.
         pooling: mean, sum, max, max+mean, first or last.
@@ -69,14 +69,13 @@ def cnn(
     """Convolutional sentence encoder (Kim 2014): windows of 3, 4 and 5 words, the maximum over the text.
 
     Args:
-        layers: The factory that knows the algebra.
         dim: Channels of a word vector.
         filters: Channels for each width.
         widths: Tokens in a window.
         dropout: Dropout probability for word vectors, after pooling and after the layer.
         options: Those of `text_classifier`.
     """
-    if not isinstance(widths, (tuple, list)) or not widths or not all(isinstance(w, int) and w > 0 for w in widths):
+    if min(widths, default=0) < 1:
         raise InputError(f"widths={widths}: must be positive integers, such as widths=(3, 4, 5)")
 
     def encode(embedding: nn.Module) -> nn.Module:
@@ -122,7 +121,6 @@ def lstm(
     """LSTM encoder of sentences and pairs of sentences, as in PHM (Zhang et al. 2021, section 4.1 and App. B.1).
 
     Args:
-        layers: The factory that knows the algebra.
         dim: Channels of the hidden state, in each direction.
         embedding_dim: Channels of a word vector; by default dim.
         depth: Layers of the LSTM.
@@ -219,10 +217,6 @@ def decomposable_attention(
     """Decomposable attention of two texts: DeAtt over the reals, Q-Att over the quaternions (Tay et al. 2019, Table 1).
 
     Args:
-        layers: The factory that knows the algebra.
-        vocab_size: Tokens of the vocabulary; 0 is padding.
-        max_length: Tokens of the longest text.
-        num_classes: Logits, [B, num_classes].
         pair: Must be true: it reads pairs.
         dim: Channels of a word vector and of every layer; the paper has 50 and 200.
         depth: Layers of the comparing and of the aggregating network.
@@ -231,15 +225,10 @@ def decomposable_attention(
         readout: How the head computes logits: channels, modulus or scalar.
         dropout: Dropout probability for word vectors and layers.
     """
-    n = layers.over("attention").n
     if not pair:
         raise InputError(
             "decomposable_attention requires pairs of texts: use data such as glosses(task=pairs)", code="mismatch"
         )
-    if depth < 1 or attend_depth < 0:
-        raise InputError(f"depth={depth}, attend_depth={attend_depth}: depth must be at least 1, attend_depth at least 0")
-    if dim < 1 or dim % n:
-        text = f"dim={dim} is not a multiple of n = {n}"
-        raise InputError(f"{text}: use decomposable_attention(dim={max(1, -(-dim // n)) * n})")
+    check_heads(dim, 1, layers.over("attention").n, backbone="decomposable_attention")
     embedding = layers.token_embedding(vocab_size, dim, max_length, positions=positions, dropout=dropout)
     return DecomposableAttention(layers, embedding, dim, depth, attend_depth, num_classes, readout, dropout)

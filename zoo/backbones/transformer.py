@@ -95,10 +95,6 @@ def transformer(
     """Transformer (Vaswani et al. 2017), encoder or encoder and decoder; transformer/tiny and /base are Tensor2Tensor's sizes.
 
     Args:
-        layers: The factory that knows the algebra; ``--scope attention`` is the partial model of Tay et al. (2019).
-        vocab_size: Tokens of the vocabulary; 0 is padding.
-        max_length: Tokens of the longest text.
-        num_classes: Logits, [B, num_classes]; not needed if ``seq2seq``.
         pair: Whether it compares two texts.
         seq2seq: Whether it translates, with a decoder of as many blocks as the encoder.
         score: ``dot``, ``product`` (Tay et al. 2019, Eq. 4) or ``hermitian`` (Wang et al. 2020, Eq. 14).

@@ -1,8 +1,6 @@
 """Image classifiers: the vision transformer, and any timm model converted to the algebra."""
 
 import difflib
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from pickle import UnpicklingError
 from typing import Any
 
@@ -44,10 +42,6 @@ def vit(
     Patch embedding, class token, positions, norms, biases and head are real, as in Fraction (Mukhopadhyay et al. 2025).
 
     Args:
-        layers: The factory that knows the algebra.
-        in_channels: Channels of an image, [B, in_channels, image_size, image_size].
-        image_size: Side of an image in pixels.
-        num_classes: Logits, [B, num_classes].
         dim: Channels of the residual stream.
         depth: Number of blocks.
         heads: Attention heads; each has dim / heads channels, which must be whole algebra elements.
@@ -62,9 +56,7 @@ def vit(
     check_heads(dim, heads, layers.over("attention").n, backbone="vit", head_dim=head_dim)
     check_rules(
         (depth >= 1, f"depth={depth}: must be at least 1"),
-        (dim * mlp_ratio >= 1, f"mlp_ratio={mlp_ratio}: the MLP needs at least one hidden channel"),
         (0 <= drop_path < 1, f"drop_path={drop_path}: must be in [0, 1)"),
-        (representation_size is None or representation_size > 0, f"{representation_size=}: must be positive"),
     )
     sides = [side for side in range(1, image_size + 1) if image_size % side == 0]
     if patch is None:
@@ -116,11 +108,7 @@ def timm(
     """Any timm model by its name, as in timm/resnet18, converted to the algebra by `zoo.convert`.
 
     Args:
-        layers: The factory that knows the algebra.
         variant: timm's name of the model, the part after the slash.
-        in_channels: Channels of an image, [B, in_channels, image_size, image_size].
-        image_size: Side of an image in pixels.
-        num_classes: Logits, [B, num_classes].
         pretrained: Start from timm's weights, projected to the nearest ones over the algebra; downloads them once.
         options: Keyword arguments of ``timm.create_model``, such as ``drop_path_rate``.
     """
@@ -136,39 +124,8 @@ def timm(
     if library.get_pretrained_cfg_value(variant, "fixed_input_size"):
         options.setdefault("img_size", image_size)
     try:
-        with _offline_if_unreachable(variant) if pretrained else nullcontext():
-            model = library.create_model(
-                variant, pretrained=pretrained, in_chans=in_channels, num_classes=num_classes, **options
-            )
-    except InputError:
-        raise
+        model = library.create_model(variant, pretrained=pretrained, in_chans=in_channels, num_classes=num_classes, **options)
     except _TIMM_ERRORS as error:
         model_name = f"'{variant}' for {image_size}-pixel images with {options}"
         raise InputError(f"timm cannot build {model_name}: {one_line(error)}") from error
     return convert(model, layers, weights="project" if pretrained else "fresh")
-
-
-@contextmanager
-def _offline_if_unreachable(variant: str) -> Iterator[None]:
-    """Read pretrained weights only from the cache if the Hugging Face hub is unreachable, to avoid retries of 23 s per file.
-
-    Raises:
-        InputError: If the hub is unreachable and the weights are not in the cache.
-    """
-    from huggingface_hub import constants, get_session
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    before = constants.HF_HUB_OFFLINE
-    reason = "HF_HUB_OFFLINE is set"
-    try:
-        if not before:
-            get_session().head(constants.ENDPOINT, timeout=5)
-    except Exception as error:  # The exceptions are those of its HTTP client, which differs between versions.
-        constants.HF_HUB_OFFLINE, reason = True, one_line(error)
-    try:
-        yield
-    except LocalEntryNotFoundError as error:
-        text = f"the weights of timm's '{variant}' are not in the cache, and {constants.ENDPOINT} cannot be reached: {reason}"
-        raise InputError(text, code="failed") from error
-    finally:
-        constants.HF_HUB_OFFLINE = before

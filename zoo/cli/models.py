@@ -14,7 +14,7 @@ from zoo.cli.commands import quiet, show, to_json
 from zoo.cli.parser import Parser
 from zoo.errors import InputError, printable
 from zoo.registry import build_options
-from zoo.tasks.decoding.options import Decoding
+from zoo.tasks.options import Decoding
 from zoo.training.processes import is_first_process
 
 SPLITS = {"test": "test", "validate": "val"}

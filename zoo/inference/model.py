@@ -194,7 +194,8 @@ class Model:
             InputError: If the model does not generate text, a prompt cannot be read, or an option is invalid.
         """
         task = self.generative(decoding)
-        task.check_samples(num_samples)
+        if num_samples < 1:
+            raise InputError(f"num_samples={num_samples}: must be at least 1")
         is_list = isinstance(prompt, list | tuple)
         prompts: list[Any] = list(prompt) if is_list else [prompt]  # type: ignore[arg-type]
         if invalid := next((text for text in prompts if not isinstance(text, str | None)), None):

@@ -13,23 +13,10 @@ from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
 from zoo.data.info import DataInfo, ImageInfo, ParallelInfo, TextInfo, VectorInfo
-from zoo.data.options import check_integer
 from zoo.errors import InputError
 from zoo.tasks.inputs import Example, encode_texts, read_images, read_texts, read_vectors
-from zoo.tasks.metrics import (
-    EvaluationScope,
-    Inputs,
-    MeanLoss,
-    StepOutput,
-    check_names,
-    even_states,
-    named_metrics,
-    update_named,
-)
+from zoo.tasks.metrics import EvaluationScope, MeanLoss, StepOutput, even_states
 from zoo.tasks.optimization import check_network, check_optimizer, check_schedule, lr_factor, make_optimizer
-
-MINIMUM_SIZES = {"num_classes": 2, "num_labels": 1, "num_targets": 1, "vocab_size": 1}
-"""The smallest allowed values of the sizes of tasks."""
 
 
 class TaskOptions(TypedDict, total=False):
@@ -44,7 +31,6 @@ class TaskOptions(TypedDict, total=False):
     schedule: str
     warmup: float
     floor: float
-    metrics: Sequence[str]
 
 
 class Task(LightningModule):
@@ -66,7 +52,6 @@ class Task(LightningModule):
         schedule: ``cosine``, ``linear``, ``constant`` or ``inverse_sqrt``, see `zoo.tasks.optimization.lr_factor`.
         warmup: Fraction of all steps in which the learning rate rises from zero to its peak.
         floor: Final learning rate of cosine and linear, as a fraction of the peak.
-        metrics: Names of torchmetrics classes to measure in addition, such as ``("MulticlassCalibrationError",)``.
 
     Attributes:
         info_type: The `DataInfo` class that the task requires.
@@ -104,27 +89,16 @@ class Task(LightningModule):
         schedule: str = "cosine",
         warmup: float = 0.1,
         floor: float = 0.0,
-        metrics: Sequence[str] = (),
     ) -> None:
         super().__init__()
-        if not isinstance(net, nn.Module):
-            raise InputError(f"net={net!r:.60}: expected a torch.nn.Module")
         self.save_hyperparameters(*type(self).options())
         type(self).check_options(**self.hparams)
         check_network(net, optimizer)
         self.net = net
-        defaults = MetricCollection(self.default_metrics(), compute_groups=False)
-        named = MetricCollection(named_metrics(metrics, self.metric_example), compute_groups=False)
+        metrics = MetricCollection(self.default_metrics(), compute_groups=False)
         for stage in ("val", "test"):
             setattr(self, f"{stage}_loss", MeanLoss())
-            setattr(self, f"{stage}_metrics", defaults.clone(prefix=f"{stage}_"))
-            setattr(self, f"{stage}_named_metrics", named.clone(prefix=f"{stage}_"))
-
-    @property
-    def hparams_initial(self) -> Any:
-        """The hyperparameters for loggers, with tuples as lists, because plain YAML has no tuples."""
-        hparams = super().hparams_initial
-        return type(hparams)({name: list(value) if isinstance(value, tuple) else value for name, value in hparams.items()})
+            setattr(self, f"{stage}_metrics", metrics.clone(prefix=f"{stage}_"))
 
     @classmethod
     def options(cls) -> dict[str, inspect.Parameter]:
@@ -151,15 +125,11 @@ class Task(LightningModule):
         known = cls.options()
         for name in options.keys() - known:
             close = get_close_matches(name, known, 1)
-            hint = f"did you mean {close[0]}?" if close else f"supported: {', '.join(known)}"
-            what = "--beam and other decoding options" if name == "decoding" else f"the option {name}"
-            raise InputError(f"task {cls.__name__} does not support {what}: leave it out ({hint})", code="unknown")
+            hint = f"did you mean {close[0]}?" if close else f"leave it out (supported: {', '.join(known)})"
+            raise InputError(f"task {cls.__name__} does not support the option {name}: {hint}", code="unknown")
         value = {name: p.default for name, p in known.items() if p.default is not p.empty} | options
         check_optimizer(value["optimizer"], *(value[name] for name in ("lr", "weight_decay", "betas", "eps", "mup_base_width")))
         check_schedule(value["schedule"], value["warmup"], value["floor"])
-        check_names(value["metrics"])
-        for name in MINIMUM_SIZES.keys() & options.keys():
-            check_integer(name, options[name], MINIMUM_SIZES[name])
         if not 0 <= (smoothing := value.get("label_smoothing", 0.0)) < 1:
             raise InputError(f"label_smoothing={smoothing}: must be in [0, 1), such as 0.1")
 
@@ -210,18 +180,6 @@ class Task(LightningModule):
         """Return the metrics by name; their ``update`` gets predictions, targets and extra keywords of `StepOutput`."""
         return {}
 
-    def metric_inputs(self, output: StepOutput) -> Inputs:
-        """Return predictions, targets and extra keywords for the metrics that the user named."""
-        return output.predictions, output.targets, output.extra
-
-    def metric_example(self) -> Inputs:
-        """Return predictions, targets and extra keywords of made-up examples, to try the metrics that the user named.
-
-        Raises:
-            InputError: If the task does not support further metrics.
-        """
-        raise InputError(f"task {type(self).__name__} does not support further metrics: leave metrics out")
-
     def forward(self, *inputs: Any) -> Any:
         """Apply the network."""
         return self.net(*inputs)
@@ -261,28 +219,15 @@ class Task(LightningModule):
         """Return the predictions for inputs or a batch ``(inputs, ...)``, [B, outputs]."""
         return self.outputs(batch[0] if isinstance(batch, (tuple, list)) else batch)
 
-    def measure(self, stage: str, output: StepOutput, named: bool = True) -> None:
-        """Update the metrics of a stage, with ``named`` also those that the user named; empty batches are ignored."""
+    def measure(self, stage: str, output: StepOutput) -> None:
+        """Update the metrics of a stage; empty batches are ignored."""
         if size := output.num_terms:
             getattr(self, f"{stage}_loss").update(output.loss.detach(), size)
             getattr(self, f"{stage}_metrics").update(output.predictions, output.targets, **output.extra)
-            if named and self.hparams["metrics"]:
-                self.measure_named(stage, self.metric_inputs(output))
-
-    def measure_named(self, stage: str, inputs: Inputs) -> None:
-        """Update the metrics that the user named."""
-        for metric in getattr(self, f"{stage}_named_metrics").values():
-            update_named(metric, *inputs)
 
     def stage_metrics(self, stage: str) -> dict[str, Metric]:
         """Return the metrics of a stage by the names under which they are logged."""
-        collections = (getattr(self, f"{stage}_metrics"), getattr(self, f"{stage}_named_metrics"))
-        metrics = {name: metric for collection in collections for name, metric in collection.items(keep_base=False)}
-        return {f"{stage}_loss": getattr(self, f"{stage}_loss"), **metrics}
-
-    def is_measured(self, metric: Metric) -> bool:
-        """Return whether a metric can be computed at the end of a stage; the result is the same in all processes."""
-        return True
+        return {f"{stage}_loss": getattr(self, f"{stage}_loss"), **dict(getattr(self, f"{stage}_metrics").items())}
 
     def configure_callbacks(self) -> list[Callback]:
         """Return the callback that caches matrices during evaluation."""
@@ -312,9 +257,8 @@ class Task(LightningModule):
     def log_metrics(self, stage: str) -> None:
         """Log the metrics of a stage."""
         for name, metric in self.stage_metrics(stage).items():
-            if self.is_measured(metric):
-                even_states(metric)
-                self.log(name, metric, on_step=False, on_epoch=True, prog_bar=True)
+            even_states(metric)
+            self.log(name, metric, on_step=False, on_epoch=True, prog_bar=True)
 
     def configure_optimizers(self) -> Any:
         """Build the optimizer, without weight decay of norms and biases, and the learning rate schedule for each step."""

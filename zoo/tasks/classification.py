@@ -15,7 +15,7 @@ from zoo.errors import InputError
 from zoo.tasks.base import Task, TaskOptions
 from zoo.tasks.distillation import SoftTargets
 from zoo.tasks.inputs import Example
-from zoo.tasks.metrics import Inputs, StepOutput
+from zoo.tasks.metrics import StepOutput
 
 
 class AUROC(BinaryAUROC):
@@ -24,22 +24,6 @@ class AUROC(BinaryAUROC):
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Update with logits [B, 2] and labels [B]."""
         super().update(preds.softmax(-1)[:, 1], target)
-
-
-def cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Return the mean cross entropy in nats of logits [B, C] and labels int64 [B].
-
-    Raises:
-        InputError: If a label is not in 0..C-1; on a GPU torch aborts instead.
-    """
-    try:
-        return F.cross_entropy(logits, labels, label_smoothing=smoothing)
-    except IndexError as error:
-        count = logits.shape[-1]
-        wrong = labels[(labels < 0) | (labels >= count)].flatten()
-        if not len(wrong):
-            raise
-        raise InputError(f"label {wrong[0]} is out of range: labels must be integers from 0 to {count - 1}") from error
 
 
 class Classification(SoftTargets, Task):
@@ -77,21 +61,12 @@ class Classification(SoftTargets, Task):
         }
         return metrics | {"auroc": AUROC()} if classes == 2 else metrics
 
-    def metric_inputs(self, output: StepOutput) -> Inputs:
-        """Return probabilities [B, num_classes] and labels [B]."""
-        return output.predictions.float().softmax(-1), output.targets, output.extra
-
-    def metric_example(self) -> Inputs:
-        """Return one correct prediction for each class."""
-        labels = torch.arange(self.hparams["num_classes"])
-        return F.one_hot(labels).float().mul(3).softmax(-1), labels, {}
-
     def step(self, batch: Sequence[Any]) -> StepOutput:
         """Return cross entropy in nats, logits and labels of a batch (inputs, labels, ...)."""
         inputs, labels = batch[:2]
         logits = self.outputs(inputs)
         smoothing = self.label_smoothing if self.training else 0.0
-        loss = self.distilled(cross_entropy(logits, labels, smoothing), logits, inputs)
+        loss = self.distilled(F.cross_entropy(logits, labels, label_smoothing=smoothing), logits, inputs)
         return StepOutput(loss, logits.detach(), labels)
 
     def predict_step(self, batch: Any, batch_idx: int = 0) -> Tensor:
@@ -180,18 +155,12 @@ class AnswerRanking(SoftTargets, Task):
         """Return mean average precision, mean reciprocal rank and precision at 1."""
         return {"map": RetrievalMAP("skip"), "mrr": RetrievalMRR("skip"), "top1": RetrievalPrecision("skip", top_k=1)}
 
-    def metric_example(self) -> Inputs:
-        """Return a right and a wrong answer."""
-        return torch.tensor([0.9, 0.1]), torch.tensor([1, 0]), {"indexes": torch.tensor([0, 0])}
-
     def step(self, batch: Sequence[Any]) -> StepOutput:
         """Return the cross entropy in nats of a batch (inputs, labels, questions), and the relevance of the answers."""
-        if len(batch) < 3:
-            raise InputError(f"a batch has {len(batch)} parts: ranking needs (inputs, labels, indices of the questions)")
         inputs, labels, questions = batch[:3]
         logits = self.outputs(inputs)
         relevance = logits.detach().softmax(-1)[:, 1]
-        loss = self.distilled(cross_entropy(logits, labels), logits, inputs)
+        loss = self.distilled(F.cross_entropy(logits, labels), logits, inputs)
         return StepOutput(loss, relevance, labels, {"indexes": questions})
 
     def predict_step(self, batch: Any, batch_idx: int = 0) -> Tensor:

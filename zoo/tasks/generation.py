@@ -7,8 +7,8 @@ from torch import Tensor
 
 from zoo.errors import InputError
 from zoo.tasks.base import Task
-from zoo.tasks.decoding import Decoding, Prompts, check_decoding, check_length_penalty, generate, stream
-from zoo.tasks.decoding.options import temperature_of
+from zoo.tasks.decoding import Decoding, Prompts, check_decoding, generate, stream
+from zoo.tasks.options import temperature_of
 
 UNFINISHED = "\ufffd"
 """Replacement character, to which tokenizers decode an incomplete UTF-8 sequence."""
@@ -61,7 +61,9 @@ class GenerativeTask(Task):
     def check_decoding(cls, decoding: Decoding) -> None:
         """Check the ranges of the decoding options, and that they do not exclude each other."""
         check_decoding(decoding)
-        check_length_penalty(decoding)
+        if decoding.beam == 1 and decoding.length_penalty != Decoding.length_penalty:
+            text = f"length_penalty={decoding.length_penalty} requires beam search: use --beam 4, or leave it out"
+            raise InputError(text, code="conflict")
         temperature_of(decoding, not cls.continues_prompt)
 
     def generate(self, texts: Sequence[str]) -> list[str]:
@@ -87,20 +89,6 @@ class GenerativeTask(Task):
             return iter(self.generate([text]))
         prompts = self.encode_prompts([text]).to(self.device)
         return self._pieces(stream(self.net, prompts, decoding))  # type: ignore[arg-type]
-
-    def check_samples(self, count: int) -> None:
-        """Check that several samples for one prompt can differ."""
-        if count < 1:
-            raise InputError(f"num_samples={count}: must be at least 1")
-        if count == 1:
-            return
-        if self.decoding.beam > 1:
-            cause = "beam search: leave --beam out"
-        elif temperature_of(self.decoding, not self.continues_prompt) == 0:
-            cause = "a temperature of 0: use --temperature 1"
-        else:
-            return
-        raise InputError(f"num_samples={count}: all samples would be equal with {cause}, or generate one sample")
 
     def _pieces(self, tokens: Iterator[Tensor]) -> Iterator[str]:
         # The text of a token may depend on the token before it, so decode it together with the previous piece.

@@ -45,6 +45,26 @@ def input_list(inputs: Any) -> list[Any]:
     return list(inputs) if isinstance(inputs, Iterable) and not is_single else [inputs]
 
 
+def is_file(word: str) -> bool:
+    """Return whether a word is an existing file or folder; raise `InputError` if it looks like the name of a missing file."""
+    try:
+        exists = Path(word).exists() and bool(word.strip("."))
+    except OSError:  # a text may be longer than a file name
+        return False
+    if not exists and not any(map(str.isspace, word)) and word.lower().endswith(FILES):
+        raise InputError(f"file '{word}' does not exist")
+    return exists
+
+
+def files_in(path: Path, endings: Sequence[str]) -> list[Path]:
+    """Return the files with these endings in a folder and its subfolders, sorted by name, or the file itself."""
+    if not path.is_dir():
+        return [path]
+    if files := sorted(file for file in path.rglob("*") if file.is_file() and file.name.lower().endswith(tuple(endings))):
+        return files
+    raise InputError(f"the folder '{path}' has no files with the endings {', '.join(endings)}")
+
+
 # --- texts ---
 
 
@@ -58,87 +78,53 @@ def read_texts(
             folders of such files, or ``-`` for standard input. A `Path` is always a file or folder.
         columns: Names of the texts of an example, such as ``("first", "second")``.
         stdin: Standard input.
-        allow_empty: Whether a line may be empty.
+        allow_empty: Whether a text may be empty.
+
+    Raises:
+        InputError: If a file cannot be read, or a line is empty, not UTF-8 or has another number of texts.
     """
-    for number, example in enumerate(_read_texts(inputs, columns, stdin, allow_empty)):
-        yield example._replace(number=number)
+    for number, (location, texts) in enumerate(_texts(inputs, len(columns), stdin)):
+        if len(texts) != len(columns):
+            expected = "two, separated by a tab in a file" if len(columns) > 1 else "one"
+            raise InputError(f"{location}: got {len(texts)} texts, expected {expected}")
+        if any("\udc80" <= character <= "\udcff" for text in texts for character in text):
+            raise InputError(f"{location}: invalid UTF-8; save the text as UTF-8", code="data")
+        if not allow_empty and not all(text.strip() for text in texts):
+            raise InputError(f"{location}: empty text; remove it")
+        yield Example(location, texts, dict(zip(columns, texts, strict=True)), number)
 
 
-def _read_texts(inputs: Sequence[Any], columns: Sequence[str], stdin: TextIO | None, allow_empty: bool) -> Iterator[Example]:
-    pending: list[str] = []  # the first text of a pair
+def _texts(inputs: Sequence[Any], size: int, stdin: TextIO | None) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the location and the texts of each input, ``size`` texts if they are arguments."""
+    words: list[str] = []
     for item in inputs:
         if isinstance(item, tuple | list):
-            if len(item) != len(columns) or not all(isinstance(text, str) for text in item):
-                raise InputError(f"an input of {len(item)} parts: this model expects {len(columns)} text(s) per input")
-            yield _example(f"'{item[0][:40]}'", tuple(item), columns, allow_empty)
+            yield f"'{item[0]:.40}'", tuple(item)
         elif not isinstance(item, str | Path):
             raise InputError(f"an input of type {type(item).__name__}: this model expects text")
         elif str(item) == "-" and stdin is not None:
             content = stdin.buffer.read().decode("utf-8", "surrogateescape")
-            yield from _lines("standard input", content.removeprefix("\ufeff"), columns, allow_empty)
-        elif is_file(str(item)) or isinstance(item, Path):
+            yield from _lines("standard input", content.removeprefix("\ufeff"), size)
+        elif isinstance(item, Path) or is_file(item):
             for file in files_in(Path(item), TEXTS):
-                _check_plain(str(file))
-                yield from _lines(str(file), read_text(file), columns, allow_empty)
+                if any(suffix.lower() in (*TABLES, *IMAGES) for suffix in file.suffixes):
+                    raise InputError(f"{file}: this model expects files with one text per line, or two separated by a tab")
+                yield from _lines(str(file), read_text(file), size)
         else:
-            pending.append(item)
-            if len(pending) == len(columns):
-                yield _example(f"'{pending[0][:40]}'", tuple(pending), columns)
-                pending = []
-    if pending:
-        raise InputError(f"missing the second text after '{pending[0][:40]}': this model compares two texts")
+            words.append(item)
+            if len(words) == size:
+                yield f"'{words[0]:.40}'", tuple(words)
+                words = []
+    if words:
+        yield f"'{words[0]:.40}'", tuple(words)
 
 
-def is_file(word: str) -> bool:
-    """Return whether a word is an existing file or folder; raise `InputError` if it looks like the name of a missing file."""
-    try:
-        exists = Path(word).exists() and bool(word.strip("."))
-    except OSError:
-        return False
-    if not exists and not any(map(str.isspace, word)) and word.lower().endswith(FILES):
-        raise InputError(f"file '{word}' does not exist")
-    return exists
-
-
-def files_in(path: Path, endings: Sequence[str]) -> list[Path]:
-    """Return the files with these endings in a folder and its subfolders, sorted by name, or the file itself."""
-    if not path.is_dir():
-        if path.exists() and not path.is_file():  # reading a pipe could block forever
-            raise InputError(f"{path} is a pipe or a device: save its content to a file first")
-        return [path]
-    if files := sorted(file for file in path.rglob("*") if file.is_file() and file.name.lower().endswith(tuple(endings))):
-        return files
-    raise InputError(f"the folder '{path}' has no files with the endings {', '.join(endings)}")
-
-
-def _check_plain(word: str) -> None:
-    if Path(word).suffix.lower() in IMAGES:
-        raise InputError(f"{word}: this model expects text, not images")
-    if any(suffix in TABLES for suffix in Path(word).suffixes):
-        raise InputError(
-            f"{word}: tables of texts are not supported; use one text per line, or two separated by a tab for pairs"
-        )
-
-
-def _lines(source: str, content: str, columns: Sequence[str], allow_empty: bool) -> Iterator[Example]:
+def _lines(source: str, content: str, size: int) -> Iterator[tuple[str, tuple[str, ...]]]:
     if not content:
         raise InputError(f"{source} is empty")
     for number, line in enumerate(content.removesuffix("\n").split("\n"), 1):
-        location, line = f"{source}:{number}", line.removesuffix("\r")
-        texts = tuple(line.split("\t")) if len(columns) > 1 else (line,)
-        if len(texts) != len(columns):
-            raise InputError(f"{location}: {len(texts)} columns, expected two texts separated by a tab")
-        if "\t" in texts[0].strip():
-            raise InputError(f"{location}: unexpected tab, this model expects one text per line")
-        yield _example(location, texts, columns, allow_empty)
-
-
-def _example(location: str, texts: tuple[str, ...], columns: Sequence[str], allow_empty: bool = False) -> Example:
-    if any("\udc80" <= character <= "\udcff" for text in texts for character in text):
-        raise InputError(f"{location}: invalid UTF-8; save the text as UTF-8", code="data")
-    if not allow_empty and not all(text.strip() for text in texts):
-        raise InputError(f"{location}: empty text; remove it")
-    return Example(location, texts, dict(zip(columns, texts, strict=True)))
+        text = line.removesuffix("\r")
+        yield f"{source}:{number}", tuple(text.split("\t")) if size > 1 else (text,)
 
 
 def encode_texts(tokenizer: Any, examples: Sequence[Example]) -> list[Tensor]:
@@ -167,12 +153,10 @@ def read_images(inputs: Sequence[Any], info: ImageInfo, normalized: bool = False
     number = 0
     for item in inputs:
         if isinstance(item, str | Path):
-            if str(item) == "-":
-                raise InputError("this model expects images: use zoo predict RUN IMAGE...")
             for file in files_in(Path(item), ENDINGS):
                 yield Example(str(file), load_image(file, info), {"file": str(file)})
             continue
-        for image in _images(item, info, number):
+        for image in [item] if isinstance(item, Image.Image) else _split_images(item, info, number):
             yield Example(f"image {number}", _preprocess(image, info, number, normalized), {"image": number})
             number += 1
 
@@ -187,39 +171,33 @@ def load_image(path: Path, info: ImageInfo) -> Tensor:
         raise InputError(f"cannot read the image {path}: {reason}") from error
 
 
-def _images(item: Any, info: ImageInfo, number: int) -> Iterable[Any]:
-    """Split an array or tensor into images [C, H, W]; return any other item in a list."""
-    if not isinstance(item, Tensor | np.ndarray):
-        return [item]
+def _split_images(item: Any, info: ImageInfo, number: int) -> Tensor:
+    """Return the images in an array or tensor, [N, C, H, W]."""
+    size = [info.in_channels, info.image_size, info.image_size]
+    kind = f"{type(item).__name__} of {getattr(item, 'dtype', None)} {list(getattr(item, 'shape', []))}"
+    wrong = InputError(f"image {number} is a {kind}: use a file, a Pillow image, uint8 pixels or floats {size} in [0, 1]")
     try:
-        pixels = torch.from_numpy(np.require(item, requirements=["C", "W"])) if isinstance(item, np.ndarray) else item
+        pixels = item if isinstance(item, Tensor) else torch.from_numpy(np.require(item, requirements=["C", "W"]))
     except TypeError as error:  # an array of texts or objects
-        raise _not_an_image(item, info, number) from error
+        raise wrong from error
     is_pixels = pixels.dtype == torch.uint8
+    if not (is_pixels or pixels.is_floating_point()) or pixels.ndim not in (2, 3, 4):
+        raise wrong
     depths = (1, 3, 4) if is_pixels else (info.in_channels,)
-    axes = [-1, -3] if isinstance(item, np.ndarray) else [-3, -1]  # the usual channel axis first
+    axes = [-3, -1] if isinstance(item, Tensor) else [-1, -3]  # the usual channel axis first
     channels = next((axis for axis in axes if pixels.ndim >= 3 and pixels.shape[axis] in depths), None)
-    if not (is_pixels or pixels.is_floating_point()) or pixels.ndim not in (2, 3, 4) or (pixels.ndim == 4 and channels is None):
-        raise _not_an_image(item, info, number)
-    if pixels.ndim == 3 and channels == -3 and info.in_channels == 1 < len(pixels):
-        n, h, w = pixels.shape
-        advice = f"use [1, {n}, {h}, {w}] for one colour image or [{n}, 1, {h}, {w}] for {n} grey images"
-        raise InputError(f"image {number} of shape [{n}, {h}, {w}] is ambiguous: {advice}")
     images = pixels.unsqueeze(-3) if channels is None else pixels.movedim(channels, -3)
-    if not is_pixels and images.shape[-3:] != (info.in_channels, info.image_size, info.image_size):
-        raise _not_an_image(item, info, number)
-    return images if images.ndim == 4 else [images]
+    images = images if images.ndim > 3 else images[None]
+    if images.ndim != 4 or not (is_pixels or list(images.shape[1:]) == size):
+        raise wrong
+    return images
 
 
-def _preprocess(image: Any, info: ImageInfo, number: int, normalized: bool) -> Tensor:
-    if isinstance(image, Tensor) and image.is_floating_point():
-        if not image.isfinite().all():
-            raise InputError(f"image {number} contains NaN or infinity")
-        return image.float() if normalized else normalize_floats(image, info, f"image {number}")
+def _preprocess(image: Image.Image | Tensor, info: ImageInfo, number: int, normalized: bool) -> Tensor:
     if isinstance(image, Tensor):
+        if image.is_floating_point():
+            return image.float() if normalized else normalize_floats(image, info, f"image {number}")
         image = Image.fromarray(image.movedim(0, -1).squeeze(-1).cpu().numpy())
-    if not isinstance(image, Image.Image):
-        raise _not_an_image(image, info, number)
     return preprocess(ImageOps.exif_transpose(image), info)
 
 
@@ -236,13 +214,6 @@ def normalize_floats(images: Tensor, info: ImageInfo, name: str = "the images") 
     return normalise(images.float() * 255, info.mean, info.std)
 
 
-def _not_an_image(item: Any, info: ImageInfo, number: int) -> InputError:
-    shape = [info.in_channels, info.image_size, info.image_size]
-    dtype = str(getattr(item, "dtype", "")).removeprefix("torch.")
-    kind = f"{type(item).__name__} of {dtype} {list(item.shape)}" if hasattr(item, "shape") else type(item).__name__
-    return InputError(f"image {number} is a {kind}: use a file, a Pillow image, uint8 pixels or floats {shape} in [0, 1]")
-
-
 # --- vectors ---
 
 
@@ -251,29 +222,24 @@ def read_vectors(inputs: Sequence[Any], info: VectorInfo) -> Iterator[Example]:
 
     For a model of a table, also read the rows of files; vectors in the original units of the table are standardised.
     """
-    number, features = 0, info.in_features
+    number = 0
     for item in inputs:
         if isinstance(item, str | Path):
-            if isinstance(info, TableInfo):
-                yield from _table_rows(str(item), info)
-                continue
-            raise InputError("this model expects vectors: pass arrays in Python, zoo.load(RUN).predict(x)")
+            if not isinstance(info, TableInfo):
+                raise InputError("this model expects vectors: pass arrays in Python, zoo.load(RUN).predict(x)")
+            if not Path(item).exists():
+                raise InputError(f"file '{item}' does not exist: use a table (.csv, .tsv, .jsonl or .parquet)", code="missing")
+            for line, row in read_rows(Path(item), info):
+                yield Example(f"{item}:{line}", row, {"file": str(item), "line": line})
+            continue
         try:
             vectors = torch.as_tensor(item, dtype=torch.float32)
         except (TypeError, ValueError, RuntimeError) as error:
             raise InputError(f"input {number} is not an array of numbers: {error}") from error
-        if vectors.ndim not in (1, 2) or vectors.shape[-1] != features:
-            raise InputError(f"input {number} has shape {list(vectors.shape)}: expected vectors of size {features}")
-        if not vectors.isfinite().all():
-            raise InputError(f"input {number} contains NaN or infinity")
-        for vector in vectors.reshape(-1, features):
+        if vectors.ndim not in (1, 2) or vectors.shape[-1] != info.in_features or not vectors.isfinite().all():
+            shape = list(vectors.shape)
+            raise InputError(f"input {number} of shape {shape}: expected finite vectors of size {info.in_features}")
+        for vector in vectors.reshape(-1, info.in_features):
             value = info.standardise(vector) if isinstance(info, TableInfo) else vector
             yield Example(f"vector {number}", value, {"input": vector.tolist()})
             number += 1
-
-
-def _table_rows(path: str, info: TableInfo) -> Iterator[Example]:
-    if not is_file(path):
-        raise InputError(f"file '{path}' does not exist: use a table (.csv, .tsv, .jsonl or .parquet)", code="missing")
-    for line, vector in read_rows(Path(path), info):
-        yield Example(f"{path}:{line}", vector, {"file": path, "line": line})

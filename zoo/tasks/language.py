@@ -53,7 +53,7 @@ class LanguageModel(SoftTargets, GenerativeTask):
 
     The memory of a network with ``net.has_memory`` is passed from batch to batch, separately in training and evaluation, and
     is empty at the start of each epoch. Batches are (tokens [B, L], targets [B, L], lengths [B, 2] in characters and bytes);
-    without lengths, bits per character and byte are not measured.
+    without lengths, bits per character and byte are NaN.
 
     Args:
         net: Maps tokens [B, L] to logits [B, L, vocab_size].
@@ -73,13 +73,6 @@ class LanguageModel(SoftTargets, GenerativeTask):
         self.vocab_size, self.label_smoothing = vocab_size, label_smoothing
         self.memory: dict[bool, list[Tensor]] = {True: [], False: []}
 
-    @classmethod
-    def check_options(cls, **options: Any) -> None:
-        """Check keyword arguments of the constructor; further metrics are not supported."""
-        super().check_options(**options)
-        if options.get("metrics"):
-            raise InputError("a language model does not support further metrics: leave metrics out")
-
     def default_metrics(self) -> dict[str, Metric | MetricCollection]:
         """Return perplexity, bits per character and bits per byte."""
         bits: dict[str, Metric | MetricCollection] = {f"bits_per_{unit}": BitsPer(unit) for unit in UNITS}
@@ -92,16 +85,10 @@ class LanguageModel(SoftTargets, GenerativeTask):
         y: Tensor = self.net(inputs, self.memory[self.training])
         return y
 
-    def is_measured(self, metric: Metric) -> bool:
-        """Return whether a metric has a value: bits per character need the lengths of at least one batch of any process."""
-        return not isinstance(metric, BitsPer) or bool(torch.as_tensor(self.all_gather(metric.count)).sum())
-
     def step(self, batch: Sequence[Tensor]) -> StepOutput:
         """Return the cross entropy of a batch (tokens, targets[, lengths]) in float32, and the inputs of its metrics."""
-        if len(batch) < 2:
-            raise InputError(f"a batch has {len(batch)} parts: a language model needs (tokens, targets)")
         tokens, targets, *lengths = batch[:3]
-        extra = {"lengths": _checked_lengths(lengths[0], len(targets))} if lengths else {}
+        extra = {"lengths": lengths[0]} if lengths else {}
         predicted = self.outputs(tokens)
         logits, flat = predicted.flatten(0, 1).float(), targets.flatten()
         if self.training:
@@ -170,11 +157,3 @@ class LanguageModel(SoftTargets, GenerativeTask):
     def _encode(self, texts: Sequence[str], location: Location | None = None) -> Any:
         """Tokenize prompts of any length; decoding checks it."""
         return self.tokenizer.limited(None).encode(texts, location)
-
-
-def _checked_lengths(lengths: Any, rows: int) -> Tensor:
-    shape = (rows, len(UNITS))
-    if isinstance(lengths, Tensor) and lengths.shape == shape:
-        return lengths.long()
-    got = list(lengths.shape) if isinstance(lengths, Tensor) else type(lengths).__name__
-    raise InputError(f"lengths: expected the characters and bytes of every text, {list(shape)}, or no lengths; got {got}")

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from zoo.errors import InputError, check_rules
+from zoo.errors import InputError, check_choice, check_rules
 from zoo.layers.weight import Weight
 
 SCHEDULES = ("cosine", "linear", "constant", "inverse_sqrt")
@@ -116,13 +116,13 @@ def _scaled(net: nn.Module, groups: list[dict[str, Any]], lr: float, scales: dic
     return split
 
 
-def check_schedule(name: str, warmup: float = 0.1, floor: float = 0.0, prefix: str = "") -> None:
-    """Check a schedule; messages put ``prefix`` before the names of options."""
+def check_schedule(name: str, warmup: float = 0.1, floor: float = 0.0) -> None:
+    """Check a schedule."""
+    check_choice("schedule", name, SCHEDULES)
     check_rules(
-        (name in SCHEDULES, f"unknown schedule '{name}': use {', '.join(SCHEDULES)}"),
-        (0 <= warmup <= 1, f"{prefix}warmup={warmup}: must be in [0, 1], a fraction of all steps"),
-        (0 <= floor <= 1, f"{prefix}floor={floor}: must be in [0, 1], a fraction of the peak"),
-        (not floor or name in DECAYING, f"{prefix}floor requires schedule={' or '.join(DECAYING)}, got {name}: leave it out"),
+        (0 <= warmup <= 1, f"warmup={warmup}: must be in [0, 1], a fraction of all steps"),
+        (0 <= floor <= 1, f"floor={floor}: must be in [0, 1], a fraction of the peak"),
+        (not floor or name in DECAYING, f"floor requires schedule={' or '.join(DECAYING)}, got {name}: leave it out"),
     )
 
 
@@ -138,33 +138,31 @@ def check_network(net: nn.Module, optimizer: str) -> None:
 
 def check_optimizer(
     name: str,
-    lr: float | None,
+    lr: float,
     weight_decay: float = 0.05,
     betas: Betas = None,
     eps: float | None = None,
     mup_base_width: int | None = None,
-    prefix: str = "",
 ) -> None:
-    """Check the name of an optimizer of timm and its options; ``prefix`` is as in `check_schedule`."""
+    """Check the name of an optimizer of timm and its options."""
     from timm.optim import create_optimizer_v2, get_optimizer_info, list_optimizers
 
     names = [str(known) for known in list_optimizers()]
     if name not in names:
         close = get_close_matches(name, names, n=3)
-        hint = f": did you mean {', '.join(close)}?" if close else f": use one of timm's, such as {', '.join(names[:8])}"
-        raise InputError(f"unknown optimizer '{name}'{hint}")
+        hint = f"did you mean {', '.join(close)}?" if close else f"use one of timm's, such as {', '.join(names[:8])}"
+        raise InputError(f"unknown optimizer '{name}': {hint}")
     info = get_optimizer_info(name)
-    is_pair = betas is None or (isinstance(betas, tuple | list) and len(betas) == 2 and all(map(_is_beta, betas)))
+    is_pair = betas is None or (len(betas) == 2 and all(0 <= beta < 1 for beta in betas))
     check_rules(
-        (lr is not None and 0 < lr < math.inf, f"{prefix}lr={lr}: must be positive"),
-        (0 <= weight_decay < math.inf, f"{prefix}weight_decay={weight_decay}: must be 0 or more"),
-        (betas is None or info.has_betas, f"optimizer '{name}' has no betas: leave {prefix}betas out"),
-        (eps is None or info.has_eps, f"optimizer '{name}' has no eps: leave {prefix}eps out"),
-        (is_pair, f"{prefix}betas={betas!r}: use two numbers in [0, 1), such as 0.9,0.98"),
-        (betas is None or info.num_betas == 2, f"optimizer '{name}' has {info.num_betas} betas: leave {prefix}betas out"),
-        (mup_base_width is None or mup_base_width >= 1, f"{prefix}mup_base_width={mup_base_width}: must be 1 or more"),
-        (mup_base_width is None or "sgd" not in name, f"{prefix}mup_base_width does not support {name}: use adamw"),
-        (eps is None or 0 < eps < math.inf, f"{prefix}eps={eps}: must be positive"),
+        (0 < lr < math.inf, f"lr={lr}: must be positive"),
+        (0 <= weight_decay < math.inf, f"weight_decay={weight_decay}: must be 0 or more"),
+        (betas is None or (info.has_betas and info.num_betas == 2), f"optimizer '{name}' has no two betas: leave betas out"),
+        (is_pair, f"betas={betas}: use two numbers in [0, 1), such as 0.9,0.98"),
+        (eps is None or info.has_eps, f"optimizer '{name}' has no eps: leave eps out"),
+        (eps is None or 0 < eps < math.inf, f"eps={eps}: must be positive"),
+        (mup_base_width is None or mup_base_width >= 1, f"mup_base_width={mup_base_width}: must be 1 or more"),
+        (mup_base_width is None or "sgd" not in name, f"mup_base_width does not support {name}: use adamw"),
     )
     try:
         create_optimizer_v2([nn.Parameter(torch.zeros(2, 2))], opt=name, lr=lr, **_given(betas, eps))
@@ -175,7 +173,3 @@ def check_optimizer(
 def _given(betas: Betas, eps: float | None) -> dict[str, Any]:
     """Return the options that are not None."""
     return {name: value for name, value in (("betas", betas), ("eps", eps)) if value is not None}
-
-
-def _is_beta(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any, Unpack
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torchmetrics import MeanSquaredError, Metric, MetricCollection
@@ -11,7 +10,7 @@ from torchmetrics import MeanSquaredError, Metric, MetricCollection
 from zoo.data.info import TableInfo, VectorInfo
 from zoo.tasks.base import Task, TaskOptions
 from zoo.tasks.inputs import Example
-from zoo.tasks.metrics import Inputs, StepOutput
+from zoo.tasks.metrics import StepOutput
 
 
 class Regression(Task):
@@ -40,12 +39,6 @@ class Regression(Task):
     def default_metrics(self) -> dict[str, Metric | MetricCollection]:
         """Return the mean squared error."""
         return {"mse": MeanSquaredError()}
-
-    def metric_example(self) -> Inputs:
-        """Return four predictions close to their targets."""
-        size = self.hparams["num_targets"]
-        targets = torch.arange(4.0 * size).view(4, size)
-        return targets + 0.5, targets, {}
 
     def step(self, batch: tuple[Any, Tensor]) -> StepOutput:
         """Return the mean squared error of a batch (inputs, targets)."""

@@ -20,7 +20,7 @@ from zoo.tasks.decoding import Decoding, Prompts, generate
 from zoo.tasks.decoding.logits import forbid_special
 from zoo.tasks.generation import GenerativeTask, Location, prompt_location
 from zoo.tasks.inputs import Example
-from zoo.tasks.metrics import Inputs, StepOutput
+from zoo.tasks.metrics import StepOutput
 
 
 class BLEU(SacreBLEUScore):
@@ -53,7 +53,7 @@ class Seq2Seq(GenerativeTask):
         tokenizer: The tokenizer of the data.
         label_smoothing: Label smoothing in training (Vaswani et al. 2017: 0.1).
         decoding: `Decoding`, or a mapping of its options.
-        options: See `Task`; further metrics are metrics of text, measured in tests.
+        options: See `Task`.
     """
 
     info_type = ParallelInfo
@@ -90,10 +90,6 @@ class Seq2Seq(GenerativeTask):
         super().check_options(**options)
         cls.check_decoding(_as_decoding(options.get("decoding")))
 
-    def metric_example(self) -> Inputs:
-        """Return a right and a wrong text, and their references."""
-        return ["a good text", "another"], ["a good text", "another text"], {}
-
     def default_metrics(self) -> dict[str, Metric | MetricCollection]:
         """Return the fraction of texts whose tokens are all right."""
         return {"exact_match": MulticlassExactMatch(self.hparams["vocab_size"], ignore_index=0, validate_args=False)}
@@ -101,10 +97,7 @@ class Seq2Seq(GenerativeTask):
     def stage_metrics(self, stage: str) -> dict[str, Metric]:
         """Return the metrics of a stage: those of generated texts in tests, those of tokens in validation."""
         metrics = super().stage_metrics(stage)
-        if stage == "test":
-            return metrics | dict(self.test_text_metrics.items())
-        named = set(self.val_named_metrics)  # type: ignore[arg-type]
-        return {name: metric for name, metric in metrics.items() if name not in named}
+        return metrics | dict(self.test_text_metrics.items()) if stage == "test" else metrics
 
     def step(self, batch: tuple[Any, ...]) -> StepOutput:
         """Return the cross entropy of a batch (inputs, targets, ...), and the tokens that greedy decoding chooses."""
@@ -117,10 +110,6 @@ class Seq2Seq(GenerativeTask):
         chosen = forbid_special(logits.detach().flatten(0, 1), END).argmax(-1).view_as(targets)
         return StepOutput(loss, chosen, targets, size=int((targets != 0).sum()))
 
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
-        """Update the validation metrics with a batch, with teacher forcing."""
-        self.measure("val", self.step(batch), named=False)
-
     def test_step(self, batch: Any, batch_idx: int) -> None:
         """Generate the answers to a batch and compare them with their references."""
         output = self.step(batch)
@@ -128,12 +117,11 @@ class Seq2Seq(GenerativeTask):
             return
         texts = [self.tokenizer.decode(answer) for answer in self.answer(*_numbered(batch))]
         references = batch[-1] if isinstance(batch[-1], (list, tuple)) else [self.tokenizer.decode(row) for row in batch[1]]
-        self.measure("test", output, named=False)
+        self.measure("test", output)
         metrics = self.test_text_metrics
         for name in ("test_bleu", "test_chrf"):
             metrics[name].update(texts, [[text] for text in references])
         metrics["test_exact_match"].update(self.is_exact(texts, references))
-        self.measure_named("test", (texts, references, {}))
 
     def is_exact(self, texts: Sequence[str], references: Sequence[str]) -> Tensor:
         """Return whether each text equals its reference after tokenization, 0 or 1, float32 [B].

@@ -18,9 +18,8 @@ from zoo.kernels.plan import check_kernel
 from zoo.registry.signatures import check_sizes
 from zoo.tasks import task_type
 from zoo.tasks.base import Task
-from zoo.tasks.decoding.options import Decoding
 from zoo.tasks.distillation import check_distillation, check_distilled
-from zoo.tasks.optimization import check_optimizer, check_schedule
+from zoo.tasks.options import Decoding
 from zoo.training.callbacks import MovingAverage
 from zoo.training.objects import Objects
 from zoo.training.options import DistillationOptions, Fit, config_values, fixed_options, is_object, parse_interval
@@ -98,7 +97,7 @@ def resolve_task(options: Fit, objects: Objects, data: Any) -> tuple[type[Task],
         task.check_options(**keywords)
         return task, keywords
     unset = replace(options, optimizer=replace(options.optimizer, lr=None))  # which the recipe has filled in
-    names = ("optimizer", "schedule", "label_smoothing", "decoding", "metrics")
+    names = ("optimizer", "schedule", "label_smoothing", "decoding")
     if changed := [name for name in names if getattr(unset, name) != getattr(Fit("", ""), name)]:
         raise InputError(f"{', '.join(changed)}: set these in the task object instead", code="conflict")
     return task, keywords
@@ -253,12 +252,10 @@ def load_data(options: Fit) -> Any:
 
 
 def task_options(options: Fit) -> dict[str, Any]:
-    """Return the keywords of the task for the options of a run, checked."""
+    """Return the keywords of the task for the options of a run."""
     o, s = options.optimizer, options.schedule
-    check_optimizer(o.name, o.lr, o.weight_decay, o.betas, o.eps, o.mup_base_width, prefix="optimizer.")
-    check_schedule(s.name, s.warmup, s.floor, prefix="schedule.")
     keywords: dict[str, Any] = {"optimizer": o.name, "lr": o.lr, "weight_decay": o.weight_decay, "betas": o.betas, "eps": o.eps}
     keywords |= {"schedule": s.name, "warmup": s.warmup, "floor": s.floor}
     optional: dict[str, Any] = {"mup_base_width": o.mup_base_width, "label_smoothing": options.label_smoothing}
-    optional |= {"decoding": options.decoding if options.decoding != Decoding() else None, "metrics": options.metrics or None}
+    optional |= {"decoding": options.decoding if options.decoding != Decoding() else None}
     return keywords | {name: value for name, value in optional.items() if value is not None}

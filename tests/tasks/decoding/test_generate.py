@@ -7,7 +7,7 @@ from tests.errors import raises
 from zoo import registry
 from zoo.layers import Layers
 from zoo.tasks.decoding import Prompts, beam_search, generate, stream
-from zoo.tasks.decoding.options import Decoding
+from zoo.tasks.options import Decoding
 
 SIZES = "dim=16, depth=1, heads=2, ffn=16"
 

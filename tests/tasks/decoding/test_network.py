@@ -5,7 +5,7 @@ import torch
 
 from tests.errors import raises
 from zoo.tasks.decoding import Prompts, beam_search, stream
-from zoo.tasks.decoding.options import Decoding
+from zoo.tasks.options import Decoding
 
 
 @pytest.mark.parametrize("decode", [stream, beam_search])
@@ -21,7 +21,7 @@ def test_the_maximum_length_is_checked_before_decoding(toy, decode):
 def test_a_prompt_must_not_be_empty_or_padded_on_the_right():
     with raises("invalid", "empty prompt"):
         Prompts(torch.zeros(2, 0, dtype=torch.int64))
-    with raises("invalid", "padded on the right"):
+    with raises("invalid", "padding on the left"):
         Prompts(torch.tensor([[4, 5], [4, 0]]), torch.tensor([[True, True], [True, False]]))
 
 

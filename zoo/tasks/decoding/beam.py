@@ -5,9 +5,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from zoo.backbones.generative import GenerativeModel
 from zoo.layers import keep_matrices
-from zoo.tasks.decoding.logits import Memory, Network, Prompts, next_logits, repetition_penalty
-from zoo.tasks.decoding.options import Decoding, check_decoding
+from zoo.tasks.decoding.logits import Prompts, next_logits, repetition_penalty
+from zoo.tasks.options import Decoding, check_decoding
 
 
 class Hypothesis(NamedTuple):
@@ -30,7 +31,7 @@ def length_penalty(length: int, alpha: float) -> float:
 
 
 @torch.inference_mode()
-def beam_search(net: Network[Memory], prompts: Prompts, options: Decoding | None = None) -> list[list[Hypothesis]]:
+def beam_search(net: GenerativeModel, prompts: Prompts, options: Decoding | None = None) -> list[list[Hypothesis]]:
     """Return the finished hypotheses of each row, the best first.
 
     A hypothesis Y finishes with the end token or at the maximum length; its score is log P(Y) / lp(Y), and Y includes the end

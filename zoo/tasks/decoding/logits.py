@@ -1,4 +1,4 @@
-"""Prompts, the interface of generative networks, and logits processors.
+"""Prompts and logits processors.
 
 Logits processors are pure functions from logits [B, V] to logits, -inf for tokens that must not be chosen.
 """
@@ -6,14 +6,16 @@ Logits processors are pure functions from logits [B, V] to logits, -inf for toke
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, Self, TypeVar
+from typing import Self
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from zoo.backbones.generative import GenerativeModel
 from zoo.data.text.tokens import BEGIN, PAD, UNKNOWN
 from zoo.errors import InputError
+from zoo.layers.kv_cache import KVCache
 
 DEFAULT_LENGTH = 256
 """Maximum number of tokens to generate by default."""
@@ -41,10 +43,8 @@ class Prompts:
     rows: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
-        if not self.tokens.shape[1]:
-            raise InputError("empty prompt: use at least one token")
-        if self.mask is not None and not bool(self.mask[:, -1].all()):
-            raise InputError("a prompt is empty or padded on the right: use at least one token, and padding on the left")
+        if not self.tokens.shape[1] or not (self.mask is None or bool(self.mask[:, -1].all())):
+            raise InputError("empty prompt: use at least one token, and padding on the left")
 
     def to(self, device: torch.device) -> Self:
         """Move the tensors to a device."""
@@ -78,42 +78,7 @@ class Prompts:
         return int(min(available, DEFAULT_LENGTH)) if requested is None else requested
 
 
-class KVCache(Protocol):
-    """The cached tokens of a network.
-
-    Attributes:
-        length: Number of tokens in the cache.
-    """
-
-    length: int
-
-    def select(self, rows: Tensor) -> None:
-        """Replace the batch by these rows, int64 [R], which may repeat."""
-
-
-Memory = TypeVar("Memory", bound=KVCache)
-
-
-class Network(Protocol[Memory]):
-    """The interface of generative networks, see `zoo.backbones.generative.GenerativeModel`.
-
-    Attributes:
-        max_length: The maximum sequence length; None without a limit.
-    """
-
-    max_length: int | None
-
-    def init_cache(self, source: Tensor | None = None) -> Memory:
-        """Return an empty cache; ``source`` [B, S], padded on the right, are the texts to answer."""
-
-    def decode_step(self, tokens: Tensor, cache: Memory, mask: Tensor | None = None) -> Tensor:
-        """Read the next tokens [B, l], add them to the cache, and return the logits of their successors, [B, l, V].
-
-        ``mask``, bool [B, l], is False at padding on the left of the prompt; None without padding.
-        """
-
-
-def next_logits(net: Network[Memory], tokens: Tensor, cache: Memory, end: int | None, mask: Tensor | None = None) -> Tensor:
+def next_logits(net: GenerativeModel, tokens: Tensor, cache: KVCache, end: int | None, mask: Tensor | None = None) -> Tensor:
     """Read tokens [B, l] and return the logits of the next token, float32 [B, V]; raise `InputError` for NaN and infinity."""
     logits = forbid_special(net.decode_step(tokens, cache, mask)[:, -1].float(), end)
     if not bool(logits.amax(-1).isfinite().all()):

@@ -5,15 +5,16 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from zoo.backbones.generative import GenerativeModel
 from zoo.data.text.tokens import PAD
 from zoo.layers import keep_matrices
 from zoo.tasks.decoding import logits as processors
 from zoo.tasks.decoding.beam import beam_search
-from zoo.tasks.decoding.logits import Memory, Network, Prompts, next_logits
-from zoo.tasks.decoding.options import Decoding, check_decoding, temperature_of
+from zoo.tasks.decoding.logits import Prompts, next_logits
+from zoo.tasks.options import Decoding, check_decoding, temperature_of
 
 
-def stream(net: Network[Memory], prompts: Prompts, options: Decoding | None = None) -> Iterator[Tensor]:
+def stream(net: GenerativeModel, prompts: Prompts, options: Decoding | None = None) -> Iterator[Tensor]:
     """Yield the next token of every row, int64 [B], until all rows have ended or reach the maximum length.
 
     The end token is yielded too, then padding. The samples of a row depend on the seed and the row number, not on other rows.
@@ -34,7 +35,7 @@ def stream(net: Network[Memory], prompts: Prompts, options: Decoding | None = No
 
 
 @torch.inference_mode()
-def _stream(net: Network[Memory], prompts: Prompts, options: Decoding, temperature: float, count: int) -> Iterator[Tensor]:
+def _stream(net: GenerativeModel, prompts: Prompts, options: Decoding, temperature: float, count: int) -> Iterator[Tensor]:
     tokens, mask, end = prompts.tokens, prompts.mask, prompts.end
     rows = range(len(tokens)) if prompts.rows is None else prompts.rows
     seeds = [(options.seed * 1_000_003 + row) % 2**63 for row in rows]
@@ -77,7 +78,7 @@ def sample(logits: Tensor, generators: list[torch.Generator]) -> Tensor:
     return (logits - (-uniform.log()).log()).masked_fill(logits == -torch.inf, -torch.inf).argmax(-1)
 
 
-def generate(net: Network[Memory], prompts: Prompts, options: Decoding | None = None) -> list[list[int]]:
+def generate(net: GenerativeModel, prompts: Prompts, options: Decoding | None = None) -> list[list[int]]:
     """Generate the tokens of a text for each prompt, without the prompt and the end token.
 
     Arguments and errors are those of `stream`; `Decoding.beam` above 1 selects beam search.

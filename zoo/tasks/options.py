@@ -1,4 +1,4 @@
-"""Decoding options and their checks; importing this module imports no torch."""
+"""Decoding options; importing this module imports no torch."""
 
 import math
 from dataclasses import dataclass
@@ -56,13 +56,6 @@ def check_decoding(options: Decoding) -> None:
         (0.01 <= o.repetition_penalty <= 100, f"repetition_penalty={o.repetition_penalty}: must be between 0.01 and 100"),
         (o.beam == 1 or not sampling, f"beam={o.beam} excludes {''.join(sampling[:1])}: use beam search or sampling"),
     )
-
-
-def check_length_penalty(options: Decoding) -> None:
-    """Raise `InputError` for a length penalty without beam search, which would have no effect."""
-    o = options
-    unused = f"length_penalty={o.length_penalty} requires beam search: use --beam 4, or leave it out"
-    check_rules((o.beam != 1 or o.length_penalty == Decoding.length_penalty, unused), code="conflict")
 
 
 def temperature_of(options: Decoding, answers: bool) -> float:
