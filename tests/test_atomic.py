@@ -67,21 +67,6 @@ def test_a_full_disk_keeps_the_old_folder(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-@pytest.mark.parametrize("function", ["mkdtemp", "mkstemp"])
-def test_errors_name_the_target_instead_of_the_temporary_file(function, tmp_path, monkeypatch):
-    def denied(suffix=None, prefix=None, dir=None):
-        raise PermissionError(errno.EACCES, "Permission denied", f"{dir}/{prefix}x82k")
-
-    monkeypatch.setattr(atomic.tempfile, function, denied)
-    with pytest.raises(PermissionError) as error:  # noqa: SIM117 (raised by either context)
-        with new_folder(tmp_path / "a") as part:
-            write_text(part.parent / "a", "")
-    assert error.value.filename == str(tmp_path / "a")
-    if function == "mkdtemp":
-        with pytest.raises(PermissionError) as error, scratch_folder(tmp_path / "b"):
-            pass
-        assert error.value.filename == str(tmp_path / "b")
-
 
 def test_files_are_flushed_before_renaming(tmp_path, monkeypatch):
     events: list[str] = []

@@ -34,10 +34,8 @@ def new_folder(target: Path) -> Iterator[Path]:
 def scratch_folder(target: Path) -> Iterator[Path]:
     """Yield a temporary folder next to the target; it is removed on exit."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _errors_name(target):
-        part = tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent, ignore_cleanup_errors=True)
-    with part:
-        yield Path(part.name)
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent, ignore_cleanup_errors=True) as part:
+        yield Path(part)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -54,29 +52,18 @@ def write_bytes(path: Path, data: bytes) -> None:
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file; on success flush it to the disk and rename it to the path."""
-    with _errors_name(path):
-        descriptor, part = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-        try:
-            with open(descriptor, "wb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(part, 0o644)
-            os.replace(part, path)
-        except BaseException:
-            Path(part).unlink(missing_ok=True)
-            raise
-        sync(path.parent)
-
-
-@contextmanager
-def _errors_name(path: Path) -> Iterator[None]:
-    """Make OS errors name the path instead of its temporary file or folder."""
+    descriptor, part = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
-        yield
-    except OSError as error:
-        error.filename = str(path)
+        with open(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(part, 0o644)
+        os.replace(part, path)
+    except BaseException:
+        Path(part).unlink(missing_ok=True)
         raise
+    sync(path.parent)
 
 
 def to_json(value: Any) -> str:

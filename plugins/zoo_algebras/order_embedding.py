@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from zoo.errors import InputError, check_choice
+from zoo.errors import InputError, check_choice, check_rules
 from zoo.layers import Layers
 
 SHARING = ("none", "word", "dimension")
@@ -65,20 +65,18 @@ class PhasorEmbedding(nn.Module):
         frequency_lr_scale: float = 1.0,
     ) -> None:
         super().__init__()
-        if dim < 2 or dim % 2:
-            raise InputError(f"dim={dim}: must be even and at least 2, for real and imaginary parts")
-        if std <= 0:
-            raise InputError(f"std={std}: must be above 0")
         check_choice("frequency_init", frequency_init, FREQUENCY_INITS)
-        if frequency_init == "index" and frequency != "none":
-            raise InputError(f"frequency={frequency} is not supported with frequency_init=index: remove it", code="conflict")
-        if not 0 <= frequency_lr_scale < math.inf:
-            raise InputError(f"frequency_lr_scale={frequency_lr_scale}: must be at least 0 and finite")
+        check_rules(
+            (dim > 0 and dim % 2 == 0, f"dim={dim}: must be even, for real and imaginary parts"),
+            (frequency_lr_scale >= 0, f"frequency_lr_scale={frequency_lr_scale}: must be 0 or more"),
+            (frequency_init != "index" or frequency == "none", "frequency_init=index needs frequency=none"),
+            (vectors is None or amplitude == "none", "pretrained vectors need amplitude=none"),
+            (
+                not {amplitude, frequency, phase} <= {"word", "off"},
+                "all words would have the same vector: amplitude, frequency or phase must not be shared by words",
+            ),
+        )
         self.frequency_init, self.frequency_lr_scale = frequency_init, frequency_lr_scale
-        if vectors is not None and amplitude != "none":
-            raise InputError(f"amplitude={amplitude} is not supported with pretrained vectors: use amplitude=none")
-        if {amplitude, frequency, phase} <= {"word", "off"}:
-            raise InputError("all words would have the same vector: amplitude, frequency or phase must not be shared by words")
         self.width, self.ordered, self.sharing, self.spread = dim // 2, frequency != "off", amplitude, SPREAD * std
         projected = vectors is not None and vectors != self.width
         self.amplitude = _table("amplitude", amplitude, words, vectors or self.width).requires_grad_(not projected)
@@ -133,16 +131,8 @@ class PhasorEmbedding(nn.Module):
         return None if self.frequency is None or len(self.frequency.weight) == 1 else self.frequency.weight.detach()
 
     def load_vectors(self, matrix: Tensor, found: Tensor) -> None:
-        """Set the rows ``found`` [V] to pretrained vectors [V, width], and scale the others to the same standard deviation.
-
-        Raises:
-            InputError: If the shape is wrong, or no word was found.
-        """
+        """Set the rows ``found`` [V] to pretrained vectors [V, width], and scale the others to the same standard deviation."""
         table = self.amplitude.weight
-        if matrix.shape != table.shape:
-            raise InputError(f"vectors {list(matrix.shape)} do not match the table {list(table.shape)}")
-        if not found.any():
-            raise InputError("no token of the vocabulary has a pretrained vector")
         with torch.no_grad():
             table.mul_(matrix[found].square().mean().sqrt() / self.spread)
             table[found] = matrix[found].to(table)

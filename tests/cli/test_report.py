@@ -76,7 +76,6 @@ def test_frequencies_as_json(write, call):
     [
         ("table", ("frequencies", "run"), "word sensitivities"),
         ("complex_order(frequency=word)", ("frequencies", "run"), "word sensitivities"),
-        ("complex_order", ("frequencies(top=0)", "run"), "top=0"),
         ("complex_order", ("frequencies(top=x)", "run"), "top=x"),
         ("complex_order", ("frequencies", "vit-digits-quaternion"), "tokenizer"),
         ("complex_order", (), "REPORT"),

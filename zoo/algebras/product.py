@@ -82,7 +82,7 @@ class Algebra(nn.Module):
         self.learned, self.shared = learned, shared
         self.spec, self.defaults = "", dict(defaults or {})
         self._drawn = None if self._draw is None else table.clone()
-        self._left = None if left is None else _checked_basis(left, table)
+        self.left = None if left is None else _checked_basis(left, table)
         self._like = table.new_empty(0)  # moves with the module to other devices and dtypes
         # A fixed product is neither stored nor moved, so the constants derived from it cannot become stale.
         self.constant = table.cpu() if self.known else None
@@ -97,12 +97,8 @@ class Algebra(nn.Module):
         shape = list(table.shape) if isinstance(table, Tensor) else []
         if not self._is_valid(shape):
             raise InputError(f"{self.form}, got {shape or type(table).__name__}: use torch.tensor(...)")
-        if table.is_complex():
-            raise InputError("a structure tensor must hold real numbers; write complex numbers as an algebra of n = 2")
-        if table.is_meta:
-            raise InputError("a structure tensor on the meta device has no values: create it under torch.device('cpu')")
-        if not table.isfinite().all():
-            raise InputError("a structure tensor must be finite, got NaN or infinity")
+        if table.is_complex() or table.is_meta or not table.isfinite().all():
+            raise InputError(f"a structure tensor must hold finite real numbers, got {table.dtype} on {table.device}")
         return table.detach().clone().to(torch.get_default_dtype())
 
     def _is_valid(self, shape: list[int]) -> bool:
@@ -131,14 +127,6 @@ class Algebra(nn.Module):
     @structure.setter
     def structure(self, table: Tensor) -> None:
         self.rule = table
-
-    @property
-    def left(self) -> Tensor | None:
-        """The basis [m, n] of the subspace of weights, read-only, or None."""
-        if self._left is None:
-            return None
-        constant: Tensor = self.fixed("left", self._like, lambda: self._left)
-        return constant.as_subclass(FixedProduct)
 
     def fixed(self, key: Hashable, like: Tensor, make: Callable[[], Any]) -> Any:
         """Return a cached constant in the dtype and on the device of a tensor; callers must not write to it.
@@ -188,7 +176,7 @@ class Algebra(nn.Module):
         return stored
 
     def _in_subspace(self, structure: Tensor) -> Tensor:
-        return structure if self._left is None else torch.einsum("mi,ijk->mjk", self._left.to(structure), structure)
+        return structure if self.left is None else torch.einsum("mi,ijk->mjk", self.left.to(structure), structure)
 
     @property
     def factors(self) -> Factors | None:
@@ -203,7 +191,7 @@ class Algebra(nn.Module):
     @property
     def m(self) -> int:
         """Dimension of a weight: n, or the dimension of the subspace ``left``."""
-        return self.n if self._left is None else len(self._left)
+        return self.n if self.left is None else len(self.left)
 
     @property
     def known(self) -> bool:
@@ -265,11 +253,9 @@ class Algebra(nn.Module):
 
 def _checked_basis(left: Tensor, table: Tensor) -> Tensor:
     """Return a copy of a basis [m, n] on the CPU, or raise `InputError`."""
-    n, shape = table.shape[-1], list(left.shape) if isinstance(left, Tensor) else []
+    n, shape = table.shape[-1], list(left.shape)
     if len(shape) != 2 or not 1 <= shape[0] <= n or shape[1] != n:
-        raise InputError(f"left must be a torch.Tensor [m, {n}] with m from 1 to {n}, got {shape or type(left).__name__}")
-    if left.is_meta or not left.isfinite().all():
-        raise InputError("left must be finite and not on the meta device")
+        raise InputError(f"left must be a torch.Tensor [m, {n}] with m from 1 to {n}, got {shape}")
     return left.detach().to("cpu", table.dtype, copy=True)
 
 
@@ -339,18 +325,12 @@ def reals() -> Algebra:
 
 
 def algebra(spec: str | Algebra) -> Algebra:
-    """Create an algebra from a spec such as ``"quaternion"`` or ``"phm(n=8)"``; an `Algebra` is returned unchanged.
-
-    Raises:
-        InputError: If the argument is neither, no plugin provides the name, or an option is invalid.
-    """
+    """Create an algebra from a spec such as ``"quaternion"`` or ``"phm(n=8)"``; an `Algebra` is returned unchanged."""
     if isinstance(spec, Algebra):
         return spec
     if not isinstance(spec, str):
         raise InputError(f"an algebra must be a spec (see: zoo list algebras) or a zoo.Algebra, got {type(spec).__name__}")
     with torch.device("cpu"):  # constants need values even if the default device is meta
-        product = registry.create("zoo.algebras", spec)
-    if not isinstance(product, Algebra):
-        raise InputError(f"the plugin of algebra '{spec}' returned {type(product).__name__}, not zoo.algebras.Algebra")
+        product: Algebra = registry.create("zoo.algebras", spec)
     product.spec = str(registry.Spec.parse(spec))
     return product.to(torch.get_default_device())

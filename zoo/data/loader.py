@@ -192,39 +192,9 @@ class ResumableLoader(DataLoader[Any]):
         return self.sampler if isinstance(self.sampler, EpochSampler) else None
 
 
-def loader(data: Dataset[Any], batch_size: int | None, num_workers: int, seed: int, **options: Any) -> DataLoader[Any]:
-    """Return a loader of batches; for training it is resumable.
-
-    Args:
-        data: The rows, see `BatchDataset`.
-        batch_size: Rows per batch; None if the sampler yields the rows of whole batches.
-        num_workers: Number of persistent worker processes.
-        seed: Seed of the loader's own generator.
-        options: Further arguments of `DataLoader`, including the sampler.
-    """
-    sampler = options.get("sampler")
-    if batch_size is not None and not isinstance(data, BatchDataset):
-        data = CollatedDataset(data)
-    loader_type = ResumableLoader if isinstance(sampler, EpochSampler) and sampler.even else DataLoader
-    return loader_type(
-        data,
-        batch_size=batch_size,
-        num_workers=num_workers,
-        persistent_workers=num_workers > 0,
-        pin_memory=torch.cuda.is_available(),
-        collate_fn=_identity,
-        generator=torch.Generator().manual_seed(seed),  # else every pass draws from the global RNG
-        **options,
-    )
-
-
 def eval_sampler(keys: Sequence[Any]) -> EpochSampler:
-    """Return a sampler that yields each key once over all processes.
-
-    Raises:
-        InputError: There are fewer keys than processes. Lightning skips evaluation in a process without rows, and the others
-            would wait forever for its metrics.
-    """
+    """Return a sampler that yields each key once over all processes; raise `InputError` for fewer keys than processes."""
+    # Lightning skips evaluation in a process without rows, and the others would wait forever for its metrics.
     sampler = EpochSampler(partial(always, keys), even=False)
     if 0 < len(keys) < sampler.num_replicas:
         message = f"{len(keys)} rows to evaluate in {sampler.num_replicas} processes; use fewer with --trainer.devices"
@@ -233,14 +203,6 @@ def eval_sampler(keys: Sequence[Any]) -> EpochSampler:
 
 
 def check_order(in_order: bool, processes: int) -> None:
-    """Check that rows in order, as networks with memory require, are read by one process.
-
-    Raises:
-        InputError: There are several processes.
-    """
+    """Raise `InputError` if rows in order, as networks with memory require, would be read by several processes."""
     if in_order and processes > 1:
         raise InputError("a network with memory reads its text in order, in one process; use --trainer.devices 1")
-
-
-def _identity(batch: Any) -> Any:
-    return batch

@@ -3,11 +3,21 @@
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
+import torch
 from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader, Dataset
 
 from zoo.data.info import DataInfo
-from zoo.data.loader import EpochSampler, FixedSampler, Order, eval_sampler, loader, shuffled
+from zoo.data.loader import (
+    BatchDataset,
+    CollatedDataset,
+    EpochSampler,
+    FixedSampler,
+    Order,
+    ResumableLoader,
+    eval_sampler,
+    shuffled,
+)
 from zoo.data.options import check_integer
 from zoo.errors import InputError
 
@@ -146,11 +156,26 @@ class DataModule(LightningDataModule, Generic[Info]):
         return self.loader(data, eval_sampler(range(len(data))))
 
     def loader(self, data: Dataset[Any], sampler: EpochSampler, **options: Any) -> DataLoader[Any]:
-        """Return a loader of a data set, by default in batches of `batch_size`."""
+        """Return a loader, resumable for training; ``batch_size=None`` if the sampler yields the rows of whole batches."""
         options = {"batch_size": self.batch_size, **options}
+        if options["batch_size"] is not None and not isinstance(data, BatchDataset):
+            data = CollatedDataset(data)
         if self.trainer is not None and self.trainer.overfit_batches:  # type: ignore[attr-defined]
             sampler = FixedSampler(sampler)
-        return loader(data, num_workers=self.num_workers, seed=self.seed, sampler=sampler, **options)
+        return (ResumableLoader if sampler.even else DataLoader)(
+            data,
+            sampler=sampler,
+            num_workers=self.num_workers,
+            persistent_workers=self.num_workers > 0,
+            pin_memory=torch.cuda.is_available(),
+            collate_fn=_identity,
+            generator=torch.Generator().manual_seed(self.seed),  # else every pass draws from the global RNG
+            **options,
+        )
+
+
+def _identity(batch: Any) -> Any:
+    return batch
 
 
 def ready(data: Data) -> Data:
