@@ -1,13 +1,12 @@
 """Atomic writing of files and folders."""
 
-import errno
 import json
 from pathlib import Path
 
 import pytest
 
 from zoo import atomic
-from zoo.atomic import new_folder, scratch_folder, write_json, write_text
+from zoo.atomic import new_folder, write_json, write_text
 
 
 class Crash(BaseException):
@@ -65,7 +64,6 @@ def test_a_full_disk_keeps_the_old_folder(tmp_path, monkeypatch):
         (part / "a").write_text("new")
     assert tree(tmp_path) == {"model/a": "old"}
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
-
 
 
 def test_files_are_flushed_before_renaming(tmp_path, monkeypatch):
