@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from zoo.data.corpus.module import ENDINGS, CorpusData, read_corpus
-from zoo.data.corpus.source import Source, Text, TextFile
+from zoo.data.corpus.source import Text
 from zoo.data.options import OptionalPath, check_integer, options_of, resolve_path
 from zoo.data.text.files import OPENERS
 from zoo.errors import InputError
 from zoo_datasets import wordnet
-from zoo_datasets.hub import attach_record, hub_changed, hub_split, load
+from zoo_datasets.hub import attach_record, hub_columns
 from zoo_datasets.wordnet import Gloss
 
 HELD_PERCENT = 5  # maximum share of the validation topics, and of the test topics, in per cent of all characters
@@ -61,23 +61,23 @@ def corpus_set(**record: Any) -> Callable[..., CorpusData]:
     return attach_record(preset, corpus_set)
 
 
-def _read(record: CorpusSet, path: Path | None) -> Mapping[str, Source]:
+def _read(record: CorpusSet, path: Path | None) -> Mapping[str, Text]:
     """Read a local copy, or download the text."""
     if path is None:
         return {"train": _download(record)}
     file = next((file for ending in ("", *ENDINGS, *OPENERS) if (file := path / f"{record.file}{ending}").is_file()), None)
-    return read_corpus(path, record.name) if file is None else {"train": TextFile.of(file)}
+    return read_corpus(path, record.name) if file is None else {"train": Text.of(file)}
 
 
 def _download(record: CorpusSet) -> Text:
     """Load a text from the Hub or the cache of `datasets`, and concatenate its splits."""
-    name, repository = record.name, record.repository
-    loaded = load(name, repository)
-    parts = [hub_split(name, repository, loaded, part, ["text"]) for part in ("train", "validation", "test")]
-    content = "".join(row or "" for part in parts for row in part["text"][:])
+    parts = dict.fromkeys(("train", "validation", "test"))
+    values = hub_columns(record.name, record.repository, parts, ["text"])
+    content = "".join(text or "" for (column,) in values.values() for text in column)
     if len(content) != record.length:
-        raise hub_changed(name, repository, f"{len(content):,} characters, expected {record.length:,}")
-    return Text(content, repository)
+        message = f"{record.repository} has changed on the Hub: {len(content):,} characters, expected {record.length:,}"
+        raise InputError(f"{record.name}: {message}; use {record.name}(path=...) with a local copy", code="failed")
+    return Text(content, record.repository)
 
 
 shakespeare = corpus_set(name="shakespeare", repository="karpathy/tiny_shakespeare", length=1_115_394, file="input")
@@ -116,7 +116,7 @@ def pydoc(**options: Any) -> CorpusData:
     return CorpusData(_topics, **options)
 
 
-def _topics() -> dict[str, Source]:
+def _topics() -> dict[str, Text]:
     from pydoc_data.topics import topics
 
     texts = {
@@ -157,7 +157,7 @@ def gloss_corpus(limit: int | None = None, **options: Any) -> CorpusData:
     return CorpusData(partial(_glosses, limit), **options)
 
 
-def _glosses(limit: int | None) -> dict[str, Source]:
+def _glosses(limit: int | None) -> dict[str, Text]:
     splits = {
         name: [part[i] for i in wordnet.sample(part, limit)] for name, part in wordnet.cut(wordnet.read_glosses()).items()
     }

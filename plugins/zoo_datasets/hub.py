@@ -1,10 +1,10 @@
 """Load data sets from the Hugging Face Hub, and raise one-line errors."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from zoo.errors import InputError
+from zoo.errors import InputError, one_line
 
 
 @contextmanager
@@ -13,7 +13,8 @@ def from_hub(preset: str, repository: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # a broken connection raises errors of the HTTP library
-        reason = (_reason(error).strip() or type(error).__name__).splitlines()[0][:120]
+        cause = error.__cause__ or error
+        reason = f"{type(cause).__name__}: {one_line(cause, 120)}"
         raise InputError(
             f"{preset}: cannot download {repository} from the Hugging Face Hub ({reason}); "
             f"use {preset}(path=...) with a local copy",
@@ -29,44 +30,29 @@ def load(preset: str, repository: str, *config: str | None, **options: str) -> A
         return datasets.load_dataset(repository, *config, **options)
 
 
-def _reason(error: Exception) -> str:
-    import datasets
+def hub_columns(
+    preset: str, repository: str, parts: Mapping[str, int | None], columns: Sequence[str], *config: str | None
+) -> dict[str, list[list[Any]]]:
+    """Load columns of some splits from the Hub, or from the cache of `datasets`.
 
-    if isinstance(error, datasets.exceptions.SplitsVerificationError):
-        return "its splits or numbers of rows differ from its card"
-    cause = (isinstance(error, datasets.exceptions.DatasetsError) and error.__cause__) or error
-    if isinstance(cause, datasets.table.CastError):
-        existing, expected = (", ".join(names) for names in (cause.table_column_names, cause.requested_column_names))
-        return f"a file has the columns {existing}, but its card or another file has {expected}"
-    return str(cause)
-
-
-def hub_changed(preset: str, repository: str, what: str) -> InputError:
-    """Return the error for a data set that has changed on the Hub."""
-    message = f"{preset}: {repository} has changed on the Hub: it has {what}; use {preset}(path=...) with a local copy"
-    return InputError(message, code="failed")
-
-
-def hub_split(
-    preset: str,
-    repository: str,
-    loaded: Any,
-    part: str,
-    texts: Sequence[str],
-    others: Sequence[str] = (),
-    rows: int | None = None,
-) -> Any:
-    """Return a split of what `load` returned after checking its columns of texts, its other columns and its number of rows."""
-    if part not in loaded:
-        raise hub_changed(preset, repository, f"no split {part}, only {', '.join(loaded)}")
-    data = loaded[part].flatten()
-    if missing := [name for name in (*texts, *others) if name not in data.column_names]:
-        raise hub_changed(preset, repository, f"no column {', '.join(missing)} in {part}, only {', '.join(data.column_names)}")
-    if wrong := [name for name in texts if getattr(data.features[name], "dtype", None) not in ("string", "large_string")]:
-        raise hub_changed(preset, repository, f"no text in the column {', '.join(wrong)} of {part}")
-    if rows not in (None, len(data)):
-        raise hub_changed(preset, repository, f"{len(data):,} rows in {part}, expected {rows:,}")
-    return data
+    Args:
+        preset: Name of the preset, for messages.
+        repository: The repository and, after an @, its revision.
+        parts: The splits, and their expected number of rows if it is known.
+        columns: Names of the columns; NAME.FIELD is a field of a nested column.
+        config: The configuration, if the repository has several.
+    """
+    name, _, revision = repository.partition("@")
+    loaded = load(preset, name, *config, revision=revision or "main")
+    values = {}
+    for part, rows in parts.items():
+        with from_hub(preset, repository):
+            data = loaded[part].flatten()
+            values[part] = [data[column][:] for column in columns]
+        if rows not in (None, len(data)):
+            message = f"{len(data):,} rows in {part}, expected {rows:,}; use {preset}(path=...) with a local copy"
+            raise InputError(f"{preset}: {repository} has changed on the Hub: {message}", code="failed")
+    return values
 
 
 Preset = TypeVar("Preset", bound=Callable[..., Any])

@@ -1,7 +1,7 @@
 """Published and generated sets of source and target texts."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from html import unescape
 from typing import Any
@@ -11,11 +11,9 @@ import numpy as np
 from zoo.data.loader import Array
 from zoo.data.options import OptionalPath, check_integer, options_of
 from zoo.data.parallel import ParallelData, Sides, read_folder
-from zoo.data.text.reading import SPLITS
-from zoo.data.text.table import Table, TextColumn
+from zoo.data.text.table import Table
 from zoo.errors import InputError
-from zoo_datasets.hub import attach_record, hub_split, load
-from zoo_datasets.text_sets import hub_table
+from zoo_datasets.hub import attach_record, hub_columns
 
 HUB_SPLITS = {"train": "train", "val": "validation", "test": "test"}
 
@@ -76,15 +74,12 @@ def parallel_set(**record: Any) -> Callable[..., ParallelData]:
 
 def check_parallel_set(record: ParallelSet, path: OptionalPath, sides: Sides, test: str) -> None:
     """Check the options of a preset before reading data."""
-    if path is not None:
-        return
-    if not record.repository:
-        names = ", ".join(f"{stem}.*" for stems in _stems(record).values() for stem in stems[:1])
-        advice = f"use {record.name}(path=FOLDER) with a folder of {names}, with the extensions {' and '.join(sides)}"
-        raise InputError(f"{record.name}: no correct copy on the Hugging Face Hub is known; {advice}")
     if len(set(sides)) == 1:
         raise InputError(f"{record.name}: source={sides[0]} and target={sides[1]} are the same language; use two")
-    if record.tests and test != record.tests[0]:
+    if path is None and not record.repository:
+        advice = f"use {record.name}(path=FOLDER) with a folder of train.{sides[0]}, train.{sides[1]} and so on"
+        raise InputError(f"{record.name}: no correct copy on the Hugging Face Hub is known; {advice}")
+    if path is None and record.tests and test != record.tests[0]:
         advice = f"use {record.name}(path=FOLDER, test={test})"
         raise InputError(f"{record.name}: the Hub has no test_{test}, only {record.tests[0]}; {advice}")
 
@@ -93,34 +88,29 @@ def read_parallel_set(record: ParallelSet, path: OptionalPath, sides: Sides, tes
     """Read a set from the Hub or a local copy."""
     if path is None:
         return fetch_parallel_set(record, sides)
-    stems = _stems(record)
-    if record.tests:
-        name = f"test_{test}"
-        stems["test"] = (name, *(SPLITS["test"] if test == record.tests[0] else ()))
-    tables = read_folder(record.name, path, sides, stems, untrained=record.untrained)
-    if record.tests and test != record.tests[0] and "test" not in tables:
-        missing = f"{path} has no {name}.{sides[0]} and {name}.{sides[1]}"
-        raise InputError(f"{record.name}: {missing}; use test={record.tests[0]} or another test set of the folder")
-    if record.entities:  # loads the texts into memory
+    names = {**record.stems, "test": (f"test_{test}",)} if record.tests else record.stems
+    trained = ("train", "val") if record.untrained else ("train",)
+    tables = read_folder(record.name, path, sides, names, trained)
+    if record.tests and test != record.tests[0] and not (tables.get("test") and f"test_{test}." in tables["test"].source):
+        message = f"{record.name}: {path} has no test_{test}.{sides[0]}; use test={record.tests[0]} or another test set"
+        raise InputError(message, code="missing")
+    if record.entities:
         for split, table in tables.items():
-            tables[split] = table.changed(texts=tuple(TextColumn.of([*map(unescape, column)]) for column in table.texts))
+            tables[split] = replace(table, texts=tuple([*map(unescape, column)] for column in table.texts))
     return tables
-
-
-def _stems(record: ParallelSet) -> dict[str, Sequence[str]]:
-    return {split: (*record.stems.get(split, ()), *general) for split, general in SPLITS.items()}
 
 
 def fetch_parallel_set(record: ParallelSet, sides: Sides) -> dict[str, Table]:
     """Load a set from the Hub or the cache of `datasets`, without pairs that have an empty side."""
     pair = "-".join(sorted(sides, key=lambda side: (side == "en", side)))  # English comes last, as in WMT
-    loaded = load(record.name, record.repository, pair if record.paired else None, revision="main")
-    columns, rows = [record.column.format(side) for side in sides], record.rows.get(pair, {})
+    parts = {part: record.rows.get(pair, {}).get(part) for part in HUB_SPLITS.values()}
+    columns = [record.column.format(side) for side in sides]
+    values = hub_columns(record.name, record.repository, parts, columns, pair if record.paired else None)
     splits = {}
     for split, part in HUB_SPLITS.items():
-        data = hub_split(record.name, record.repository, loaded, part, columns, rows=rows.get(part))
-        table = hub_table(data, columns).changed(source=f"{record.repository}, {part}")
-        splits[split] = table.where(~table.blank())
+        texts = tuple([text or "" for text in column] for column in values[part])
+        table = Table(texts, source=f"{record.repository}, {part}")
+        splits[split] = table.where([all(map(str.strip, row)) for row in zip(*texts, strict=True)])
     return splits
 
 

@@ -1,24 +1,24 @@
 """Published sets of labelled texts: records, and how to read them from the Hub or a local copy."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]
 
-from zoo.data.options import DataError, OptionalPath, list_names, options_of, resolve_path
-from zoo.data.text.files import OPENERS, data_suffix
-from zoo.data.text.formats import FORMATS, column_names
+from zoo.data.options import DataError, OptionalPath, options_of, resolve_path
+from zoo.data.text.files import data_suffix
+from zoo.data.text.formats import ENDINGS, column_names
 from zoo.data.text.module import TextData, text_options
-from zoo.data.text.reading import SPLITS, read_table
-from zoo.data.text.splits import question_numbers
-from zoo.data.text.table import BATCH_ROWS, Labels, Store, Table, TextColumn, concat_tables
+from zoo.data.text.reading import read_table, split_files
+from zoo.data.text.table import Table
 from zoo.errors import InputError
-from zoo_datasets.hub import attach_record, hub_split, load
+from zoo_datasets.hub import attach_record, hub_columns
 
+RIGHT = ("1", "true", "relevant")  # labels of right answers
 UNLABELLED = frozenset({"-1", "-", "", "None"})  # labels of rows without agreement, or with a secret label
 TRAIN_TEST = {"train": ("train",), "test": ("test",)}
 OFFICIAL = {"train": ("train",), "val": ("validation",), "test": ("test",)}
@@ -140,82 +140,43 @@ def read_text_set(record: TextSet, path: OptionalPath) -> dict[str, Table]:
 
 def fetch_text_set(record: TextSet) -> dict[str, Table]:
     """Load a set from the Hub or the cache of `datasets`, without rows that have no label or no text."""
-    repository, _, revision = record.repository.partition("@")
-    loaded = load(record.name, repository, record.config, revision=revision)
-    columns = [*map(str, record.hub.all)]
-    texts, others = columns[: len(record.hub.texts)], columns[len(record.hub.texts) :]
+    names, rows = [*map(str, record.hub.all)], {part: record.rows.get(part) for part in chain(*record.splits.values())}
+    values = hub_columns(record.name, record.repository, rows, names, record.config)
     splits = {}
-    for name, parts in record.splits.items():
-        data = [hub_split(record.name, repository, loaded, part, texts, others, record.rows.get(part)) for part in parts]
-        tables = [hub_table(part, texts, *others) for part in data]
-        splits[name] = labelled_rows(concat_tables(tables, f"{repository}, {' + '.join(parts)}"))
+    for split, parts in record.splits.items():
+        joined = (list(chain(*columns)) for columns in zip(*(values[part] for part in parts), strict=True))
+        columns = [["" if cell is None else str(cell) for cell in column] for column in joined]
+        texts, (labels, *groups) = columns[: len(record.hub.texts)], columns[len(record.hub.texts) :]
+        source = f"{record.repository.partition('@')[0]}, {' + '.join(parts)}"
+        splits[split] = labelled_rows(Table(tuple(texts), labels, groups[0] if groups else None, source))
     return splits
-
-
-def hub_table(data: Any, texts: Sequence[str], label: str | None = None, group: str | None = None) -> Table:
-    """Return columns of a `datasets.Dataset` as a table; the texts stay in its mapped file."""
-    table = data.data.table if data._indices is None else data.flatten_indices().data.table
-    batches = table.select([*texts, *([] if group is None else [group])]).to_batches(max_chunksize=BATCH_ROWS)
-    store = Store([_fill_missing(batch) for batch in batches])
-    labels = None
-    if label is not None:
-        columns = (batch.column(0) for batch in table.select([label]).to_batches(max_chunksize=BATCH_ROWS))
-        labels = Labels.of([*map(str, column.to_pylist())] for column in columns)
-    return Table([TextColumn(store, name) for name in texts], labels, None if group is None else TextColumn(store, group))
-
-
-def _fill_missing(batch: Any) -> Any:
-    """Return a record batch with missing texts replaced by empty ones."""
-    columns = {name: batch.column(name).cast(pa.string()) for name in batch.schema.names}
-    return pa.record_batch({name: column.fill_null("") if column.null_count else column for name, column in columns.items()})
 
 
 def labelled_rows(table: Table) -> Table:
     """Remove rows without a label or without a text."""
-    return table.where(~table.labels.mask(UNLABELLED) & ~table.blank())
+    rows = zip(table.labels, *table.texts, strict=True)
+    return table.where([label not in UNLABELLED and all(map(str.strip, texts)) for label, *texts in rows])
 
 
 def answerable(table: Table) -> Table:
     """Remove questions without a right answer, which no ranking can get right or wrong."""
-    groups = question_numbers(table)
-    right = table.labels.mask([name for name in table.labels.names if name.lower() in ("1", "true", "relevant")])
-    is_answerable = np.isin(groups, groups[right])
-    if not is_answerable.any():
+    assert table.groups is not None
+    right = {group for group, label in zip(table.groups, table.labels, strict=True) if label.lower() in RIGHT}
+    if not right:
         raise DataError(f"{table.source}: no question has an answer with label 1")
-    return table.where(is_answerable)
+    return table.where([group in right for group in table.groups])
 
 
 def read_copy(record: TextSet, path: str | Path) -> dict[str, Table]:
     """Read a local copy of a set: a file without splits, or a folder."""
-    root = resolve_path(path, record.name)
-    files = {"train": root} if root.is_file() else _files(record, root)
+    names = {**record.files, "train": (*record.files.get("train", ()), record.name)}
+    files = split_files(record.name, path, ENDINGS, names, trained=("train", "val"))
     tables = {split: table for split, file in files.items() if (table := _read(record, file, split)) is not None}
     if "train" not in tables:
         tables["train"] = tables.pop("val")
     elif record.hidden and "test" not in tables and "val" in tables:
         tables["test"] = tables.pop("val")
     return _split_by_group(tables) if record.task == "text_classification" else tables
-
-
-def _files(record: TextSet, folder: Path) -> dict[str, Path]:
-    """Return the file of every split that exists; names in the record take precedence over `SPLITS`."""
-    stems: dict[str, Path] = {}
-    for file in sorted(folder.iterdir()):
-        if file.is_file() and data_suffix(file) in FORMATS:
-            stem = (file.with_suffix("") if file.suffix.lower() in OPENERS else file).stem
-            if stem in stems:
-                both = f"{stems[stem].name} and {file.name}"
-                raise InputError(f"{record.name}: {folder} has both {both}; keep one", code="conflict")
-            stems[stem] = file
-    files = {}
-    for split, general in SPLITS.items():
-        candidates = (*record.files.get(split, ()), *general, *([record.name] if split == "train" else []))
-        if stem := next((name for name in candidates if name in stems), ""):
-            files[split] = stems[stem]
-    if not {"train", "val"} & set(files):
-        missing = f"no training file, such as {record.files.get('train', ('train',))[0]}.tsv"
-        raise InputError(f"{record.name}: {folder} has {missing}; the folder has {list_names(folder)}", code="missing")
-    return files
 
 
 def _read(record: TextSet, file: Path, split: str) -> Table | None:
@@ -243,10 +204,10 @@ def _split_by_group(tables: dict[str, Table]) -> dict[str, Table]:
     """Move the training rows of the group `val` to the validation split if the groups of a classification name splits."""
     train = tables["train"]
     if train.groups is not None and "val" not in tables:
-        is_val = np.fromiter((group == "val" for group in train.groups), np.bool_, len(train))
+        is_val = np.array([group == "val" for group in train.groups])
         if is_val.any() and not is_val.all():
             tables["train"], tables["val"] = train.where(~is_val), train.where(is_val)
-    return {split: table.changed(groups=None) for split, table in tables.items()}
+    return {split: replace(table, groups=None) for split, table in tables.items()}
 
 
 NUMBERS = {"VBZ": "singular", "VBP": "plural"}

@@ -172,8 +172,6 @@ def _read() -> RawTable:
     bunch = load_breast_cancer()
     check_pinned("breast_cancer", BREAST_CANCER_SHA256, bunch.data.tobytes() + bunch.target.astype("int64").tobytes())
     names = map(str, bunch.feature_names)
-    columns = {name: Column.of_numbers(name, bunch.data[:, i]) for i, name in enumerate(names)}
-    columns["diagnosis"] = target = Column("diagnosis")
-    for label in bunch.target:
-        target.add(str(bunch.target_names[label]))
+    columns = {name: Column(name, bunch.data[:, i]) for i, name in enumerate(names)}
+    columns["diagnosis"] = Column.of("diagnosis", bunch.target_names[bunch.target])
     return RawTable(columns, {"train": len(bunch.target)}, "breast_cancer")

@@ -37,10 +37,8 @@ def from_arrays(x: Any, y: Any, **options: Any) -> ImageData | TableData:
     if x.ndim > 2:
         classes, labels = np.unique(y, return_inverse=True)
         return ImageData({"train": Split(_pixels(x), labels, SOURCE)}, [str(name) for name in classes], test=0.1, **options)
-    raw = RawTable({f"x{i}": Column.of_numbers(f"x{i}", x[:, i]) for i in range(x.shape[1])}, {"train": len(x)}, SOURCE)
-    raw.columns["y"] = target = Column("y")
-    for value in y.tolist():
-        target.add(value)
+    columns = {f"x{i}": Column(f"x{i}", x[:, i].astype(np.float64)) for i in range(x.shape[1])}
+    raw = RawTable(columns | {"y": Column.of("y", y.tolist())}, {"train": len(x)}, SOURCE)
     return TableData(lambda: raw, "y", **options)
 
 

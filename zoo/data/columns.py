@@ -1,11 +1,10 @@
 """Read tables of numbers and categories by column, and encode rows for a trained model."""
 
-from __future__ import annotations
-
 import math
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -45,55 +44,49 @@ def parse_cell(cell: Any) -> tuple[float, str]:
     return (number if math.isfinite(number) else math.nan), text
 
 
+@dataclass(frozen=True)
 class Column:
-    """The cells of a column as numbers, and as categories unless there are too many.
+    """The cells of a column as numbers, and as categories unless all are numbers.
 
     Attributes:
         name: Name of the column.
-        numbers: Every cell as a number, NaN if it is not one, [N].
-        codes: The category of every cell, -1 if it is missing, [N]; None if there are more than `MAX_CATEGORIES`.
-        categories: The code of each category.
-        texts: The rows whose cells are neither numbers nor missing.
+        numbers: Every cell as a number, NaN if it is not one, float64 [N].
+        texts: Every cell as text, empty if it is missing; None if all cells are numbers.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.numbers, self.texts = array("d"), array("q")
-        self.codes: array[int] | None = array("i")
-        self.categories: dict[str, int] = {}
-        self.num_missing = 0
+    name: str
+    numbers: Array
+    texts: Sequence[str] | None = None
 
     @classmethod
-    def of_numbers(cls, name: str, numbers: Array) -> Self:
-        """Return a numeric column."""
-        column = cls(name)
-        column.numbers, column.codes = array("d", numbers.astype(np.float64).tobytes()), None
-        return column
+    def of(cls, name: str, cells: Iterable[Any]) -> Self:
+        """Parse the cells of a column."""
+        parsed = [parse_cell(cell) for cell in cells]
+        return cls(name, np.array([number for number, _ in parsed], np.float64), [text for _, text in parsed])
 
-    def add(self, cell: Any) -> None:
-        """Append a cell."""
-        number, text = parse_cell(cell)
-        if not text:
-            self.num_missing += 1
-        elif math.isnan(number):
-            self.texts.append(len(self.numbers))
-        self.numbers.append(number)
-        if self.codes is not None:
-            self.codes.append(self.categories.setdefault(text, len(self.categories)) if text else -1)
-            if len(self.categories) > MAX_CATEGORIES:
-                self.codes = None
+    @cached_property
+    def words(self) -> Array:
+        """The rows whose cells are neither numbers nor missing."""
+        if self.texts is None:
+            return np.empty(0, np.int64)
+        return np.flatnonzero(np.isnan(self.numbers) & np.array([text != "" for text in self.texts]))
+
+    @cached_property
+    def categories(self) -> dict[str, int]:
+        """The code of each category, in order of first appearance."""
+        return {text: code for code, text in enumerate(dict.fromkeys(filter(None, self.texts or ())))}
 
     @property
     def is_number(self) -> bool:
         """Whether the column is numeric."""
-        return len(self.texts) <= (1 - NUMBER_SHARE) * (len(self.numbers) - self.num_missing)
+        return self.texts is None or len(self.words) <= (1 - NUMBER_SHARE) * sum(map(bool, self.texts))
 
     def category_codes(self) -> Array:
-        """Return the category of every cell, int [N]; `InputError` if there are too many categories."""
-        if self.codes is None:
+        """Return the category of every cell, -1 if it is missing, int [N]; `DataError` if there are too many categories."""
+        if self.texts is None or len(self.categories) > MAX_CATEGORIES:
             values = f"more than {MAX_CATEGORIES} different values, such as {quote_few(self.categories, 3)}"
             raise DataError(f"column {self.name!r} has {values}; drop it, or do not list it in categories")
-        return np.array(self.codes)
+        return np.array([self.categories.get(text, -1) for text in self.texts])
 
 
 @dataclass
@@ -104,17 +97,13 @@ class RawTable:
         columns: All columns by name.
         stops: The end of each split, in order.
         source: Name of the table in messages.
+        files: The start, the broken rows and the line numbers of each file.
     """
 
     columns: dict[str, Column]
-    stops: dict[str, int] = field(default_factory=dict)
+    stops: dict[str, int]
     source: str = "the table"
-    _files: list[tuple[int, BadRows, array[int]]] = field(default_factory=list)
-
-    @property
-    def num_rows(self) -> int:
-        """Number of rows of all splits."""
-        return max(self.stops.values(), default=0)
+    files: list[tuple[int, BadRows, Sequence[int]]] = field(default_factory=list)
 
     def check(self, problems: Mapping[int, str]) -> tuple[Array, int]:
         """Report broken rows with their file and line.
@@ -128,14 +117,14 @@ class RawTable:
         Raises:
             InputError: There are broken rows, and `on_bad_rows` is not `skip`.
         """
-        usable = np.ones(self.num_rows, dtype=np.bool_)
+        usable = np.ones(max(self.stops.values()), dtype=np.bool_)
         usable[[*problems]] = False
-        for start, bad, lines in self._files:
+        for start, bad, lines in self.files:
             for row in sorted(problems):
                 if start <= row < start + len(lines):
                     bad.add(lines[row - start] or None, row - start + 1, problems[row])
             bad.finish()
-        return usable, sum(bad.count for _, bad, _ in self._files) if self._files else len(problems)
+        return usable, sum(bad.count for _, bad, _ in self.files) if self.files else len(problems)
 
 
 def read_tables(files: Mapping[str, Path], drop: Sequence[str], on_bad_rows: str) -> RawTable:
@@ -144,20 +133,20 @@ def read_tables(files: Mapping[str, Path], drop: Sequence[str], on_bad_rows: str
     names = column_names(train)
     if unknown := [name for name in drop if name not in names]:
         raise InputError(f"{train}: drop: no column {unknown[0]!r}; the file has {quote_few(names)}", code="missing")
-    names = [name for name in names if name not in drop]
-    raw = RawTable({name: Column(name) for name in names}, source=str(train))
+    cells: dict[str, list[Any]] = {name: [] for name in names if name not in drop}
+    raw = RawTable({}, {}, str(train))
     for split, path in files.items():
-        bad, lines = BadRows(path, on_bad_rows), array("q")
-        start = raw.num_rows
-        for number, row in enumerate(iter_rows(path, {name: name for name in names}, header=True), 1):
+        bad, lines, start = BadRows(path, on_bad_rows), array("q"), max(raw.stops.values(), default=0)
+        for number, row in enumerate(iter_rows(path, [*cells]), 1):
             if row.problem:
                 bad.add(row.line, number, row.problem)
                 continue
             lines.append(row.line or 0)
-            for column, cell in zip(raw.columns.values(), row.values, strict=True):
-                column.add(cell)
+            for column, cell in zip(cells.values(), row.values, strict=True):
+                column.append(cell)
         raw.stops[split] = start + len(lines)
-        raw._files.append((start, bad, lines))
+        raw.files.append((start, bad, lines))
+    raw.columns = {name: Column.of(name, column) for name, column in cells.items()}
     return raw
 
 
@@ -184,13 +173,12 @@ def encode_row(info: TableInfo, cells: Mapping[str, Any]) -> Tensor:
 
 def read_rows(path: Path, info: TableInfo) -> Iterator[tuple[int, Tensor]]:
     """Yield the line of every row (in Parquet its number) and its features; the file needs no target column."""
-    columns = {name: name for name in dict.fromkeys(info.columns)}
-    for number, row in enumerate(iter_rows(path, columns, header=True), 1):
-        row_location = location(path, row.line, number)
-        if row.problem:
-            raise DataError(f"{row_location}: {row.problem}")
+    columns = list(dict.fromkeys(info.columns))
+    for number, row in enumerate(iter_rows(path, columns), 1):
         try:
+            if row.problem:
+                raise DataError(row.problem)
             features = encode_row(info, dict(zip(columns, row.values, strict=True)))
         except InputError as error:
-            raise DataError(f"{row_location}: {error}") from None
+            raise DataError(f"{location(path, row.line, number)}: {error}") from None
         yield row.line or number, features

@@ -12,10 +12,10 @@ from torch.utils.data import DataLoader, Dataset
 
 from zoo.data.info import ParallelInfo
 from zoo.data.loader import Array, EpochSampler, Order, eval_sampler, process_rank
-from zoo.data.options import check_integer, find_file, list_names, options_of, resolve_path
+from zoo.data.options import check_integer, options_of, resolve_path
 from zoo.data.text.files import OPENERS
 from zoo.data.text.module import TableSplits, TokenData
-from zoo.data.text.reading import SPLITS, read_pairs
+from zoo.data.text.reading import read_pairs, split_files
 from zoo.data.text.splits import check_splits, with_validation
 from zoo.data.text.table import Table, table_digest
 from zoo.data.text.tokenizer import Tokenizer
@@ -120,9 +120,8 @@ class ParallelData(TokenData[ParallelInfo]):
         self.splits = with_validation(tables, VAL_SHARE)
         if len(self.splits) > len(tables):
             self.split_comment = f"validation pairs are {VAL_SHARE:.0%} of the training pairs, held out"
-        content = table_digest(self.splits)
-        tokenizer = self.make_tokenizer()
-        self._tokens = {name: self._encode(name, tokenizer, content) for name in self.splits}
+        content, tokenizer = table_digest(self.splits), self.make_tokenizer()
+        self._tokens = {name: self._encode(name, tokenizer) for name in self.splits}
         if not len(self.splits["train"]) and not isinstance(self._given, Tokenizer):
             raise InputError(f"{self.source}: every training pair is longer than max_length={self._max_length}; increase it")
         longest = max(int(self.dataset(name).lengths.max(initial=1)) for name in self.splits)
@@ -146,13 +145,12 @@ class ParallelData(TokenData[ParallelInfo]):
         """Return a loader whose sampler yields the rows of whole batches."""
         return super().loader(data, sampler, batch_size=None)
 
-    def _encode(self, name: str, tokenizer: Tokenizer, content: str) -> tuple[Tokens, Tokens]:
+    def _encode(self, name: str, tokenizer: Tokenizer) -> tuple[Tokens, Tokens]:
         """Tokenize a split, dropping long training pairs or truncating the texts of the other splits."""
         table, limit = self.splits[name], tokenizer.max_length
         tokenizer = tokenizer.limited(None) if name == "train" else tokenizer.limited(limit, truncation=True)
         source, target = (
-            tokenizer.encode_column(column, partial(table.location, side=side), f"{content} {name} {side}", ended=True)
-            for side, column in enumerate(table.texts)
+            tokenizer.encode(column, partial(table.location, side=side), ended=True) for side, column in enumerate(table.texts)
         )
         if name == "train" and limit is not None:
             short = ParallelDataset((source, target)).lengths <= limit
@@ -188,35 +186,22 @@ def parallel(source: str, target: str, path: str | Path | None = None, **options
 
 
 def read_folder(
-    preset: str, path: str | Path, sides: Sides, stems: Mapping[str, Sequence[str]] = SPLITS, *, untrained: bool = False
+    preset: str,
+    path: str | Path,
+    sides: Sides,
+    names: Mapping[str, Sequence[str]] = {},
+    trained: Sequence[str] = ("train",),
 ) -> dict[str, Table]:
-    """Read a folder of files STEM.SIDE, such as train.en and train.de, plain or compressed (.gz, .xz).
-
-    Args:
-        preset: Name of the preset, for messages.
-        path: The folder.
-        sides: The file extensions.
-        stems: Possible file names of each split.
-        untrained: Whether a folder without training pairs trains on its validation pairs.
-    """
-    if sides[0] == sides[1]:
-        raise InputError(f"{preset}: source={sides[0]} and target={sides[1]} are the same; use two different extensions")
+    """Read a folder of files NAME.SIDE, such as train.en and train.de, plain or compressed (.gz, .xz); see `split_files`."""
     folder = resolve_path(path, preset)
-    pair = f"train.{sides[0]} and train.{sides[1]}"
     if not folder.is_dir():
-        raise InputError(f"{preset}: {folder} is a file; use the folder with {pair}", code="missing")
-    tables = {}
-    for split, names in stems.items():
-        for name in names:
-            source, target = (find_file(preset, folder, [f"{name}.{side}{end}" for end in ("", *OPENERS)]) for side in sides)
-            if source is not None and target is not None:
-                tables[split] = read_pairs(source, target)
-                break
-            if existing := source or target:
-                missing = f"{name}.{sides[0] if source is None else sides[1]}"
-                raise InputError(f"{preset}: {existing} without {missing}; add the other side", code="missing")
-    if untrained and "train" not in tables and "val" in tables:
-        tables["train"] = tables.pop("val")
-    if "train" not in tables:
-        raise InputError(f"{preset}: {path} has no {pair}; the folder has {list_names(folder)}", code="missing")
-    return tables
+        raise InputError(
+            f"{preset}: {folder} is a file; use the folder of train.{sides[0]} and train.{sides[1]}", code="missing"
+        )
+    endings = ([f".{side}{pack}" for pack in ("", *OPENERS)] for side in sides)
+    sources, targets = (split_files(preset, folder, ending, names, trained) for ending in endings)
+    if lone := sorted(sources.keys() ^ targets.keys()):
+        file = (sources | targets)[lone[0]]
+        raise InputError(f"{preset}: {file} has no counterpart; use both .{sides[0]} and .{sides[1]}", code="missing")
+    tables = {split: read_pairs(source, targets[split]) for split, source in sources.items()}
+    return tables if "train" in tables else {"train": tables.pop("val"), **tables}

@@ -17,7 +17,7 @@ from zoo.data.loader import Array, BatchDataset, TensorBatches
 from zoo.data.module import DataModule
 from zoo.data.options import DataError, check_share, options_of, quote_few
 from zoo.data.splits import held_out
-from zoo.data.text.reading import check_reading, split_files
+from zoo.data.text.reading import split_files
 from zoo.errors import InputError
 
 TASKS = {"classification": "vector_classification", "regression": "regression"}
@@ -83,8 +83,8 @@ class TableData(DataModule[TableInfo]):
         """`classification` or `regression`; for `auto` the table is read."""
         if self._kind == "auto":
             column = self.raw.columns[self.target]
-            is_whole = all(number.is_integer() for number in column.numbers if number == number)
-            has_few_values = column.codes is not None and len(column.categories) <= MAX_AUTO_CLASSES
+            is_whole = all(number.is_integer() for number in column.numbers.tolist() if number == number)
+            has_few_values = len(column.categories) <= MAX_AUTO_CLASSES
             self._kind = "classification" if not column.is_number or (is_whole and has_few_values) else "regression"
         return self._kind
 
@@ -132,7 +132,7 @@ class TableData(DataModule[TableInfo]):
                 raise InputError(f"{self.source}: no column {name!r}, which the model requires", code="mismatch")
             column = self.raw.columns[name]
             if value is None:
-                x[:, i] = np.nan_to_num((np.frombuffer(column.numbers)[rows] - info.mean[i]) / info.std[i])
+                x[:, i] = np.nan_to_num((column.numbers[rows] - info.mean[i]) / info.std[i])
             else:
                 x[:, i] = column.category_codes()[rows] == column.categories.get(value, -2)
         target = self.raw.columns[self.target]
@@ -140,7 +140,7 @@ class TableData(DataModule[TableInfo]):
             ids = {target.categories[name]: i for i, name in enumerate(info.classes) if name in target.categories}
             y = np.array([ids.get(code, -1) for code in target.category_codes()[rows].tolist()], dtype=np.int64)
             return torch.from_numpy(x), torch.from_numpy(y)
-        numbers = (np.frombuffer(target.numbers)[rows] - info.target_mean) / info.target_std
+        numbers = (target.numbers[rows] - info.target_mean) / info.target_std
         return torch.from_numpy(x), torch.from_numpy(numbers.astype(np.float32)[:, None])
 
     def _is_category(self, column: Column) -> bool:
@@ -152,9 +152,9 @@ class TableData(DataModule[TableInfo]):
         problems: dict[int, str] = {}
         for column in self.raw.columns.values():
             if not self._is_category(column):
-                problems |= dict.fromkeys(column.texts, f"column {column.name!r} is numeric, but contains text")
+                problems |= dict.fromkeys(column.words.tolist(), f"column {column.name!r} is numeric, but contains text")
         target = self.raw.columns[self.target]
-        missing = np.isnan(np.frombuffer(target.numbers)) if self.kind == "regression" else target.category_codes() < 0
+        missing = np.isnan(target.numbers) if self.kind == "regression" else target.category_codes() < 0
         return problems | {int(row): f"missing value in the target column {self.target!r}" for row in np.flatnonzero(missing)}
 
     def _split(self, usable: Array) -> dict[str, Array]:
@@ -179,14 +179,14 @@ class TableData(DataModule[TableInfo]):
     def _features(self, column: Column, train: Array) -> list[tuple[str, str | None, float, float]]:
         """Return the features of a column: name, category (None for a number), mean and standard deviation."""
         if not self._is_category(column):
-            return [(column.name, None, *_moments(np.frombuffer(column.numbers)[train]))]
+            return [(column.name, None, *_moments(column.numbers[train]))]
         seen = set(column.category_codes()[train].tolist())
         return [(column.name, name, 0.0, 1.0) for name in sorted(column.categories) if column.categories[name] in seen]
 
     def _target_fields(self, train: Array) -> dict[str, Any]:
         column = self.raw.columns[self.target]
         if self.kind == "regression":
-            mean, std = _moments(np.frombuffer(column.numbers)[train])
+            mean, std = _moments(column.numbers[train])
             return {"out_features": 1, "target_mean": mean, "target_std": std}
         if len(set(column.category_codes()[train].tolist())) < 2:
             raise DataError(f"{self.source}: the training rows have one value of {self.target!r} only; expected at least two")
@@ -225,5 +225,4 @@ def table(
         on_bad_rows: `error`, or `skip` to skip broken rows, which the run counts.
         **options: Of `TableData`.
     """
-    check_reading("auto", on_bad_rows)
-    return TableData(lambda: read_tables(split_files(path), split_names(drop), on_bad_rows), target, **options)
+    return TableData(lambda: read_tables(split_files("table", path), split_names(drop), on_bad_rows), target, **options)

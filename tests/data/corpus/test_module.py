@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from tests.errors import raises
-from zoo.data import cache, ready
+from zoo.data import ready
 from zoo.data.corpus import CorpusData as unopened_CorpusData
-from zoo.data.corpus import Text, TextFile
+from zoo.data.corpus import Text
 from zoo.data.corpus.encoding import encoder
 from zoo.data.corpus.module import Blocks, shuffled_blocks, streams
 from zoo.data.text import Tokenizer
@@ -72,19 +72,6 @@ def test_results_on_streams_do_not_depend_on_the_batch_size():
     tiny = data("ab" * 200, max_length=9, stream=True)
     assert next(iter(tiny.val_dataloader()))[0].shape == (2, 9)
     assert next(iter(data("ab" * 200, stream=True, batch_size=999).train_dataloader()))[0].shape == (22, 16)
-
-
-def test_cached_tokens_give_the_same_batches(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    path = tmp_path / "a.txt"
-    path.write_text(WORDS.replace("é", "e"), encoding="utf-8", newline="\n")
-    small = data(WORDS.replace("é", "e"))
-    monkeypatch.setattr(cache, "SMALL", 10)
-    large = CorpusData({"train": TextFile.of(path)}, **BUILT, num_workers=2)
-    assert isinstance(large.splits["train"], cache.MappedArray)
-    assert large.info == small.info
-    for ours, theirs in zip(large.train_dataloader(), small.train_dataloader(), strict=True):
-        assert all(a.equal(b) for a, b in zip(ours, theirs, strict=True))
 
 
 def test_trained_model_keeps_its_tokenizer():

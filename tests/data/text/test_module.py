@@ -132,7 +132,7 @@ def test_trained_model_keeps_its_tokenizer_and_classes():
     cut = data(other, names={"a": "A", "b": "B"}, tokenizer=stored, classes=("B", "A"), max_length=99)
     assert rows(cut.test_dataloader()) == rows(again.test_dataloader())
     assert cut.info.max_length == 6
-    with raises("data", "f.tsv:1: label 'a'", "'A', 'B'"):
+    with raises("data", "f.tsv:1: unknown label 'a'", "'A', 'B'"):
         data(other, tokenizer=stored, classes=("B", "A"), max_length=6)
     one_class = {name: Table((["u v"] * 3,), ["a"] * 3) for name in ("train", "test")}
     assert data(one_class, names={"a": "A", "b": "B"}, tokenizer=stored, classes=("B", "A")).info.classes == ("B", "A")
@@ -150,10 +150,10 @@ EMPTY = Table((["x", "...", "\u200b "[1:], "y"],), ["a", "b", "a", "b"], source=
         ({"train": ONE, "dev": ONE}, {}, "data", ("['dev', 'train']",)),
         ({"train": table(0)}, {}, "data", ("f.tsv, train split: ",)),
         ({"train": table(), "test": table(pairs=True)}, {}, "data", ("f.tsv, test split: 2 columns", "expected 1")),
-        ({"train": questions(), "test": table(pairs=True, labels="01")}, {}, "data", ("f.tsv, test split: no questions",)),
-        ({"train": table(), "test": table(9, labels="abc")}, {}, "data", ("f.tsv:3: label 'c'", "'a', 'b'")),
-        ({"train": table(labels="abc")}, {"classes": ["a", "b"]}, "data", ("f.tsv:3: label 'c'", "'a', 'b'")),
-        ({"train": table(labels="abc")}, {"names": {"a": "A", "b": "B"}}, "data", ("f.tsv:3: label 'c'", "'a', 'b'")),
+        ({"train": questions(), "test": table(pairs=True, labels="01")}, {}, "data", ("f.tsv, test split: ", "questions")),
+        ({"train": table(), "test": table(9, labels="abc")}, {}, "data", ("f.tsv:3: unknown label 'c'", "'a', 'b'")),
+        ({"train": table(labels="abc")}, {"classes": ["a", "b"]}, "data", ("f.tsv:3: unknown label 'c'", "'a', 'b'")),
+        ({"train": table(labels="abc")}, {"names": {"a": "A", "b": "B"}}, "data", ("f.tsv:3: unknown label 'c'", "'a', 'b'")),
         ({"train": EMPTY, "val": EMPTY}, {}, "data", ("e.tsv:4: ",)),
         ({"train": table(labels=("0.5", "1.25"))}, {}, "data", ("f.tsv:1: label '0.5'",)),
         ({"train": table()}, {"fold": 10}, "invalid", ("fold=10", "between 0 and 9")),
@@ -177,7 +177,7 @@ def test_invalid_rankings_raise():
     with raises("data", "q.tsv: folds=21", "20 questions", "folds=20"):
         data({"train": questions()}, "answer_ranking", folds=21)
     wrong = Table((["q", "q"], ["a", "b"]), ["1", "2"], groups=["q", "q"], source="q.tsv")
-    with raises("data", "q.tsv, row 2: label '2'", "'0', '1'"):
+    with raises("data", "q.tsv, row 2: unknown label '2'", "'0', '1'"):
         data({"train": wrong}, "answer_ranking")
 
 

@@ -162,7 +162,7 @@ def test_invalid_copies_raise(tmp_path):
     with raises("data", "train.tsv:3: ", "'7'", "'0', '1'"):
         ready(published.mr(tmp_path))
     (tmp_path / "train.jsonl").write_text("{")
-    with raises("conflict", "mr: ", "train.jsonl and train.tsv"):
+    with raises("conflict", "mr: ", "train.tsv and train.jsonl"):
         ready(published.mr(tmp_path))
     with raises("data", "train.jsonl: mr "):
         ready(published.mr(tmp_path / "train.jsonl"))

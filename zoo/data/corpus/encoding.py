@@ -10,19 +10,19 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders
 
-from zoo.data import cache
-from zoo.data.corpus.source import Source
+from zoo.atomic import new_file
+from zoo.data.corpus.source import Text
 from zoo.data.loader import Array
 from zoo.data.text.tokenizer import BYTES, SPECIAL, Tokenizer, train_tokenizer
 from zoo.data.text.tokens import PAD, UNKNOWN
 from zoo.errors import InputError, one_line
+from zoo.registry.home import home
 
 LOSSLESS = ("char", "bpe")  # the tokenizers whose output is readable text
 CACHE_VERSION = b"1"  # a change of the encoding must change it, so that cached files are not reused
 CODE_POINTS = 0x110000
 MIN_COUNT = 2  # pairs of tokens that occur once are not merged
-
-TokenArray = Array | cache.MappedArray
+LARGE = 2**23  # characters of a text whose tokens are cached
 
 
 def train_corpus_tokenizer(kind: str, pieces: Iterable[str], vocab: int, lowercase: bool) -> Tokenizer:
@@ -84,12 +84,23 @@ def encoder(tokenizer: Tokenizer) -> Callable[[str], Array]:
     return lambda piece: table[_code_points(normalizer.normalize_str(piece))]
 
 
-def encode_source(source: Source, sha256: str, tokenizer: Tokenizer) -> TokenArray:
-    """Return the token ids of a text with this digest; those of a large text are a mapped file in the user's cache."""
+def encode_text(text: Text, tokenizer: Tokenizer) -> Array:
+    """Return the token ids of a text; those of a large text are a mapped file in the user's cache."""
     dtype, encode = token_dtype(tokenizer), encoder(tokenizer)
-    name = hashlib.sha256(b"\0".join([CACHE_VERSION, sha256.encode(), tokenizer.to_json().encode("utf-8")])).hexdigest()
-    path = cache.folder("tokens") / f"{name}.{dtype[1:]}"
-    return cache.MappedArray(path, dtype) if path.exists() else cache.concatenate(map(encode, source.pieces()), path, dtype)
+    if len(text.content) <= LARGE:
+        return np.concatenate([np.empty(0, dtype), *map(encode, text.pieces())])
+    name = hashlib.sha256(b"\0".join([CACHE_VERSION, text.digest().encode(), tokenizer.to_json().encode("utf-8")])).hexdigest()
+    path = home() / "tokens" / f"{name}.{dtype[1:]}"
+    try:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with new_file(path) as file:
+                for piece in text.pieces():
+                    file.write(encode(piece).tobytes())
+        return np.asarray(np.memmap(path, dtype, mode="r"))
+    except OSError as error:
+        message = f"{path.parent}: cannot cache tokens ({error.strerror}); free space, or set ZOO_HOME to another folder"
+        raise InputError(message, code="failed") from error
 
 
 def token_sizes(tokenizer: Tokenizer) -> Array:

@@ -14,18 +14,17 @@ from torch.utils.data import DataLoader
 
 from zoo.data.corpus.encoding import (
     LOSSLESS,
-    TokenArray,
-    encode_source,
+    encode_text,
     read_tokenizer,
     token_sizes,
     train_corpus_tokenizer,
 )
-from zoo.data.corpus.source import Source, TextFile, add_splits, source_digest
+from zoo.data.corpus.source import Text, add_splits
 from zoo.data.info import CorpusInfo
 from zoo.data.loader import Array, BatchDataset, EpochSampler, always, eval_sampler, generator, process_rank
 from zoo.data.module import DataModule
-from zoo.data.options import DataError, check_integer, find_file, list_names, options_of, resolve_path
-from zoo.data.text.reading import SPLITS
+from zoo.data.options import DataError, check_integer, options_of, resolve_path
+from zoo.data.text.reading import split_files
 from zoo.data.text.tokenizer import Tokenizer
 from zoo.data.text.tokens import PAD
 from zoo.errors import InputError
@@ -47,7 +46,7 @@ class Blocks(BatchDataset[Batch]):
         sizes: Characters and bytes of every token, [V, 2].
     """
 
-    tokens: TokenArray
+    tokens: Array
     length: int
     sizes: Array
 
@@ -115,7 +114,6 @@ class CorpusData(DataModule[CorpusInfo]):
         splits: The token ids of every split, after `setup`.
 
     Example:
-        >>> from zoo.data.corpus.source import Text
         >>> data = CorpusData({"train": Text("to be or not to be, " * 40)}, max_length=16, batch_size=4)
         >>> data.setup()
         >>> data.split_note, [part.shape for part in next(iter(data.train_dataloader()))][::2]
@@ -128,7 +126,7 @@ class CorpusData(DataModule[CorpusInfo]):
 
     def __init__(
         self,
-        splits: Mapping[str, Source] | Callable[[], Mapping[str, Source]],
+        splits: Mapping[str, Text] | Callable[[], Mapping[str, Text]],
         *,
         tokenizer: str | Tokenizer = "char",
         vocab: int = 5000,
@@ -149,19 +147,18 @@ class CorpusData(DataModule[CorpusInfo]):
             raise InputError(f"tokenizer={tokenizer!r}: use {', '.join(LOSSLESS)}, or the tokenizer.json of a model")
         self.vocab = check_integer("vocab", vocab, 1)
         self._given, self._read = tokenizer, splits
-        self.splits: dict[str, TokenArray] = {}
+        self.splits: dict[str, Array] = {}
 
     def load(self) -> CorpusInfo:
         """Open the texts, and encode those that are not cached."""
         given = self._read() if callable(self._read) else self._read
         sources, self.split_comment = add_splits(given, self.use_all)
         self.source = sources["train"].name
-        digests = {name: source_digest(source) for name, source in sources.items()}
         tokenizer = self._given
         if not isinstance(tokenizer, Tokenizer):
             tokenizer = train_corpus_tokenizer(tokenizer, sources["train"].pieces(), self.vocab, self.lowercase)
             tokenizer = tokenizer.limited(self.length)
-        splits = {name: encode_source(source, digests[name], tokenizer) for name, source in sources.items()}
+        splits = {name: encode_text(text, tokenizer) for name, text in sources.items()}
         for name, tokens in splits.items():
             location, count = f"{sources[name].name}, {name} split", len(tokens)
             if count == 0:
@@ -175,7 +172,7 @@ class CorpusData(DataModule[CorpusInfo]):
             max_length=tokenizer.max_length or self.length,
             stream=self.stream,
             sizes={name: len(tokens) for name, tokens in splits.items()},
-            sha256=hashlib.sha256("".join(f"{name} {sha}\n" for name, sha in digests.items()).encode()).hexdigest(),
+            sha256=hashlib.sha256("".join(f"{name} {text.digest()}\n" for name, text in sources.items()).encode()).hexdigest(),
         )
 
     def dataset(self, split: str) -> Blocks:
@@ -226,7 +223,7 @@ ENDINGS = (".txt", ".txt.gz", ".txt.xz")
 
 @options_of(CorpusData)
 def corpus(path: str | Path, **options: Any) -> CorpusData:
-    """Running text of any size from a file, or from a folder with train.txt, and optionally val.txt and test.txt.
+    """Running text from a file, or from a folder with train.txt, and optionally val.txt and test.txt.
 
     Args:
         path: The file or folder; files may be compressed (.gz, .xz). The first 90 % of a single file are for training, the next
@@ -236,12 +233,6 @@ def corpus(path: str | Path, **options: Any) -> CorpusData:
     return CorpusData(partial(read_corpus, resolve_path(path, "corpus"), "corpus"), **options)
 
 
-def read_corpus(path: Path, preset: str) -> dict[str, Source]:
+def read_corpus(path: Path, preset: str) -> dict[str, Text]:
     """Return the splits of a folder, or a file as the training split."""
-    if path.is_file():
-        return {"train": TextFile.of(path)}
-    files = {split: find_file(preset, path, [f"{n}{e}" for n in names for e in ENDINGS]) for split, names in SPLITS.items()}
-    if files["train"] is None:
-        message = f"{preset}: {path} has no train.txt (or .txt.gz, .txt.xz); the folder has {list_names(path)}"
-        raise InputError(message, code="missing")
-    return {split: TextFile.of(file) for split, file in files.items() if file is not None}
+    return {split: Text.of(file) for split, file in split_files(preset, path, ENDINGS).items()}

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any
 
 from zoo.data.text.module import TextData, text_options
-from zoo.data.text.reading import check_reading, read_splits
+from zoo.data.text.reading import read_splits
 
 
 @text_options
@@ -84,5 +84,4 @@ def ranking(
 def _from_files(
     path: str, task: str, columns: dict[str, Any], header: bool | str, on_bad_rows: str, options: dict[str, Any]
 ) -> TextData:
-    check_reading(header, on_bad_rows)
     return TextData(partial(read_splits, path, **columns, header=header, on_bad_rows=on_bad_rows), task, **options)

@@ -11,8 +11,8 @@ from zoo.data.info import TextInfo
 from zoo.data.loader import Order, process_rank
 from zoo.data.module import DataModule
 from zoo.data.options import Preset, check_integer, check_share, options_of
-from zoo.data.text.splits import prepare_tables, question_numbers
-from zoo.data.text.table import Table, table_digest
+from zoo.data.text.splits import prepare_tables
+from zoo.data.text.table import Table, codes, table_digest
 from zoo.data.text.tokenizer import Tokenizer, check_tokenizer, train_tokenizer
 from zoo.data.text.tokens import TextDataset, bucketed
 from zoo.errors import InputError
@@ -82,7 +82,7 @@ class TextData(TokenData[TextInfo]):
 
     Tokens are int64 [B, L], padded with 0 on the right to the longest text of the batch; labels are int64 [B]. If rows have
     questions (`Table.groups`) the data are a ranking: labels say whether an answer is right (1, 0), and batches have a third
-    part, the question ids int64 [B]. Tables and tokens of more than 8 MiB are mapped files in the user's cache.
+    part, the question ids int64 [B].
 
     Args:
         splits: `train`, and optionally `val` and `test`; or a function that reads them. Without both, one of `folds` parts is
@@ -150,10 +150,7 @@ class TextData(TokenData[TextInfo]):
         self.split_comment = comment or self.split_comment
         content, tokenizer = table_digest(self.splits, classes), self.make_tokenizer()
         self._tokens = {
-            name: tuple(
-                tokenizer.encode_column(column, table.location, f"{content} {name} {side}")
-                for side, column in enumerate(table.texts)
-            )
+            name: tuple(tokenizer.encode(column, table.location) for column in table.texts)
             for name, table in self.splits.items()
         }
         longest = max(int(column.lengths.max()) for columns in self._tokens.values() for column in columns)
@@ -163,9 +160,8 @@ class TextData(TokenData[TextInfo]):
     def dataset(self, split: str) -> TextDataset:
         """Return the rows of a split."""
         table, ids = self.splits[split], {name: i for i, name in enumerate(self.info.classes)}
-        labels = np.array([ids.get(name, -1) for name in table.labels.names], dtype=np.int32)[table.labels.codes]
-        groups = None if table.groups is None else question_numbers(table)
-        return TextDataset(self._tokens[split], labels, groups)
+        labels = np.array([ids[label] for label in table.labels], dtype=np.int32)
+        return TextDataset(self._tokens[split], labels, None if table.groups is None else codes(table.groups))
 
     def order(self, data: TextDataset) -> Order:
         """Return the training order: in each step, all processes have texts of similar length."""

@@ -1,14 +1,15 @@
 """Turn labels into classes, and cut tables into training, validation and test rows."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from zoo.data.loader import Array
 from zoo.data.options import DataError, quote_few
 from zoo.data.splits import assign_folds, held_out
-from zoo.data.text.table import Labels, Table
+from zoo.data.text.table import Table, codes
 
 RELEVANCE = ("irrelevant", "relevant")  # the classes of every ranking: label 1 is a right answer
 RELEVANCE_NAMES = {"0": RELEVANCE[0], "1": RELEVANCE[1], "false": RELEVANCE[0], "true": RELEVANCE[1]}
@@ -36,49 +37,41 @@ def prepare_tables(
     if names is not None:
         renamed = {**{name: name for name in names.values()}, **names}  # labels may already have their new names
         for table in tables.values():
-            _check_labels(table, renamed, "is not one of", names)
-        tables = {name: table.changed(labels=table.labels.renamed(renamed)) for name, table in tables.items()}
-    if trained and classes:
-        for table in tables.values():
-            _check_labels(table, classes, "is unknown to the model, which knows")
-    else:
-        classes = _class_names(tables, classes, names)
+            _check_labels(table, renamed, names)
+        tables = {key: replace(table, labels=[renamed[label] for label in table.labels]) for key, table in tables.items()}
+    if not (trained and classes):
+        classes = _class_names(tables["train"], classes, names)
+    for name, table in tables.items():
+        known = classes if trained or name == "train" else set(tables["train"].labels)
+        _check_labels(table, known, _sorted_labels(known))
     splits = split_tables(tables, val, folds, fold)
     for name, table in splits.items() if ranking else ():
-        if RELEVANCE[1] not in table.labels.unique():
+        if RELEVANCE[1] not in table.labels:
             raise DataError(f"{table.source}: the {name} split has no right answer, so it cannot be ranked; add some")
     unit = "questions" if ranking else "rows"
     comment = f"validation {unit} are {val:.0%} of the training {unit}" if len(splits) > len(tables) else ""
     if len(tables) == 1:
         comment = f"one table without splits: part {fold} of {folds} is for testing, and {comment} left"
-    return splits, tuple(classes), comment
+    return splits, tuple(dict.fromkeys(classes)), comment
 
 
-# --- labels ---
-
-
-def _class_names(tables: Mapping[str, Table], classes: Sequence[str] | None, names: Mapping[str, str] | None) -> list[str]:
+def _class_names(train: Table, classes: Sequence[str] | None, names: Mapping[str, str] | None) -> Sequence[str]:
     """Return the classes as given, or in the order of `names`, or the sorted labels of the training split."""
-    train = tables["train"]
-    labels = train.labels.unique()
+    labels = set(train.labels)
     if len(labels) < 2:
         raise DataError(f"{train.source}: the training split has one label only ({quote_few(labels)}); expected at least two")
     if all(map(DECIMAL.fullmatch, labels)):
         decimal = f"label {quote_few(train.labels[:1])} is a decimal number; use words or whole numbers"
         raise DataError(f"{train.location(0)}: {decimal}")
-    for table in tables.values():
-        _check_labels(table, labels, "is not in the training split, which has")
-    listed = list(classes) if classes is not None else list(names.values()) if names is not None else _sorted_labels(labels)
-    _check_labels(train, listed, "is not one of the classes")
-    return list(dict.fromkeys(listed))
+    if classes is not None:
+        return classes
+    return [*names.values()] if names is not None else _sorted_labels(labels)
 
 
-def _check_labels(table: Table, known: Iterable[str], problem: str, shown: Iterable[str] | None = None) -> None:
-    known = set(known)
-    if (unknown := ~table.labels.mask(known)).any():
-        row = int(unknown.argmax())
-        allowed = quote_few(_sorted_labels(known) if shown is None else shown)
-        raise DataError(f"{table.location(row)}: label {quote_few([table.labels[row]])} {problem} {allowed}")
+def _check_labels(table: Table, known: Collection[str], shown: Iterable[str]) -> None:
+    for row, label in enumerate(table.labels):
+        if label not in known:
+            raise DataError(f"{table.location(row)}: unknown label {quote_few([label])}; expected one of {quote_few(shown)}")
 
 
 def _sorted_labels(labels: Iterable[str]) -> list[str]:
@@ -87,9 +80,6 @@ def _sorted_labels(labels: Iterable[str]) -> list[str]:
     if all(re.fullmatch(r"[+-]?[0-9]+", label) for label in labels):
         return sorted(labels, key=lambda label: (int(label), label))
     return sorted(labels)
-
-
-# --- splits ---
 
 
 def check_splits(tables: Mapping[str, Table], num_texts: int | None = None) -> None:
@@ -105,8 +95,7 @@ def check_splits(tables: Mapping[str, Table], num_texts: int | None = None) -> N
         if columns != expected:
             raise DataError(f"{location}: {columns} columns of text; expected {expected}")
         if (table.groups is None) != (train.groups is None):
-            problem = "no questions" if table.groups is None else "questions"
-            raise DataError(f"{location}: {problem} to rank answers of, unlike the training split")
+            raise DataError(f"{location}: all splits or none must have questions to rank answers of")
 
 
 def split_tables(tables: Mapping[str, Table], val: float, folds: int, fold: int) -> dict[str, Table]:
@@ -117,7 +106,7 @@ def split_tables(tables: Mapping[str, Table], val: float, folds: int, fold: int)
     """
     splits = dict(tables)
     if not {"val", "test"} & set(splits):
-        assigned = _assign_table(train := splits["train"], folds)
+        assigned = _assign_folds(train := splits["train"], folds)
         splits |= {"train": train.where(assigned != fold), "test": train.where(assigned == fold)}
     return with_validation(splits, val)
 
@@ -128,35 +117,22 @@ def with_validation(tables: Mapping[str, Table], share: float) -> dict[str, Tabl
     if "val" not in splits:
         train = splits["train"]
         if train.groups is not None:
-            questions = question_numbers(train)
+            questions = codes(train.groups)
             chosen = held_out(np.zeros(questions.max() + 1, np.int64), "val", share, train.source)[questions]
         else:
-            labels = _label_ranks(train) if len(train.labels) else np.zeros(len(train), np.int64)
-            chosen = held_out(labels, "val", share, train.source, keep_lone=bool(len(train.labels)))
+            labels = codes(train.labels) if train.labels else np.zeros(len(train), np.int64)
+            chosen = held_out(labels, "val", share, train.source, keep_lone=bool(train.labels))
         splits |= {"train": train.where(~chosen), "val": train.where(chosen)}
     return {name: splits[name] for name in ("train", "val", "test") if name in splits}
 
 
-def question_numbers(table: Table) -> Array:
-    """Number the questions of a ranking in order of first appearance, int32 [N]."""
-    assert table.groups is not None
-    return Labels.of(batch.to_pylist() for batch in table.groups.batches()).codes
-
-
-def _label_ranks(table: Table) -> Array:
-    """Number the labels of a table in order of first appearance, [N]."""
-    _, first, codes = np.unique(table.labels.codes, return_index=True, return_inverse=True)
-    ranks: Array = np.argsort(np.argsort(first))[codes]
-    return ranks
-
-
-def _assign_table(table: Table, folds: int) -> Array:
+def _assign_folds(table: Table, folds: int) -> Array:
     if table.groups is not None:
-        questions = question_numbers(table)
+        questions = codes(table.groups)
         count, unit = int(questions.max()) + 1, "questions"
         assigned = (np.random.RandomState(0).permutation(count) % folds)[questions]
     else:
-        assigned = assign_folds(_label_ranks(table), folds)
+        assigned = assign_folds(codes(table.labels), folds)
         count, unit = int((assigned >= 0).sum()), "rows with a label that occurs twice"
     if count < folds:
         advice = f"use folds={count} or less" if count > 1 else "add rows or a test split"

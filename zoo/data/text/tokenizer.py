@@ -3,7 +3,8 @@
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -13,8 +14,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, tra
 
 from zoo.data.info import TokenInfo
 from zoo.data.options import DataError
-from zoo.data.text.table import TextColumn
-from zoo.data.text.tokens import BEGIN, END, PAD, UNKNOWN, Ints, Tokens, cached_tokens
+from zoo.data.text.tokens import END, PAD, UNKNOWN, Ints, Tokens
 from zoo.errors import InputError
 
 TOKENIZERS = ("word", "space", "char", "bpe")
@@ -113,39 +113,21 @@ class Tokenizer:
         """
         disable_parallelism()
         limit = None if self.max_length is None else self.max_length - ended
-        parts = []
+        ids, lengths = array("i"), array("i")
         for start in range(0, len(texts), CHUNK):
             encodings = self.backend.encode_batch_fast(list(texts[start : start + CHUNK]), add_special_tokens=False)
-            parts += [
-                self._check(np.asarray(encoding.ids, dtype=np.int32), limit, location, row)
-                for row, encoding in enumerate(encodings, start)
-            ]
-        tokens = Tokens.of(parts)
-        if not ended:
-            return tokens
-        is_special = (tokens.flat == BEGIN) | (tokens.flat == END)  # a literal "[EOS]" in a text is unknown
-        flat = np.insert(np.where(is_special, np.int32(UNKNOWN), tokens.flat), tokens.stops, END)
-        return Tokens.from_flat(flat, tokens.lengths + 1)
-
-    def encode_column(self, column: TextColumn, location: Location, content: str, *, ended: bool = False) -> Tokens:
-        """Encode a column in constant memory; the ids of a large one are cached in a file named after `content`."""
-
-        def parts() -> Iterator[Tokens]:
-            start = 0
-            for texts in column.batches():
-                yield self.encode(texts.to_pylist(), lambda row: location(start + row), ended=ended)  # noqa: B023
-                start += len(texts)
-
-        return cached_tokens(parts(), content, self.to_json(), f"{self.max_length} {self.truncation} {ended}")
-
-    def _check(self, ids: Ints, limit: int | None, location: Location, row: int) -> Ints:
-        if len(ids) == 0:
-            raise DataError(f"{location(row)}: no words in this text; fill it, or remove the row")
-        if limit is not None and len(ids) > limit and not self.truncation:
-            advice = "shorten the text, or truncate it with max_length in the data spec or zoo predict --truncate"
-            raise DataError(f"{location(row)}: {len(ids)} tokens, the model reads at most {limit}; {advice}")
-        ids = ids[:limit]
-        return np.where(ids == PAD, np.int32(UNKNOWN), ids)  # a literal "[PAD]" in a text is unknown
+            for row, encoding in enumerate(encodings, start):
+                count = len(encoding.ids)
+                if count == 0:
+                    raise DataError(f"{location(row)}: no words in this text; fill it, or remove the row")
+                if limit is not None and count > limit and not self.truncation:
+                    advice = "shorten the text, or truncate it with max_length in the data spec or zoo predict --truncate"
+                    raise DataError(f"{location(row)}: {count} tokens, the model reads at most {limit}; {advice}")
+                ids.extend(encoding.ids[:limit])
+                lengths.append(count if limit is None else min(count, limit))
+        flat, sizes = np.array(ids, np.int32), np.array(lengths, np.int32)
+        flat[flat <= (END if ended else UNKNOWN)] = UNKNOWN  # a literal "[PAD]" or "[EOS]" in a text
+        return Tokens(np.insert(flat, np.cumsum(sizes), END), sizes + 1) if ended else Tokens(flat, sizes)
 
 
 def train_tokenizer(

@@ -1,7 +1,6 @@
 """Token ids of many texts in one flat array, and batches of texts of similar length."""
 
-import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, Self
@@ -11,7 +10,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from zoo.data import cache
 from zoo.data.loader import Array, BatchDataset, generator
 
 Ints = npt.NDArray[np.int32]
@@ -19,55 +17,35 @@ Ints = npt.NDArray[np.int32]
 PAD, UNKNOWN, BEGIN, END = range(4)
 """Special token ids of every tokenizer; the last two exist only if texts are to be generated."""
 
-CACHE_VERSION = "1"  # a change of the tokenization must change it, so that cached files are not reused
-
 
 class Tokens(Sequence[Ints]):
     """Sequences of token ids in one flat array, which is cheap to store and to send to worker processes.
 
-    Attributes:
+    Args:
         flat: All ids, int32.
-        starts: Start of each sequence in `flat`, [N].
-        stops: End of each sequence in `flat`, [N].
+        lengths: The length of each sequence, [N].
+        starts: Where each sequence starts in `flat`, [N]; by default they are adjacent.
 
     Example:
-        >>> tokens = Tokens.of([[4, 2, 7], [5]])
+        >>> tokens = Tokens(np.array([4, 2, 7, 5], np.int32), [3, 1])
         >>> tokens.padded([1, 0])
         tensor([[5, 0, 0],
                 [4, 2, 7]])
     """
 
-    def __init__(self, flat: Any, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> None:
-        self.flat, self.starts, self.stops = flat, starts, stops
-
-    @classmethod
-    def of(cls, sequences: Iterable[Sequence[int] | Ints]) -> Self:
-        """Concatenate sequences."""
-        parts = [np.asarray(sequence, dtype=np.int32) for sequence in sequences]
-        return cls.from_flat(np.concatenate([np.empty(0, np.int32), *parts]), [*map(len, parts)])
-
-    @classmethod
-    def from_flat(cls, flat: Any, lengths: npt.ArrayLike) -> Self:
-        """Split a flat array into sequences of these lengths."""
-        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
-        return cls(flat, offsets[:-1], offsets[1:])
+    def __init__(self, flat: Ints, lengths: Sequence[int] | Ints, starts: Array | None = None) -> None:
+        self.flat, self.lengths = flat, np.asarray(lengths, dtype=np.int32)
+        self.starts = np.cumsum(self.lengths, dtype=np.int64) - self.lengths if starts is None else starts
 
     def __len__(self) -> int:
-        return len(self.starts)
+        return len(self.lengths)
 
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(len(self))[index]]
-        return self.flat[self.starts[index] : self.stops[index]]
+        return self.flat[self.starts[index] : self.starts[index] + self.lengths[index]]
 
-    @property
-    def lengths(self) -> Ints:
-        """Length of every sequence, int32 [N]."""
-        return (self.stops - self.starts).astype(np.int32)
-
-    def take(self, rows: npt.NDArray[Any]) -> Self:
+    def take(self, rows: Array) -> Self:
         """Return the sequences of some rows."""
-        return type(self)(self.flat, self.starts[rows], self.stops[rows])
+        return type(self)(self.flat, self.lengths[rows], self.starts[rows])
 
     def padded(self, rows: Sequence[int] | None = None) -> Tensor:
         """Return some sequences (by default all) as int64 [B, longest], padded with 0 on the right."""
@@ -76,26 +54,6 @@ class Tokens(Sequence[Ints]):
         for line, sequence in zip(batch, chosen, strict=True):
             line[: len(sequence)] = sequence
         return torch.from_numpy(batch)
-
-
-def cached_tokens(parts: Iterable[Tokens], *key: str) -> Tokens:
-    """Concatenate tokens, in memory if they are small, else in a mapped file named by `key` that is written once."""
-    path = cache.folder("tokens") / f"{hashlib.sha256(chr(0).join((CACHE_VERSION, *key)).encode()).hexdigest()}.text"
-    lengths_path = path.with_suffix(".lengths")
-    if path.exists() and lengths_path.exists():
-        return Tokens.from_flat(cache.MappedArray(path, "<i4"), np.fromfile(lengths_path, np.int32))
-    lengths = [np.empty(0, np.int32)]
-
-    def flat_parts() -> Iterator[Ints]:
-        for part in parts:
-            lengths.append(part.lengths)
-            yield part.flat
-
-    flat = cache.concatenate(flat_parts(), path, "<i4")
-    if isinstance(flat, cache.MappedArray):
-        with cache.write_file(lengths_path) as file:
-            file.write(np.concatenate(lengths).tobytes())
-    return Tokens.from_flat(flat, np.concatenate(lengths))
 
 
 Inputs = Tensor | tuple[Tensor, Tensor]
