@@ -6,55 +6,44 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from zoo.cli.commands import quiet, to_json
 from zoo.cli.configuration import read_config
-from zoo.cli.fit import RunParser
-from zoo.cli.parser import Parser
+from zoo.cli.result import Result
 from zoo.errors import InputError
-from zoo.training.options import build
 from zoo.training.processes import is_first_process
 from zoo_experiments.options import Lottery, Sweep
 
-TEXTS = {
-    "sweep": "Train the missing runs of a grid in one file; each is a run of zoo fit in its own folder.",
-    "frontier": "Compare networks over algebras with real networks of equal size, each at its best learning rate.",
-    "lottery": "Find lottery tickets of one or more algebras: iterative magnitude pruning with rewinding.",
-}
-FILES = {
-    "sweep": "YAML with base, axes and exclude, see docs/sweeps.md",
-    "frontier": "YAML with base and the axes net, optimizer.lr and seed",
-}
 
+def sweep(file: str, *, options: Sweep) -> Result:
+    """Train the missing runs of a grid in one file; each is a run of zoo fit in its own folder.
 
-def make_parser(command: str) -> Parser:
-    """Return the parser of a command."""
-    if command == "lottery":
-        return RunParser(command, TEXTS[command], Lottery)
-    return Parser(command, TEXTS[command], Sweep).positional("file", FILES[command]).switch("--json", "print JSON")
-
-
-def run(command: str, values: dict[str, Any]) -> int:
-    """Train the missing runs of an experiment and print its results; return 1 if a run of a grid has failed."""
-    if command == "lottery":
-        return run_lottery(values)
-    file, as_json = values.pop("file"), values.pop("json")
-    options = build(Sweep, values)
-    if options.only and command == "frontier":
-        raise InputError("--only is not supported here: remove networks from the file", code="unsupported")
-    content = read_config(file)[1]
-    from zoo_experiments.frontier import frontier
+    Args:
+        file: YAML with base, axes and exclude, see docs/sweeps.md.
+    """
     from zoo_experiments.sweep import sweep
 
-    def say(line: str) -> None:
-        print(line, file=sys.stderr if as_json else sys.stdout, flush=True)
+    results = sweep(read_config(file)[1], file, options, say=say)
+    return Result(results, lambda _: print_results("sweep", results, repeated("sweep", file, options)), bool(results["failed"]))
 
-    quiet()
-    results = (sweep if command == "sweep" else frontier)(content, file, options, say=say)
-    if as_json:
-        print(to_json(results, indent=2))
-    else:
-        print_results(command, results, repeated(command, file, options))
-    return 1 if results["failed"] else 0
+
+def frontier(file: str, *, options: Sweep) -> Result:
+    """Compare networks over algebras with real networks of equal size, each at its best learning rate.
+
+    Args:
+        file: YAML with base and the axes net, optimizer.lr and seed.
+    """
+    if options.only:
+        raise InputError("--only is not supported here: remove networks from the file", code="unsupported")
+    from zoo_experiments.frontier import frontier
+
+    results = frontier(read_config(file)[1], file, options, say=say)
+    return Result(
+        results, lambda _: print_results("frontier", results, repeated("frontier", file, options)), bool(results["failed"])
+    )
+
+
+def say(line: str) -> None:
+    """Print a line at once."""
+    print(line, flush=True)
 
 
 def repeated(command: str, file: str, options: Sweep) -> str:
@@ -90,9 +79,12 @@ def print_results(command: str, results: dict[str, Any], repeat: str) -> None:
         print(f"  zoo report sweep {shlex.quote(results['run_dir'])}  # all runs")
 
 
-def run_lottery(values: dict[str, Any]) -> int:
-    """Train the missing rounds of an experiment with lottery tickets and print its results."""
-    print_config, options = values.pop("print_config"), build(Lottery, values)
+def lottery(*, options: Lottery, print_config: bool = False) -> None:
+    """Find lottery tickets of one or more algebras: iterative magnitude pruning with rewinding.
+
+    Args:
+        print_config: Print the effective configuration as YAML and stop.
+    """
     if print_config:
         import yaml
 
@@ -100,14 +92,12 @@ def run_lottery(values: dict[str, Any]) -> int:
         from zoo_experiments.arms import check_lottery
 
         yaml.safe_dump(config_values(check_lottery(options)[0]), sys.stdout, sort_keys=False)
-        return 0
+        return
     from zoo_experiments.lottery import lottery
 
-    quiet()
     results = lottery(options)
     if results and is_first_process():
         print_tickets(results)
-    return 0
 
 
 def print_tickets(results: dict[str, Any]) -> None:

@@ -5,38 +5,38 @@ from pathlib import Path
 from typing import Any
 
 from zoo.checkpoint.card import number
-from zoo.cli.commands import quiet, show
-from zoo.cli.models import RUN, to_fetch
-from zoo.cli.parser import Parser
+from zoo.cli.models import to_fetch
+from zoo.cli.result import Result
 from zoo.errors import InputError, check_rules
 
 
-def make_parser(command: str) -> Parser:
-    """Return the parser of the command."""
-    parser = Parser(command, "Write a trained model to a new folder, for the zoo or for other runtimes.").positional("run", RUN)
-    formats = "zoo, a model folder (the default); or the folded network as safetensors, pt2 (torch.export) or onnx"
-    parser.value("--to", "the new folder").value("--format", formats)
-    parser.value("--quantize", "int8: 8-bit matrices, with --format onnx; prints test metrics before and after")
-    parser.switch("--sparse", "with --format zoo, store a bit mask and only the nonzero weights")
-    return parser.switch("--json", "print JSON")
+def export(
+    run: str,
+    *,
+    to: str | None = None,
+    format: str = "zoo",
+    quantize: str | None = None,
+    sparse: bool = False,
+) -> Result:
+    """Export a model to ONNX, torch.export or safetensors: zoo export runs/NAME --format onnx --to FOLDER.
 
-
-def run(command: str, values: dict[str, Any]) -> int:
-    """Export a model and print the result."""
-    as_json, source, to = values["json"], values["run"], values["to"]
-    kind, quantize, sparse = values["format"] or "zoo", values["quantize"], values["sparse"]
+    Args:
+        run: A run (runs/NAME), a model folder, or a name of zoo list checkpoints, hf:owner/name@revision, https://...
+        to: The new folder.
+        format: zoo, a model folder; or the folded network as safetensors, pt2 (torch.export) or onnx.
+        quantize: int8: 8-bit matrices, with --format onnx; prints test metrics before and after.
+        sparse: With --format zoo, store a bit mask and only the nonzero weights.
+    """
     if to is None:
         raise InputError("missing --to: use --to FOLDER", code="missing")
-    folder = Path(to).expanduser()
-    is_model = kind == "zoo"
+    folder, is_model = Path(to).expanduser(), format == "zoo"
     check_rules(
         (not folder.exists(), f"'{folder}' exists: choose another folder with --to, or delete it"),
         (not (is_model and quantize), "--quantize int8 requires --format onnx"),
-        (is_model or not sparse, f"--sparse requires --format zoo, got {kind}"),
+        (is_model or not sparse, f"--sparse requires --format zoo, got {format}"),
     )
-    quiet()
-    result = export(source, folder, sparse) if is_model else export_folded(source, folder, kind, quantize)
-    return show(result | {"folder": to}, as_json, print_export if is_model else print_folded)
+    result = export_model(run, folder, sparse) if is_model else export_folded(run, folder, format, quantize)
+    return Result(result | {"folder": to}, print_export if is_model else print_folded)
 
 
 def export_folded(source: str, folder: Path, kind: str, quantize: str | None) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def export_folded(source: str, folder: Path, kind: str, quantize: str | None) ->
     return exported | ({"unmeasured": f"{data} may have to be fetched"} if data else {})
 
 
-def export(source: str, folder: Path, sparse: bool) -> dict[str, Any]:
+def export_model(source: str, folder: Path, sparse: bool) -> dict[str, Any]:
     """Copy the model folder of a run, and count bytes and zeros."""
     from zoo.checkpoint import find, read_config
     from zoo.hub.sources import locate

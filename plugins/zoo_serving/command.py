@@ -11,27 +11,23 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from zoo.cli.commands import quiet
-from zoo.cli.models import RUN
-from zoo.cli.parser import Parser
 from zoo.errors import InputError, check_rules
 
 PACKAGES = {"starlette": "starlette", "uvicorn": "uvicorn", "python_multipart": "python-multipart"}
 
 
-def make_parser(command: str) -> Parser:
-    """Return the parser of the command."""
-    parser = Parser(command, "Serve a trained model as a web page with a JSON interface.").positional("run", RUN)
-    parser.value("--port", "port, 7860 by default; 0 selects a free one")
-    parser.value("--host", "address to listen at; the default 127.0.0.1 is reachable only from this computer")
-    return parser.value("--device", "device: auto (the default), cpu, cuda, cuda:1 or mps")
+def serve(run: str, *, port: int = 7860, host: str = "127.0.0.1", device: str = "auto") -> None:
+    """Serve a trained model as a web page with a JSON interface, until Ctrl-C: zoo serve vit-digits-quaternion.
 
-
-def run(command: str, values: dict[str, Any]) -> int:
-    """Serve a model until Ctrl-C."""
+    Args:
+        run: A run (runs/NAME), a model folder, or a name of zoo list checkpoints, hf:owner/name@revision, https://...
+        port: Port; 0 selects a free one.
+        host: Address to listen at; the default is reachable only from this computer.
+        device: Device: auto, cpu, cuda, cuda:1 or mps.
+    """
     if missing := [name for module, name in PACKAGES.items() if not find_spec(module)]:
         raise InputError(f"zoo serve needs {', '.join(missing)}: pip install 'hypercomplex-zoo[serve]'")
-    listener = listen(values["host"] or "127.0.0.1", values["port"] or "7860")
+    listener = listen(host, port)
     with listener:
         import uvicorn
 
@@ -47,42 +43,40 @@ def run(command: str, values: dict[str, Any]) -> int:
                 self.force_exit, self.should_exit = self.should_exit, True
                 logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # no tracebacks of cancelled requests
 
-        quiet()
-        model = load(values["run"], device=values["device"] or "auto")
-        app = application(model, Path(values["run"]).name, host_names(listener, values["host"]))
+        model = load(run, device=device)
+        app = application(model, Path(run).name, host_names(listener, host))
         options: dict[str, Any] = {"log_level": "warning", "limit_concurrency": 256, "timeout_graceful_shutdown": 2}
         options |= {"http": limited_protocol(), "ws": "none"}
-        print(f"{values['run']} is at {address(listener)}\nCtrl-C ends it", flush=True)
+        print(f"{run} is at {address(listener)}\nCtrl-C ends it", flush=True)
         with keep_matrices(model.net):
             Server(uvicorn.Config(app, lifespan="off", server_header=False, **options)).run([listener])
     sys.stdout.flush()
     os._exit(0)  # Python would wait for threads that still process cancelled requests
 
 
-def listen(host: str, port: str) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     """Open a socket before the model is loaded.
 
     Raises:
         InputError: If the address is invalid or in use.
     """
-    number = int(port) if port.isascii() and port.isdigit() else -1
-    check_rules((0 <= number < 2**16, f"--port {port}: use a whole number from 0 to 65535"))
+    check_rules((0 <= port < 2**16, f"--port {port}: use a whole number from 0 to 65535"))
     try:
-        return socket.create_server((host, number), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise InputError(f"port {number} of {host} is in use: choose another, such as --port {number + 1}") from error
+            raise InputError(f"port {port} of {host} is in use: choose another, such as --port {port + 1}") from error
         denied = error.errno in (errno.EACCES, errno.EPERM)
         advice = "choose a port above 1023" if denied else "use --host 127.0.0.1 or an address of this computer"
         reason = str(error.strerror or error).partition(" (")[0]
-        raise InputError(f"cannot listen at {host}:{number} ({reason}): {advice}") from error
+        raise InputError(f"cannot listen at {host}:{port} ({reason}): {advice}") from error
 
 
-def host_names(listener: socket.socket, host: str | None) -> list[str]:
+def host_names(listener: socket.socket, host: str) -> list[str]:
     """Return the accepted host names: any, unless only this computer can reach the server."""
     if not ip_address(listener.getsockname()[0]).is_loopback:
         return ["*"]
-    return ["127.0.0.1", "localhost", "[::1]", *([f"[{host}]" if ":" in host else host] if host else [])]
+    return ["127.0.0.1", "localhost", "[::1]", f"[{host}]" if ":" in host else host]
 
 
 def address(listener: socket.socket) -> str:

@@ -5,15 +5,14 @@ import sys
 import pytest
 
 GREET = '''
-"""Greet somebody: zoo greet NAME."""
+def greet(name: str, *, loud: bool = False) -> int:
+    """Greet somebody: zoo greet NAME.
 
-from zoo.cli.parser import Parser
-
-def make_parser(command):
-    return Parser(command, "Greet somebody.").positional("name", "who").switch("--loud", "shout")
-
-def run(command, values):
-    print(f"hello {values['name']}" + "!" * values["loud"])
+    Args:
+        name: Who.
+        loud: Shout.
+    """
+    print(f"hello {name}" + "!" * loud)
     return 3
 '''
 
@@ -21,13 +20,11 @@ def run(command, values):
 @pytest.fixture
 def installed(environment):
     """Fake distributions with a sound command, broken ones, and one with the name of a built-in command."""
-    points = "[zoo.commands]\ngreet = greet_command\nfit = greet_command\n"
+    points = "[zoo.commands]\ngreet = greet_command:greet\nfit = greet_command:greet\n"
     environment.install("greetings", points, {"greet_command.py": GREET})
-    points = (
-        "[zoo.commands]\nbroken = broken_command\nempty = empty_command\nwrong = greet_command:run\nabsent = no_such_module\n"
-    )
-    modules = {"broken_command.py": '"""Break."""\nraise RuntimeError("boom")\n', "empty_command.py": '"""Do nothing."""\n'}
-    environment.install("faulty", points, modules)
+    points = "[zoo.commands]\nbroken = broken_command:run\nempty = empty_command:run\nabsent = no_such_module:run\n"
+    source = 'def run() -> None:\n    """Break."""\nraise RuntimeError("boom")\n'
+    environment.install("faulty", points, {"broken_command.py": source, "empty_command.py": "run = 3\n"})
 
 
 def test_a_plugin_adds_a_command(installed, call):
@@ -53,7 +50,7 @@ def test_suggestions_include_commands_of_plugins(installed, call):
     ("name", "reason"),
     [
         ("broken", "RuntimeError: boom"),
-        ("empty", "must define make_parser and run"),
+        ("empty", "must be callable"),
         ("absent", "no_such_module"),
     ],
 )
@@ -71,11 +68,3 @@ def test_completion_includes_commands_of_plugins(installed, call):
     assert 'greet) choices="--help --loud"' in out
     assert " greet" in out.splitlines()[2]
     assert " broken" in out.splitlines()[2]
-
-
-@pytest.mark.parametrize("name", ["export", "serve"])
-def test_included_plugin_commands(name):
-    from zoo.cli.commands import COMMANDS, load_command
-
-    assert name not in COMMANDS
-    assert load_command(name).__name__ == f"zoo_{name.replace('serve', 'serving')}.command"

@@ -10,7 +10,6 @@ import pytest
 from PIL import Image
 
 import zoo
-from zoo.cli.models import rows_in
 
 TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False}
 
@@ -92,15 +91,6 @@ def test_unreadable_images_in_a_folder_are_skipped(tmp_path, call):
     assert err.count("\n") == 1
     assert str(tmp_path / "b.png") in err
     assert call("predict", "vit-digits-quaternion", str(tmp_path / "b.png")).code == 2
-
-
-def test_count_of_input_rows(tmp_path):
-    (tmp_path / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\n\n")
-    (tmp_path / "lines.txt").write_bytes(b"one\ntwo\nthree\n")
-    picture, lines = str(tmp_path / "picture.png"), str(tmp_path / "lines.txt")
-    assert (rows_in([picture]), rows_in([lines]), rows_in([picture, lines])) == (1, 3, 4)
-    assert rows_in([lines, "a text"]) is None
-    assert rows_in(["a text " * 100]) is None
 
 
 # --- the other commands ---

@@ -14,7 +14,7 @@ from zoo import registry
 from zoo.algebras import algebra
 from zoo.backbones import Recipe, recipe_of
 from zoo.backbones.build import backbone
-from zoo.cli import doctor, main
+from zoo.cli import main
 from zoo.data import ready
 from zoo.layers import Layers
 from zoo.layers.factory import ROLES
@@ -81,7 +81,7 @@ def installed(tmp_path_factory):
     install(site, project["name"], project["version"], project["entry-points"], zoo_cyclic=CYCLIC)
     points = {group: {name: f"zoo_{name}:{name}" for name in names} for group, names in GROUPS.items()}
     points["zoo.tasks"] = {"focal_classification": "zoo_focal_classification:FocalClassification"}
-    points["zoo.commands"] = {"size": "zoo_size"}
+    points["zoo.commands"] = {"size": "zoo_size:size"}
     install(site, "zoo-more", "2.0", points, zoo_size=COMMAND, **{f"zoo_{name}": code for name, code in MORE.items()})
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ZOO_PLUGINS", "zoo-cyclic,zoo-more,zoo-rival")  # and no plugin of somebody else
@@ -123,7 +123,7 @@ def test_plugin_command(capsys):
 
 
 def test_doctor_loads_the_plugins(capsys):
-    doctor.run("doctor", {"json": True})
+    main(["doctor", "--json"])
     rows = {row["name"]: (row["status"], row["note"]) for row in json.loads(capsys.readouterr().out)}
     assert rows["cyclic"] == ("ok", "zoo-cyclic 0.1.0")
     assert {rows[name] for name in MORE} == {("ok", "zoo-more 2.0")}

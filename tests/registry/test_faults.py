@@ -16,7 +16,7 @@ UNREADABLE = {
     "not UTF-8": GOOD_LINE.encode() + "[caf\xe9]\na = b:c\n".encode("latin-1"),
 }
 UNLOADABLE = {
-    "no attribute": ("broken_module", "", "TypeError: broken_module must be callable"),
+    "no attribute": ("broken_module", "", "has no attribute 'broken'"),
     "no module": ("broken_elsewhere:build", "", "ModuleNotFoundError: No module named 'broken_elsewhere'"),
     "SyntaxError": ("broken_module:build", "def build(:", "SyntaxError: invalid syntax"),
     "AttributeError": ("broken_module:build", "", "AttributeError: module 'broken_module' has no attribute 'build'"),

@@ -1,67 +1,41 @@
 """``zoo convert`` and ``prune``: project a trained network onto an algebra, or remove some of its units."""
 
 import shlex
-import sys
 from collections.abc import Callable
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from zoo.cli.commands import quiet, show
-from zoo.cli.models import RUN, check_local
-from zoo.cli.parser import Parser
+from zoo.cli.models import check_local
+from zoo.cli.result import Result
 from zoo.registry import Spec
-from zoo.training.options import Convert, Prune, build
-from zoo.training.processes import is_first_process
+from zoo.training.options import Convert, Prune
 
 
-def make_parser(command: str) -> Parser:
-    """Return the parser of a command."""
-    if command == "convert":
-        text = "Project a trained real network onto an algebra, and print the error of each layer."
-        parser = Parser(command, text, Convert)
-        parser.short["--from"] = "source"
-    else:
-        text = "Remove heads, hidden units and channels of a trained network, measure it, and fine-tune it."
-        parser = Parser(command, text, Prune).positional("run", RUN)
-        parser.switch("--structured", "remove whole heads, units and channels (always on)")
-    return parser.switch("--json", "print JSON")
-
-
-def run(command: str, values: dict[str, Any]) -> int:
-    """Convert or prune a network, and print the result."""
-    as_json = values.pop("json")
-    quiet()
-    with redirect_stdout(sys.stderr if as_json else sys.stdout):  # training prints messages
-        result, print_text = (convert if command == "convert" else prune)(values)
-    if is_first_process():
-        show(result, as_json, print_text)
-    return 0
-
-
-def convert(values: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], None]]:
-    """Convert a network; return the result and the function that prints it."""
+def convert(*, options: Convert) -> Result:
+    """Project a trained real network onto an algebra, and print the error of each layer."""
     from zoo.training.convert import convert
 
-    converted = convert(build(Convert, values))
-    return converted, print_layers if "file" in converted else print_converted
+    converted = convert(options)
+    return Result(converted, print_layers if "file" in converted else print_converted)
 
 
-def prune(values: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], None]]:
-    """Prune a model; return the result and the function that prints it."""
-    source, _ = values.pop("run"), values.pop("structured")
+def prune(run: str, *, options: Prune) -> Result:
+    """Remove heads, hidden units and channels of a trained network, measure it, and fine-tune it.
+
+    Args:
+        run: A run (runs/NAME), a model folder, or a name of zoo list checkpoints, hf:owner/name@revision, https://...
+    """
     from zoo.hub.sources import locate
     from zoo.training.folder import file_name
     from zoo.training.prune import prune
 
-    options = build(Prune, values)
-    path = locate(source)
-    if options.out is None and not Path(source).expanduser().exists():  # never write to the cache or the package
-        options.out = f"{file_name(source.rpartition('/')[2])}-pruned-{options.ratio}"
+    path = locate(run)
+    if options.out is None and not Path(run).expanduser().exists():  # never write to the cache or the package
+        options.out = f"{file_name(run.rpartition('/')[2])}-pruned-{options.ratio}"
     if options.data is None:
         check_local(path)
     result = prune(path, options)
-    return result | {"cuts": [cut._asdict() for cut in result["cuts"]]}, print_pruned
+    return Result(result | {"cuts": [cut._asdict() for cut in result["cuts"]]}, print_pruned)
 
 
 def print_layers(result: dict[str, Any]) -> None:

@@ -12,26 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from zoo import registry
-from zoo.cli.commands import show
-from zoo.cli.parser import Parser
+from zoo.cli.result import Result
 from zoo.errors import InputError, one_line
 
 PACKAGES = ("hypercomplex-zoo", "torch", "lightning", "torchmetrics", "timm", "datasets", "safetensors", "scikit-learn")
 
 
-def make_parser(command: str) -> Parser:
-    """Return the parser of the command."""
-    return Parser(command, "Check Python, torch, devices, plugins and folders.").switch("--json", "print JSON")
-
-
-def run(command: str, values: dict[str, Any]) -> int:
-    """Run all checks and print their results; exit 1 if anything is broken."""
+def doctor() -> Result:
+    """Check Python, torch, devices, plugins and folders."""
     rows = [run_check(*arguments) for arguments in checks()]
     broken = [row["name"] for row in rows if row["status"] == "broken"]
     lines = [f"{row['status']:<7} {row['kind']:<9} {row['name']:<28} {row['ms']:>6} ms  {row['note']}" for row in rows]
     lines.append(f"\n{len(broken)} broken: {', '.join(broken)}" if broken else "\nno problems found")
-    show(rows, values["json"], lambda _: print("\n".join(lines)))
-    return 1 if broken else 0
+    return Result(rows, "\n".join(lines), 1 if broken else 0)
 
 
 def run_check(kind: str, name: str, probe: Callable[[], str]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ evaluate and use
   validate    Measure a model on its validation split
   predict     Classify images or texts, or translate: zoo predict runs/NAME picture.png
   generate    Generate text: zoo generate runs/NAME --prompt "zebra: "
-  serve
+  serve       Serve a trained model as a web page: zoo serve vit-digits-quaternion
   report      Report on a model or an experiment: zoo report frequencies runs/NAME
   verify      Check the files of a model and its checkpoints: zoo verify runs/NAME
   bench       Time a network against the same network over the reals: zoo bench --backbone vit --algebra quaternion
@@ -29,7 +29,7 @@ evaluate and use
 convert and compress
   convert     Project a real network onto an algebra: zoo convert --from NAME --algebra quaternion --to FOLDER
   prune       Remove heads, units and channels, then fine-tune: zoo prune runs/NAME --ratio 0.5 --epochs 5
-  export
+  export      Export a model to ONNX, torch.export or safetensors: zoo export runs/NAME --format onnx --to FOLDER
 
 share
   pull        Download and verify a trained model: zoo pull hf:OWNER/NAME
@@ -44,28 +44,15 @@ options
   --debug     After COMMAND: show the full traceback of an error
 """
 
-from zoo.registry import Entry, entries, summary
+from zoo.registry import entries, summary
 
 
 def page() -> str:
-    """Return the text of ``zoo --help``: the docstring of this module, with the commands of plugins.
-
-    A line with only a name is replaced by the summary of that command. Commands without a line are listed last.
-    """
-    listed = {entry.name: _line(entry) for entry in entries("commands")}
-    sections = []
-    for section in (__doc__ or "").strip().split("\n\n"):
-        lines = []
-        for line in section.splitlines():
-            name = line.split()[0]
-            plugin = listed.pop(name, "") if line.startswith("  ") else ""
-            lines += [line] if line.strip() != name or not line.startswith("  ") else [plugin] if plugin else []
-        sections.append(lines)
-    for lines in sections:
-        lines += listed.values() if lines == ["plugins"] else []
-    return "\n\n".join("\n".join(lines) for lines in sections if lines != ["plugins"])
-
-
-def _line(entry: Entry) -> str:
-    origin = "" if entry.ours else f" [{entry.distribution} {entry.version}]"
-    return f"  {entry.name:<10}  {summary(entry).removesuffix('.')}{origin}"
+    """Return the text of ``zoo --help``: the docstring of this module, with the commands of third-party plugins."""
+    before, _, after = (__doc__ or "").strip().partition("plugins\n\n")
+    lines = [
+        f"  {entry.name:<10}  {summary(entry).removesuffix('.')} [{entry.distribution} {entry.version}]"
+        for entry in entries("commands")
+        if not entry.ours
+    ]
+    return before + ("\n".join(["plugins", *lines]) + "\n\n" if lines else "") + after

@@ -8,8 +8,9 @@ from difflib import get_close_matches
 from typing import Any
 
 from zoo import registry
-from zoo.cli.commands import COMMANDS, command_names, load_command, show
+from zoo.cli.commands import COMMANDS, command_names, load_command
 from zoo.cli.parser import SPECS, Parser
+from zoo.cli.result import Result
 from zoo.errors import InputError
 from zoo.registry.signatures import Signature
 
@@ -39,43 +40,40 @@ complete -o bashdefault -o default -F _zoo zoo
 """
 
 
-def make_parser(command: str) -> Parser:
-    """Return the parser of a command."""
-    if command == "completion":
-        parser = Parser(command, "Print a shell script that completes commands, flags and installed names.")
-        return parser.positional("shell", f'{" or ".join(SHELLS)}: eval "$(zoo completion bash)"')
-    parser = Parser(command, "List the installed algebras, backbones, data sets and so on.")
-    parser.positional("kind", f"one of {', '.join(KINDS)}", "?")
-    return parser.positional("name", "the name of a plugin, to show its options", "?").switch("--json", "print JSON")
+def completion(shell: str) -> None:
+    """Print a shell script that completes commands, flags and installed names.
+
+    Args:
+        shell: bash or zsh: eval "$(zoo completion bash)".
+    """
+    if shell not in SHELLS:
+        raise InputError(f"shell '{shell}' is not supported: use {' or '.join(SHELLS)}")
+    print(("autoload -U +X bashcompinit && bashcompinit\n" if shell == "zsh" else "") + script(), end="")
 
 
-def run(command: str, values: dict[str, Any]) -> int:
-    """Print the installed plugins, the options of one of them, or the completion script."""
-    if command == "completion":
-        if values["shell"] not in SHELLS:
-            raise InputError(f"shell '{values['shell']}' is not supported: use {' or '.join(SHELLS)}")
-        print(("autoload -U +X bashcompinit && bashcompinit\n" if values["shell"] == "zsh" else "") + script(), end="")
-        return 0
-    kind = values["kind"]
+def list_plugins(kind: str | None = None, name: str | None = None) -> Result:
+    """List the installed algebras, backbones, data sets and so on.
+
+    Args:
+        kind: algebras, backbones, datasets, embeddings, tasks and so on, or checkpoints; by default all but checkpoints.
+        name: The name of a plugin, to show its options.
+    """
     if kind not in (None, *KINDS):
         close = get_close_matches(str(kind), KINDS, 1)
         hint = f"did you mean '{close[0]}'?" if close else f"use {', '.join(KINDS)}"
         raise InputError(f"unknown kind '{kind}': {hint}", code="unknown")
+    if name and kind in ("checkpoints", "commands"):
+        raise InputError(f"use zoo info {name}" if kind == "checkpoints" else f"use zoo {name} --help")
     if kind == "checkpoints":
         from zoo.cli.sharing import list_checkpoints
 
-        if values["name"]:
-            raise InputError(f"checkpoints have no options: use zoo info {values['name']}")
-        return list_checkpoints(values["json"])
-    if values["name"] and kind == "commands":
-        raise InputError(f"for the options of a command use zoo {values['name']} --help")
-    if values["name"]:
-        return show(
-            options_of(kind, values["name"]), values["json"], lambda row: print(f"{row['usage']}\n\n{row['doc']}".strip())
-        )
+        return list_checkpoints()
+    if kind and name:
+        row = options_of(kind, name)
+        return Result(row, f"{row['usage']}\n\n{row['doc']}".strip())
     rows = {name: list(map(row_of, registry.entries(name))) for name in ([kind] if kind else registry.GROUPS)}
     text = "\n\n".join(table(name, plugins) for name, plugins in rows.items() if plugins or kind)
-    return show(rows[kind] if kind else rows, values["json"], lambda _: print(text))
+    return Result(rows[kind] if kind else rows, text)
 
 
 def options_of(kind: str, name: str) -> dict[str, str]:
@@ -85,7 +83,8 @@ def options_of(kind: str, name: str) -> dict[str, str]:
         raise InputError(f"'{name}': use the name without options, {entry.name}")
     factory: Any = registry.load(entry)
     row, passed = row_of(entry), PASSED.get(kind, "").split()
-    form = Signature.of(entry.name, factory, () if kind in ("algebras", "datasets", "catalogues", "kernels") else (None,))
+    takes_only_options = kind in ("algebras", "datasets", "catalogues", "commands", "kernels")
+    form = Signature.of(entry.name, factory, () if takes_only_options else (None,))
     if kind == "tasks":  # including options of the base classes
         options = factory.options()
         form = Signature(entry.name, options, frozenset((form.bound | form.parameters.keys()) - options.keys()))
@@ -132,8 +131,7 @@ def script() -> str:
 def flags_of(command: str) -> list[str]:
     """Return the flags of a command, or [] for a plugin that fails."""
     try:
-        parser: Parser = load_command(command).make_parser(command)
-        return parser.flags
+        return Parser(command, load_command(command)).flags
     except Exception:
         if command in COMMANDS:
             raise

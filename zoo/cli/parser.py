@@ -1,4 +1,4 @@
-"""Parser of all commands, based on argparse: one flag per field of an options class, and YAML files, which flags override.
+"""The parser of a command, derived from the signature and the docstring of its function.
 
 Flags are written with dashes (``--batch-size``), options in Python and YAML with underscores (``batch_size``). Parsing
 imports no plugin: names are looked up in the metadata of installed packages.
@@ -7,19 +7,21 @@ imports no plugin: names are looked up in the metadata of installed packages.
 import argparse
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from difflib import get_close_matches
-from typing import Any, NamedTuple, NoReturn, Self, get_args, get_origin, get_type_hints
+from pathlib import Path
+from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 
 import yaml
 
 from zoo import registry
 from zoo.cli.configuration import read_config, read_value
+from zoo.cli.result import Result
 from zoo.errors import InputError, shorten
-from zoo.registry.signatures import check_option, check_sizes
+from zoo.registry.signatures import build_options, check_option, check_sizes
 from zoo.registry.spec import split_at_commas
-from zoo.training.options import TRAINER_ARGUMENTS
+from zoo.training.options import TRAINER_ARGUMENTS, check_single
 
 SPECS = {
     "backbone": "zoo.backbones",
@@ -29,14 +31,8 @@ SPECS = {
     "task": "zoo.tasks",
 }
 """Options that are specs, and their entry groups."""
-
-
-class Words(NamedTuple):
-    """The words of a call: flags by option name (True for a switch), configuration files and positional arguments."""
-
-    flags: dict[str, Any]
-    files: list[str]
-    positional: list[str]
+SHORT = (("-h", "help"), ("-c", "config"), ("--from", "init_from"), ("--from", "source"))
+"""Short flags and their options."""
 
 
 class _ArgumentParser(argparse.ArgumentParser):
@@ -51,152 +47,166 @@ class Option:
     """An option of a command.
 
     Attributes:
-        kind: The type, `bool` for a switch, `Any` if it is not checked here.
+        kind: The type, `Any` if it is not checked here.
         help: The text on the help page; None hides the option.
-        group: The nested options class it belongs to, such as ``optimizer``; "" at the top level.
-        is_switch: Whether the flag takes no value.
         default: The default; `MISSING` if the option is required.
+        group: The nested options class it belongs to, such as ``optimizer``; "" at the top level.
+        in_files: Whether a configuration file may set it. Other options are switches if they are `bool`.
     """
 
     kind: Any
     help: str | None
-    group: str = ""
-    is_switch: bool = False
     default: Any = None
+    group: str = ""
+    in_files: bool = True
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether the flag takes no value."""
+        return self.kind is bool and not self.in_files
 
 
 class Parser:
     """Parse the arguments of a command.
 
+    A positional parameter of the function is an argument: required, optional with the default None, or any number for
+    ``Sequence[str]``. A keyword-only parameter is a flag: ``--name`` for a `bool`, ``--name VALUE`` for other types. A
+    parameter whose type is a dataclass adds a flag for every field, ``--field.part`` for a field that is a dataclass itself,
+    and reads YAML files (``-c``), which flags override. A command that returns a `Result` has the flag ``--json``. The help
+    texts are the ``Args`` of the docstrings.
+
     Args:
         command: The name of the command.
-        description: The first line of its help page.
-        options: A dataclass; every field becomes a flag ``--name``, every field of a field that is a dataclass a flag
-            ``--name.part``, and a field ``trainer`` one flag for each argument of Lightning's Trainer. Without one the command
-            reads no files.
+        function: The function that runs it.
 
     Attributes:
         known: All options by name, with dots and underscores.
         short: Further flags and the option that each stands for, such as ``--beam`` for ``decoding.beam``.
     """
 
-    def __init__(self, command: str, description: str, options: type | None = None) -> None:
-        self.command, self.description = command, description
-        self.known: dict[str, Option] = {"help": Option(bool, "show this page", is_switch=True)}
-        self.short: dict[str, str] = {"-h": "help"}
-        self._positional: list[tuple[str, str, str]] = []
+    def __init__(self, command: str, function: Callable[..., Any]) -> None:
+        self.command, self.description = command, (function.__doc__ or "").strip().partition("\n")[0]
+        self.known = {"help": Option(bool, "show this page", in_files=False)}
+        self._positional: dict[str, Option] = {}
         self._groups: dict[str, str] = {}
-        self._open: str | None = None
-        if options is not None:
-            self.known["config"] = Option(str, "YAML file of options; later files override earlier ones, flags override files")
-            self.short["-c"] = "config"
-            self._add_options(options)
+        self._options: tuple[str, type] | None = None
+        hints, texts = get_type_hints(function), descriptions(function)
+        for name, parameter in inspect.signature(function).parameters.items():
+            kind, default = hints[name], parameter.default
+            if is_dataclass(kind):
+                self._options = name, kind  # type: ignore[assignment]
+                text = "YAML file of options; later files override earlier ones, flags override files"
+                self.known["config"] = Option(str, text, in_files=False)
+                self._add_options(kind)  # type: ignore[arg-type]
+            elif parameter.kind is parameter.KEYWORD_ONLY:
+                self.known[name] = Option(kind, texts[name], default, in_files=False)
+            else:
+                self._positional[name] = Option(kind, texts[name], default)
+        self.returns_result = hints.get("return") is Result
+        if self.returns_result:
+            self.known["json"] = Option(bool, "print JSON", in_files=False)
+        parts = {flag_of(name.partition(".")[2]): name for name in self.known if name.startswith("decoding.")}
+        self.short = {flag: name for flag, name in parts.items() if flag not in self.flags}
+        self.short |= {flag: name for flag, name in SHORT if name in self.known}
 
     @property
     def flags(self) -> list[str]:
         """All flags, as typed on the command line."""
         return [flag_of(name) for name in self.known]
 
-    def switch(self, name: str, text: str) -> Self:
-        """Add a flag without a value."""
-        self.known[option_of(name)] = Option(bool, text, is_switch=True, default=False)
-        return self
-
-    def value(self, name: str, text: str) -> Self:
-        """Add a flag with a text value that is not a field of the options class."""
-        self.known[option_of(name)] = Option(str | None, text)
-        return self
-
-    def positional(self, name: str, text: str, nargs: str = "") -> Self:
-        """Add a positional argument; ``nargs`` is "" for a required one, ``?`` for an optional one, ``*`` for any number."""
-        self._positional.append((name, text, nargs))
-        return self
-
-    def leave_open(self, part: str) -> Self:
-        """Omit the defaults of nested options, because a trained model has its own."""
-        self._open = part
-        return self
-
     def _add_options(self, options: type) -> None:
-        hints, texts = get_type_hints(options), descriptions(options)
+        hints, texts = get_type_hints(options, include_extras=True), descriptions(options)
         for field in fields(options):
             kind = hints[field.name]
-            if is_dataclass(kind):
+            nested = next((part for part in (kind, *get_args(kind)) if is_dataclass(part)), None)
+            if nested is not None:
                 hint = "; --beam is short for --decoding.beam, and so on" if field.name == "decoding" else ""
-                self._groups[field.name] = (kind.__doc__ or "").partition("\n")[0].rstrip(".") + hint
-                parts, part_texts, nested = get_type_hints(kind), descriptions(kind), kind()  # type: ignore[arg-type,operator]
-                self.known |= {
-                    f"{field.name}.{part}": Option(parts[part], part_texts[part], field.name, default=getattr(nested, part))
-                    for part in parts
-                }
+                self._groups[field.name] = (nested.__doc__ or "").partition("\n")[0].rstrip(".") + hint
+                parts, part_texts = get_type_hints(nested), descriptions(nested)
+                for part in fields(nested):
+                    default = part.default if nested is kind else None  # a trained model has its own defaults
+                    option = Option(parts[part.name], part_texts[part.name], default, field.name)
+                    self.known[f"{field.name}.{part.name}"] = option
             elif field.name == "trainer":
-                self.known |= {f"trainer.{name}": Option(Any, None, "trainer") for name in TRAINER_ARGUMENTS}
+                self.known |= {f"trainer.{name}": Option(Any, None, None, "trainer") for name in TRAINER_ARGUMENTS}
             else:
                 default = field.default if field.default_factory is MISSING else None
-                self.known[field.name] = Option(kind, texts[field.name], default=default)
-        flags = set(self.flags)
-        short = {flag_of(name.partition(".")[2]): name for name in self.known if name.startswith("decoding.")}
-        self.short |= {flag: name for flag, name in short.items() if flag not in flags}
+                self.known[field.name] = Option(kind, texts[field.name], default)
 
     # --- reading ---
 
     def parse(self, argv: list[str]) -> dict[str, Any]:
-        """Parse arguments to nested dicts: defaults, overridden by files, overridden by flags; Trainer arguments if given.
+        """Parse arguments to the keyword arguments of the function: defaults, overridden by files, overridden by flags.
 
         Raises:
             InputError: If a flag, a file or a value is invalid.
         """
-        words = self.split(argv)
-        if "help" in words.flags:
+        flags, positional = self._split(argv)
+        if "help" in flags:
             print(self.help_page())
             raise SystemExit(0)
         given: dict[str, Any] = {}
-        for file in words.files:
+        for file in self._files(flags):
             given |= self.read_file(file)
-        positional = self._assign(words.positional)
-        given |= {name: True if text is True else self._read(name, text) for name, text in words.flags.items()}
-        self._check_required(given)
-        values = self._defaults() | positional
+        values = self._assign(positional)
+        given |= {name: True if text is True else self._read(name, text) for name, text in flags.items()}
+        check_names(given)
+        if missing := [flag_of(name) for name, option in self.known.items() if option.default is MISSING and name not in given]:
+            raise InputError(f"missing {', '.join(missing)} (see zoo {self.command} --help)", code="missing")
+        options: dict[str, Any] = {}
         for name, value in given.items():
-            checked = check_option(name, self.known[name].kind, value)
-            part, dot, key = name.partition(".")
-            if dot:
-                values[part][key] = checked
-            else:
-                values[name] = checked
-        if "trainer" in values:  # null selects the default of Lightning
-            values["trainer"] = {name: value for name, value in values["trainer"].items() if value is not None}
-        check_names(values)
+            target, (part, dot, key) = options if self.known[name].in_files else values, name.partition(".")
+            if not dot:
+                target[name] = value
+            elif part != "trainer" or value is not None:  # null selects the default of Lightning
+                target.setdefault(part, {})[key] = value
+        if self._options is not None:
+            name, kind = self._options
+            values[name] = build_options(kind, options)
         return values
 
-    def split(self, argv: list[str]) -> Words:
-        """Split words into flags, files and positional arguments."""
+    def _split(self, argv: list[str]) -> tuple[dict[str, Any], list[str]]:
+        """Split words into flags by option name (True for a switch) and positional arguments."""
         end = argv.index("--") if "--" in argv else len(argv)
         parts = [word.partition("=") for word in argv[:end]]
         words = ["".join((flag.replace("_", "-") if is_flag(flag) else flag, *text)) for flag, *text in parts]
         namespace, rest = self._arguments().parse_known_args(words)
         for word in filter(is_flag, rest):
             self.find(argv[words.index(word)].partition("=")[0])
-        flags = vars(namespace)
-        return Words(flags, flags.pop("config", []), rest + argv[end + 1 :])
+        return vars(namespace), rest + argv[end + 1 :]
 
     def find(self, flag: str) -> str:
         """Return the option of a flag; raise `InputError` with suggestions for an unknown flag."""
         if flag.startswith("--"):
             flag = flag_of(flag[2:])
-        name = self.short.get(flag, option_of(flag))
+        name = self.short.get(flag, flag.lstrip("-").replace("-", "_"))
         if name in self.known and (flag in self.short or flag.startswith("--")):
             return name
         if parts := [flag_of(known) for known in self.known if known.startswith(f"{name}.")]:
             raise InputError(f"{flag} is not a flag itself: use {', '.join(parts[:6])}", code="unknown")
         forms: dict[str, list[str]] = {}
-        for known in (*self.known, *map(option_of, self.short)):
+        for known in (*self.known, *(flag.lstrip("-").replace("-", "_") for flag in self.short)):
             forms.setdefault(known, []).append(known)
             forms.setdefault(known.rpartition(".")[2], []).append(known)
         close = [name] if name in forms else get_close_matches(name, forms, 2, 0.75)
         flags = dict.fromkeys(flag_of(known) for form in close for known in forms[form])
         hint = f": did you mean {' or '.join(flags)}?" if flags else ""
         raise InputError(f"unknown flag {flag}{hint} (all flags: zoo {self.command} --help)", code="unknown")
+
+    def _files(self, flags: dict[str, Any]) -> list[str]:
+        """Remove the configuration files from the flags and return them; ``--resume RUN`` reads that of the run first."""
+        files: list[str] = flags.pop("config", [])
+        run = flags.get("resume")
+        if run in (None, "auto", "null"):
+            return files
+        if "run_dir" in flags:
+            raise InputError("--resume RUN resumes the run in its own folder: remove --run-dir", code="conflict")
+        if self.command == "fit":
+            check_single(run)
+        config = Path(run).expanduser() / "config.yaml"
+        if not config.is_file():
+            raise InputError(f"--resume {run}: not a run, {config} is missing", code="missing")
+        return [str(config), *files]
 
     def read_file(self, file: str) -> dict[str, Any]:
         """Return the options of a configuration file by dotted name; errors name the file."""
@@ -207,82 +217,57 @@ class Parser:
                 problem = "is empty" if value is None else f"is {shorten(str(value))}"
                 raise InputError(f"'{key}' in the config '{file}' {problem}: use options by name, or remove it")
             given |= {f"{key}.{part}": item for part, item in value.items()} if is_nested else {str(key): value}
-        settable = {name for name, option in self.known.items() if not option.is_switch and name != "config"}
+        settable = [name for name, option in self.known.items() if option.in_files]
         if unknown := sorted(given.keys() - settable):
             close = get_close_matches(unknown[0], [*settable, *self._groups, "trainer"], 1)
             hint = f": did you mean '{close[0]}'?" if close else ""
             raise InputError(f"unknown option '{unknown[0]}' in the config '{file}'{hint}", code="unknown")
-        for name, value in given.items():  # also if a flag overrides it
-            try:
-                check_option(name, self.known[name].kind, value)
-            except InputError as error:
-                raise InputError(f"the config '{file}': {error}") from error
-        return given
+        try:  # also if a flag overrides it
+            return {name: check_option(name, self.known[name].kind, value) for name, value in given.items()}
+        except InputError as error:
+            raise InputError(f"the config '{file}': {error}") from error
 
     def _read(self, name: str, text: str) -> Any:
         """Parse the text of a flag by its type: ``0.9,0.99`` is a list of numbers, ``real,phm(n=4)`` a list of texts."""
-        kinds = get_args(self.known[name].kind) or (self.known[name].kind,)
-        sequence = next((kind for kind in (self.known[name].kind, *kinds) if get_origin(kind) is tuple), None)
-        if text == "null" and type(None) in kinds:
-            return None
-        if sequence is not None:
-            inside = text.strip()[1:-1] if text.strip()[:1] in ("[", "(") else text
-            try:
-                parts = [part.strip("'\"") for part in split_at_commas(inside)]
-            except InputError as error:
-                raise InputError(f"{flag_of(name)}: {error}") from error
-            return parts if str in get_args(sequence) else [self._read_yaml(name, part) for part in parts]
-        return text if str in kinds else self._read_yaml(name, text)
-
-    def _read_yaml(self, name: str, text: str) -> Any:
+        kind = self.known[name].kind
+        kinds = (kind, *get_args(kind))
+        value: Any = text
         try:
-            return read_value(text)
+            if text == "null" and type(None) in kinds:
+                value = None
+            elif sequence := next((part for part in kinds if get_origin(part) is tuple), None):
+                inside = text.strip()[1:-1] if text.strip()[:1] in ("[", "(") else text
+                parts = [part.strip("'\"") for part in split_at_commas(inside)]
+                value = parts if str in get_args(sequence) else list(map(read_value, parts))
+            elif str not in kinds:
+                value = read_value(text)
         except (yaml.YAMLError, ValueError, RecursionError) as error:
-            raise InputError(f"{flag_of(name)}: {shorten(text)} is not valid YAML") from error
-
-    def _defaults(self) -> dict[str, Any]:
-        values: dict[str, Any] = {}
-        for name, option in self.known.items():
-            if option.group:
-                part = values.setdefault(option.group, {})
-                part |= {name.partition(".")[2]: option.default} if option.group not in ("trainer", self._open) else {}
-            elif name not in ("help", "config"):
-                values[name] = option.default
-        return values
-
-    # --- positional and required arguments ---
+            reason = error if isinstance(error, InputError) else f"{shorten(text)} is not valid YAML"
+            raise InputError(f"{flag_of(name)}: {reason}") from error
+        return check_option(name, kind, value)
 
     def _assign(self, words: list[str]) -> dict[str, Any]:
         """Return the positional arguments by name, after checking their number."""
-        required = [name for name, _, nargs in self._positional if not nargs]
+        required = [name for name, option in self._positional.items() if option.default is inspect.Parameter.empty]
         if len(words) < len(required):
             missing = ", ".join(name.upper() for name in required[len(words) :])
             raise InputError(f"missing {missing} (see zoo {self.command} --help)", code="missing")
         rest = iter(words)
-        values = {name: list(rest) if nargs == "*" else next(rest, None) for name, _, nargs in self._positional}
+        values = {
+            name: next(rest, None) if get_origin(option.kind) is not Sequence else list(rest)
+            for name, option in self._positional.items()
+        }
         if (unexpected := next(rest, None)) is not None:
             raise InputError(f"unexpected argument '{unexpected}' (see zoo {self.command} --help)", code="unknown")
         return values
-
-    def _check_required(self, given: Mapping[str, Any]) -> None:
-        """Raise `InputError` if options are missing; the message also reports invalid names."""
-        missing = [name for name, option in self.known.items() if option.default is MISSING and name not in given]
-        if not missing:
-            return
-        problems = [f"missing {', '.join(map(flag_of, missing))} (see zoo {self.command} --help)"]
-        try:
-            check_names(given)
-        except InputError as error:
-            problems.append(str(error))
-        raise InputError("; ".join(problems), code="missing")
 
     # --- the help page ---
 
     def help_page(self) -> str:
         """Return the text of ``zoo COMMAND --help``."""
         page = self._arguments()
-        for name, text, nargs in self._positional:
-            page.add_argument(name, help=text, nargs=nargs or None, metavar=name.upper())
+        for name, option in self._positional.items():
+            page.add_argument(name, help=option.help, metavar=name.upper())
         if "trainer.max_epochs" in self.known:
             names = ", ".join(flag_of(name)[2:] for name in TRAINER_ARGUMENTS)
             page.epilog = f"--trainer.NAME sets any argument of Lightning's Trainer: {names}"
@@ -290,15 +275,19 @@ class Parser:
 
     def _arguments(self) -> _ArgumentParser:
         """Return an argparse parser with all flags."""
-        words = [{"": "{}", "?": "[{}]", "*": "[{} ...]"}[nargs].format(name.upper()) for name, _, nargs in self._positional]
+        words = []
+        for name, option in self._positional.items():
+            is_required = option.default is inspect.Parameter.empty
+            words.append(name.upper() if is_required else f"[{name.upper()}{' ...' * (get_origin(option.kind) is Sequence)}]")
         usage, prog = " ".join(["zoo", self.command, *words, "[OPTIONS]"]), f"zoo {self.command}"
-        options: dict[str, Any] = {"add_help": False, "allow_abbrev": False, "argument_default": argparse.SUPPRESS}
-        page = _ArgumentParser(prog, usage, self.description, **options)
+        page = _ArgumentParser(
+            prog, usage, self.description, add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS
+        )
         groups = {name: page.add_argument_group(name, title) for name, title in self._groups.items()}
         for name, option in self.known.items():
             default = option.default
-            shown = default not in (None, False, "", (), [], MISSING) and option.group != self._open
-            note = f" (default: {', '.join(map(str, default)) if isinstance(default, tuple) else default})" if shown else ""
+            shown = "" if default in (None, False, "", (), [], MISSING) else default
+            note = f" (default: {', '.join(map(str, shown)) if isinstance(shown, tuple) else shown})" if shown != "" else ""
             text = argparse.SUPPRESS if option.help is None else (option.help + note).replace("%", "%%")
             kind: Any = {"action": "store_true"} if option.is_switch else {"metavar": name.rpartition(".")[2].upper()}
             kind |= {"action": "append"} if name == "config" else {}
@@ -313,16 +302,11 @@ def flag_of(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def option_of(flag: str) -> str:
-    """Return the option of a flag: ``--run-dir`` is ``run_dir``."""
-    return flag.lstrip("-").replace("-", "_")
-
-
-def descriptions(options: type) -> dict[str, str]:
-    """Return the descriptions of the fields of a dataclass and its bases, from ``Args:`` of their docstrings."""
+def descriptions(documented: Any) -> dict[str, str]:
+    """Return the texts of ``Args:`` in the docstring of a function, or in those of a class and its bases."""
     texts: dict[str, str] = {}
-    for kind in reversed(options.__mro__):
-        text = (inspect.cleandoc(kind.__doc__ or "")).partition("Args:\n")[2]
+    for item in reversed(getattr(documented, "__mro__", (documented,))):
+        text = inspect.cleandoc(item.__doc__ or "").partition("Args:\n")[2]
         for name, line in re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", text, flags=re.MULTILINE):
             texts[name] = " ".join(line.split()).removesuffix(".")
     return texts

@@ -1,111 +1,86 @@
 """``zoo info``, ``bench``, ``report`` and ``verify``: sizes and speed of networks, reports and checks of trained models."""
 
 from collections import Counter
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from zoo import registry
-from zoo.cli.commands import quiet, show
-from zoo.cli.models import RUN
-from zoo.cli.parser import Parser, Words, flag_of
+from zoo.cli.result import Result
 from zoo.errors import InputError
-from zoo.training.options import Bench, Fit, Info, build
+from zoo.training.options import Bench, Fit, Info
 
 
-class InfoParser(Parser):
-    """Parser of ``zoo info``; the specs of a trained model replace flags."""
+def info(run: str | None = None, *, options: Info, kernels: bool = False) -> Result:
+    """Count the parameters of a network and of the same network over the reals.
 
-    def split(self, argv: list[str]) -> Words:
-        """Split the words, and add the specs of a trained model as flags."""
-        words = super().split(argv)
-        if not words.positional:
-            return words
-        if flags := sorted(map(flag_of, words.flags.keys() - {"json", "kernels", "help"})):
-            raise InputError(f"zoo info {words.positional[0]}: the specs are those of the model, remove {', '.join(flags)}")
-        config = trained_config(words.positional[0])
-        keys = ("backbone", "algebra", "data", "scope", "embedding", "task")
-        return words._replace(flags=words.flags | {key: config[key] for key in keys if config[key] is not None})
+    Args:
+        run: A run (runs/NAME), a model folder, or a name of zoo list checkpoints, hf:owner/name, instead of specs.
+        kernels: List the kernels of the layers and their predicted times instead.
+    """
+    config = None if run is None else trained_config(run, options)
+    if config is not None:
+        options = replace(options, **{key: config[key] for key in asdict(options) if config[key] is not None})
+    network = Fit(**asdict(with_names("info", options)))
+    if kernels:
+        from zoo.training.bench import kernel_table, print_kernels
+
+        return Result(kernel_table(network), print_kernels)
+    from zoo.report.parameters import layer_table, print_table
+    from zoo.tasks import task_type
+    from zoo.training.resolve import load_data, resolve
+
+    network = resolve(network)
+    if config is None:
+        sizes = load_data(network).info.model_kwargs
+    else:  # the sizes at training, without loading its data
+        facts = config["info"] and task_type(config["task"])[0].info_type.from_dict(config["info"])
+        sizes = facts.model_kwargs if facts else config["model_kwargs"]
+    return Result(layer_table(network, sizes), print_table)
 
 
-def trained_config(source: str) -> dict[str, Any]:
-    """Return the configuration of a trained model that has a spec."""
+def trained_config(source: str, options: Info) -> dict[str, Any]:
+    """Return the configuration of a trained model that has a spec; no option may be set."""
     from zoo.checkpoint import read_config
     from zoo.hub.sources import locate
 
+    if options != Info():
+        raise InputError(f"zoo info {source}: the specs are those of the model, leave the flags out", code="conflict")
     config = read_config(locate(source))
     if config["backbone"] is None or config["algebra"] is None:
         raise InputError(f"'{source}' contains a network without a spec: use zoo.load(FOLDER, module=...)")
     return config
 
 
-def make_parser(command: str) -> Parser:
-    """Return the parser of a command."""
-    if command == "bench":
-        parser = Parser(command, "Time a network against the same network over the reals.", Bench)
-    elif command == "info":
-        parser = InfoParser(command, "Count the parameters of a network and of the same network over the reals.", Info)
-        parser.positional("run", f"{RUN}, instead of specs", "?")
-        parser.switch("--kernels", "list the kernels of the layers and their predicted times instead")
-    elif command == "verify":
-        parser = Parser(command, "Check all files of a trained model and its training checkpoints.")
-        parser.positional("run", RUN)
-    else:
-        parser = Parser(command, "Make a report on a model or an experiment.")
-        parser.positional("report", 'spec of the report, such as lottery or "frequencies(top=20)" (zoo list reports)')
-        parser.positional("run", "a run (runs/NAME) or a model folder; for lottery, runs of zoo lottery")
-        parser.positional("more", "more runs, for a report on several runs", "*")
-        parser.value("--out", "new folder for the files, instead of the run folder; required for several runs")
-    return parser.switch("--json", "print JSON")
+def with_names(command: str, options: Info) -> Info:
+    """Return the options if they name a network."""
+    if missing := [f"--{name}" for name in ("backbone", "algebra") if not getattr(options, name)]:
+        raise InputError(f"missing {', '.join(missing)} (see zoo {command} --help)", code="missing")
+    return options
 
 
-def run(command: str, values: dict[str, Any]) -> int:
-    """Run a command."""
-    return {"info": info, "bench": bench, "report": report, "verify": verify}[command](values)
-
-
-def bench(values: dict[str, Any]) -> int:
-    """Time a network against its real twin, and print the table."""
-    as_json = values.pop("json")
-    options = build(Bench, values)
-    if not (options.backbone and options.algebra):
-        raise InputError("missing --backbone or --algebra (see zoo bench --help)", code="missing")
+def bench(*, options: Bench) -> Result:
+    """Time a network against the same network over the reals."""
+    with_names("bench", options)
     from zoo.training.bench import bench, print_bench
 
-    quiet()
-    return show(bench(options), as_json, print_bench)
+    return Result(bench(options), print_bench)
 
 
-def info(values: dict[str, Any]) -> int:
-    """Print the parameters or kernels of each layer."""
-    as_json, kernels, run = values.pop("json"), values.pop("kernels"), values.pop("run")
-    options = Fit(**asdict(build(Info, values)))
-    if kernels:
-        from zoo.training.bench import kernel_table, print_kernels
+def report(report: str, run: str, more: Sequence[str] = (), *, out: str | None = None) -> Result:
+    """Make a report on a model or an experiment.
 
-        quiet()
-        return show(kernel_table(options), as_json, print_kernels)
-    from zoo.report.parameters import layer_table, print_table
-    from zoo.tasks import task_type
-    from zoo.training.resolve import load_data, resolve
-
-    quiet()
-    options = resolve(options)
-    if run is None:
-        sizes = load_data(options).info.model_kwargs
-    else:  # the sizes at training, without loading its data
-        config = trained_config(run)
-        info = config["info"] and task_type(config["task"])[0].info_type.from_dict(config["info"])
-        sizes = info.model_kwargs if info else config["model_kwargs"]
-    return show(layer_table(options, sizes), as_json, print_table)
-
-
-def report(values: dict[str, Any]) -> int:
-    """Create a report on a model or on several runs, print it and write its files."""
-    runs, spec = [values["run"], *values["more"]], values["report"]
-    entry, _ = registry.resolve("zoo.reports", spec)
-    folder = Path(values["out"]).expanduser() if values["out"] is not None else None
-    if folder is not None and (folder.exists() or not values["out"]):
+    Args:
+        report: Spec of the report, such as lottery or "frequencies(top=20)" (zoo list reports).
+        run: A run (runs/NAME) or a model folder; for lottery, runs of zoo lottery.
+        more: More runs, for a report on several runs.
+        out: New folder for the files, instead of the run folder; required for several runs.
+    """
+    runs = [run, *more]
+    entry, _ = registry.resolve("zoo.reports", report)
+    folder = Path(out).expanduser() if out is not None else None
+    if folder is not None and (folder.exists() or not out):
         raise InputError(f"'{folder}' exists: choose another folder with --out, or delete it")
     from zoo.report import takes_runs
 
@@ -114,14 +89,14 @@ def report(values: dict[str, Any]) -> int:
         raise InputError(f"{entry.name} is a report on one model, got {len(runs)} runs")
     if len(runs) > 1 and folder is None:
         raise InputError("missing --out: use --out FOLDER for a report on several runs")
+    head: dict[str, Any] = {"runs": runs} if several else {"run": run}
     if several:
-        result, default = registry.create("zoo.reports", spec, runs), Path(runs[0]).expanduser() / "report"
+        result, default = registry.create("zoo.reports", report, runs), Path(run).expanduser() / "report"
     else:
-        result, default = report_on_model(spec, runs[0])
-    head: dict[str, Any] = {"runs": runs} if several else {"run": runs[0]}
+        result, default = report_on_model(report, run)
     written = write_report(result, folder, default)
     text = f"{result.text}\nwritten to {folder or default}: {', '.join(result.files)}"
-    return show({**head, **result.values, **written}, values["json"], lambda _: print(text))
+    return Result({**head, **result.values, **written}, text)
 
 
 def report_on_model(spec: str, run: str) -> tuple[Any, Path]:
@@ -130,7 +105,6 @@ def report_on_model(spec: str, run: str) -> tuple[Any, Path]:
     from zoo.hub.sources import locate
     from zoo.inference.model import load
 
-    quiet()
     path = locate(run)
     model_folder = find(path)
     # Neither into the model folder, whose manifest lists all files, nor next to a model in the cache.
@@ -157,13 +131,16 @@ def write_report(result: Any, folder: Path | None, default: Path) -> dict[str, s
     return {key: str((folder or default) / name) for name, key in keys.items()}
 
 
-def verify(values: dict[str, Any]) -> int:
-    """Print the status of every file of a run or a model; exit 1 if a file is damaged."""
-    from zoo.hub.sources import locate
-    from zoo.training.resume import verify as check
+def verify(run: str) -> Result:
+    """Check all files of a trained model and its training checkpoints.
 
-    quiet()
-    rows = check(locate(values["run"]))
+    Args:
+        run: A run (runs/NAME), a model folder, or a name of zoo list checkpoints, hf:owner/name@revision, https://...
+    """
+    from zoo.hub.sources import locate
+    from zoo.training.resume import verify
+
+    rows = verify(locate(run))
     width = max(len(row["file"]) for row in rows)
-    show(rows, values["json"], lambda _: print("\n".join(f"{r['status']:<9} {r['file']:<{width}}  {r['note']}" for r in rows)))
-    return 1 if any(row["status"] == "damaged" for row in rows) else 0
+    text = "\n".join(f"{row['status']:<9} {row['file']:<{width}}  {row['note']}" for row in rows)
+    return Result(rows, text, 1 if any(row["status"] == "damaged" for row in rows) else 0)

@@ -2,98 +2,92 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 from zoo.checkpoint.card import number
 from zoo.checkpoint.manifest import find, read_manifest, verify
-from zoo.cli.commands import quiet, show
-from zoo.cli.parser import Parser
+from zoo.cli.result import Result
 from zoo.errors import InputError
 
-RUN = "a run (runs/NAME) or model folder"
-SOURCE = "a name of zoo list checkpoints, hf:owner/name@revision, https://HOST/FOLDER, or file:FOLDER"
 
+def pull(source: str) -> Result:
+    """Download a trained model to the cache and verify it.
 
-def make_parser(command: str) -> Parser:
-    """Return the parser of a command."""
-    if command == "pull":
-        parser = Parser(command, "Download a trained model to the cache and verify it.")
-        return parser.positional("source", SOURCE).switch("--json", "print JSON")
-    if command == "push":
-        parser = Parser(command, "Upload a trained model, with its card, to the Hugging Face Hub (or to HF_ENDPOINT).")
-        parser.positional("run", RUN).positional("to", "hf:owner/name or hf:owner/name@branch; created if it does not exist")
-        parser.switch("--private", "make a new repository private")
-    else:
-        parser = Parser(command, "Write a release folder of a trained model and its catalogue entry.").positional("run", RUN)
-        parser.positional("repeats", "runs of the same configuration with other seeds; the card reports the spread", nargs="*")
-        parser.value("--to", "folder of releases with a catalogue.json, for any web server; or hf:owner/name")
-        parser.value("--name", "name in the catalogue; by default the name of the run folder")
-    parser.value("--license", "licence of the weights, as an identifier of the Hub: apache-2.0, mit, cc-by-4.0")
-    return parser.switch("--json", "print JSON")
-
-
-def run(command: str, values: dict[str, Any]) -> int:
-    """Pull, push or publish a model, and print the result."""
-    as_json = values.pop("json")
-    if command == "pull":
-        return show(pull(values["source"]), as_json, print_pulled)
-    from zoo.hub import release
-
-    quiet()
-    if command == "push":
-        return show(release.push(values.pop("run"), **values), as_json, print_pushed)
-    if not values["to"]:
-        raise InputError("missing --to: use --to FOLDER or --to hf:OWNER/NAME", code="missing")
-    return show(release.publish(values.pop("run"), **values), as_json, print_published)
-
-
-def pull(source: str) -> dict[str, Any]:
-    """Download a model and return its folder, size and metrics."""
+    Args:
+        source: A name of zoo list checkpoints, hf:owner/name@revision, https://HOST/FOLDER, or file:FOLDER.
+    """
     from zoo.hub.sources import locate
 
-    folder = find(locate(source))
+    folder, name = find(locate(source)), quote(source)
     sizes = [record["size"] for record in verify(folder).values()]
     metrics = read_manifest(folder).get("metrics") or {}
-    return {"source": source, "folder": str(folder), "files": len(sizes), "bytes": sum(sizes), "metrics": metrics}
+    measured = "".join(f"; test {name} {number(value)}" for name, value in metrics.items())
+    text = f"{source}: {len(sizes)} files, {sum(sizes):,} bytes, verified against the manifest{measured}\nin {folder}\n\nnext:"
+    text += f"\n  zoo verify {name}  # rebuild its network\n  zoo test {name}  # measure it"
+    value = {"source": source, "folder": str(folder), "files": len(sizes), "bytes": sum(sizes), "metrics": metrics}
+    return Result(value, text)
 
 
-def print_pulled(result: dict[str, Any]) -> None:
-    """Print the size and folder of a downloaded model, and the next commands."""
-    metrics = "".join(f"; test {name} {number(value)}" for name, value in result["metrics"].items())
-    print(f"{result['source']}: {result['files']} files, {result['bytes']:,} bytes, verified against the manifest{metrics}")
-    name = quote(result["source"])
-    print(f"in {result['folder']}\n\nnext:\n  zoo verify {name}  # rebuild its network\n  zoo test {name}  # measure it")
+def push(run: str, to: str, *, private: bool = False, license: str | None = None) -> Result:
+    """Upload a trained model, with its card, to the Hugging Face Hub (or to HF_ENDPOINT).
 
+    Args:
+        run: A run (runs/NAME) or model folder.
+        to: hf:owner/name or hf:owner/name@branch; created if it does not exist.
+        private: Make a new repository private.
+        license: Licence of the weights, as an identifier of the Hub: apache-2.0, mit, cc-by-4.0.
+    """
+    from zoo.hub import release
 
-def print_pushed(result: dict[str, Any]) -> None:
-    """Print the source of an uploaded model, and the next commands."""
+    result = release.push(run, to, license=license, private=private)
     source = quote(result["source"])
-    print(f"pushed: {result['source']}\n\nnext:\n  zoo pull {source}\n  zoo test {source}")
+    return Result(result, f"pushed: {result['source']}\n\nnext:\n  zoo pull {source}\n  zoo test {source}")
 
 
-def print_published(result: dict[str, Any]) -> None:
-    """Print the location of a release, and the next commands."""
+def publish(
+    run: str,
+    repeats: Sequence[str] = (),
+    *,
+    to: str | None = None,
+    name: str | None = None,
+    license: str | None = None,
+) -> Result:
+    """Write a release folder of a trained model and its catalogue entry.
+
+    Args:
+        run: A run (runs/NAME) or model folder.
+        repeats: Runs of the same configuration with other seeds; the card reports the spread.
+        to: Folder of releases with a catalogue.json, for any web server; or hf:owner/name.
+        name: Name in the catalogue; by default the name of the run folder.
+        license: Licence of the weights, as an identifier of the Hub: apache-2.0, mit, cc-by-4.0.
+    """
+    if not to:
+        raise InputError("missing --to: use --to FOLDER or --to hf:OWNER/NAME", code="missing")
+    from zoo.hub import release
+
+    result = release.publish(run, to, name, license, repeats)
     if result["catalogue"] is None:
-        print(f"pushed: {result['source']}; the entry for a catalogue.json:")
-        print(json.dumps({result["name"]: result["entry"]}, indent=2))
-        return
-    folder, name = quote(str(Path(result["catalogue"]).parent)), quote(result["name"])
-    print(f"{result['source']}: {result['entry']['bytes']:,} bytes, and in {result['catalogue']}\n\nnext:")
-    print(f"  ZOO_CATALOGUE={folder} zoo test {name}")
-    print(f"  python -m http.server -d {folder}  # then, elsewhere: ZOO_CATALOGUE=http://HOST:8000 zoo pull {name}")
+        entry = json.dumps({result["name"]: result["entry"]}, indent=2)
+        return Result(result, f"pushed: {result['source']}; the entry for a catalogue.json:\n{entry}")
+    folder, quoted = quote(str(Path(result["catalogue"]).parent)), quote(result["name"])
+    text = f"{result['source']}: {result['entry']['bytes']:,} bytes, and in {result['catalogue']}\n\nnext:\n"
+    text += f"  ZOO_CATALOGUE={folder} zoo test {quoted}\n"
+    text += f"  python -m http.server -d {folder}  # then, elsewhere: ZOO_CATALOGUE=http://HOST:8000 zoo pull {quoted}"
+    return Result(result, text)
 
 
-def list_checkpoints(as_json: bool) -> int:
-    """Print the checkpoints of all catalogues."""
+def list_checkpoints() -> Result:
+    """List the checkpoints of all catalogues."""
     from zoo.hub.catalogue import entries
 
     releases, problems = entries()
     for problem in problems:
         print(f"zoo: {problem}", file=sys.stderr)
     rows = [{"name": release.name, "catalogue": release.origin, **release.facts} for release in releases]
-    return show(rows, as_json, lambda _: print_checkpoints(rows))
+    return Result(rows, print_checkpoints)
 
 
 def print_checkpoints(rows: list[dict[str, Any]]) -> None:

@@ -24,7 +24,7 @@ GROUPS = {noun: f"zoo.{noun}" for noun in _NOUNS.split()}
 
 @dataclass(frozen=True, order=True)
 class Entry:
-    """An entry point `name = module:attribute` (for a command `name = module`), or a registered factory."""
+    """An entry point `name = module:attribute`, or a registered factory."""
 
     name: str
     group: str
@@ -34,8 +34,8 @@ class Entry:
 
     @property
     def point(self) -> EntryPoint:
-        """The entry point, which splits ``value`` into ``module`` and ``attr``."""
-        return EntryPoint(self.name, self.value, self.group)
+        """The entry point, which splits ``value`` into ``module`` and ``attr``, by default the name of the entry."""
+        return EntryPoint(self.name, self.value if ":" in self.value else f"{self.value}:{self.name}", self.group)
 
     @property
     def ours(self) -> bool:

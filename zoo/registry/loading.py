@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.errors import InputError, one_line
-from zoo.registry.catalogue import GROUPS, LOCAL, Entry
+from zoo.registry.catalogue import LOCAL, Entry
 
 
 class PluginError(InputError):
@@ -29,7 +29,7 @@ def plugin_error(entry: Entry, problem: str, cause: BaseException) -> PluginErro
 
 
 def load(entry: Entry) -> Any:
-    """Import the module of an entry and return its callable, or for a command the module.
+    """Import the module of an entry and return its callable.
 
     Output of the plugin is redirected to stderr, so that it does not corrupt `--json` output.
 
@@ -41,10 +41,8 @@ def load(entry: Entry) -> Any:
     try:
         with redirect_stdout(sys.stderr):
             target = entry.point.load()
-        is_command = entry.group == GROUPS["commands"]
-        needed = [getattr(target, name, None) for name in ("make_parser", "run")] if is_command else [target]
-        if not all(map(callable, needed)):
-            raise TypeError(f"{entry.value} must {'define make_parser and run' if is_command else 'be callable'}")
+        if not callable(target):
+            raise TypeError(f"{entry.value} must be callable")
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a plugin may call sys.exit() or raise its own BaseException
@@ -68,7 +66,7 @@ def summary(entry: Entry) -> str:
 
 
 def _docstring(module: str, name: str) -> str | None:
-    """Return the docstring of a module, or of its function, class or variable of this name."""
+    """Return the docstring of the function, class or variable of this name in a module."""
     package, *parts = module.split(".")
     root = Path(find_spec(package).origin)  # type: ignore[union-attr,arg-type]  # `find_spec("a.b")` would import `a`
     path = root.parent.joinpath(*parts) if parts else root
@@ -76,8 +74,6 @@ def _docstring(module: str, name: str) -> str | None:
     with warnings.catch_warnings():  # invalid escapes in third-party files
         warnings.simplefilter("ignore")
         tree = ast.parse(file.read_bytes())
-    if not name:
-        return ast.get_docstring(tree)
     for node, below in zip(tree.body, [*tree.body[1:], None], strict=True):
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
             return ast.get_docstring(node)

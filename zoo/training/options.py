@@ -238,8 +238,8 @@ class Info:
         task: Spec of the task, such as seq2seq; the default depends on the data.
     """
 
-    backbone: str
-    algebra: str
+    backbone: str = ""
+    algebra: str = ""
     data: str | None = None
     scope: str = "all"
     embedding: str | None = None
@@ -256,8 +256,6 @@ class Bench(Info):
         rounds: Number of timed steps of each network.
     """
 
-    backbone: str = ""
-    algebra: str = ""
     batch_size: int = 64
     kernel: str = "auto"
     rounds: int = 15
