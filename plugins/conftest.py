@@ -3,4 +3,4 @@
 from importlib.util import find_spec
 
 installed = all(map(find_spec, ("starlette", "uvicorn", "python_multipart")))
-collect_ignore = [] if installed else ["zoo_serving/application.py", "zoo_serving/connections.py"]
+collect_ignore = [] if installed else ["zoo_serving/application.py"]

@@ -21,7 +21,7 @@ def export(
     """Export a model to ONNX, torch.export or safetensors: zoo export runs/NAME --format onnx --to FOLDER.
 
     Args:
-        run: A run (runs/NAME), a model folder, or a name of zoo list checkpoints, hf:owner/name@revision, https://...
+        run: A run (runs/NAME), a model folder, a name of zoo list checkpoints, hf:owner/name@revision or https://HOST/FOLDER.
         to: The new folder.
         format: zoo, a model folder; or the folded network as safetensors, pt2 (torch.export) or onnx.
         quantize: int8: 8-bit matrices, with --format onnx; prints test metrics before and after.

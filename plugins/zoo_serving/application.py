@@ -8,8 +8,6 @@ from io import BytesIO
 from typing import Any
 from urllib.parse import urlsplit
 
-import torch
-from lightning.pytorch.utilities import move_data_to_device
 from PIL import Image
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -27,18 +25,16 @@ from zoo.data.info import ImageInfo, VectorInfo
 from zoo.errors import InputError, check_rules, one_line
 from zoo.inference.model import Model
 from zoo.tasks import GenerativeTask
+from zoo.tasks.classification import Classification
 from zoo.tasks.options import temperature_of
-from zoo_serving.connections import LimitedRequests
 
 MAX_BYTES = 10 * 2**20
 """Limit of a request in bytes, enough for a photograph."""
 MAX_PIXELS = 50_000_000
 """Limit of pixels in all images of a request."""
 MAX_INPUTS = 256
-MAX_SAMPLES = 8
-MAX_LENGTH = 1000
-"""Limit of generated tokens per request."""
-MAX_BEAM = 16
+LIMITS = {"num_samples": 8, "length": 1000, "beam": 16}
+"""Limits of the options of generation."""
 MAX_PROMPT = 10_000
 """Limit of characters in a text, because the cost of attention is quadratic."""
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; connect-src 'self'"
@@ -64,24 +60,16 @@ def application(model: Model, name: str, hosts: Sequence[str] = ("*",)) -> Starl
         Route("/generate", served.generate, methods=["POST"]),
     ]
     trusted_hosts = Middleware(TrustedHostMiddleware, allowed_hosts=[*hosts], www_redirect=False)
-    handlers = {InputError: invalid, HTTPException: invalid, ClientDisconnect: disconnected, Exception: failed}
-    return Starlette(routes=routes, middleware=[Middleware(LimitedRequests), trusted_hosts], exception_handlers=handlers)
+    handlers = {InputError: invalid, HTTPException: invalid, ClientDisconnect: invalid, Exception: invalid}
+    return Starlette(routes=routes, middleware=[trusted_hosts], exception_handlers=handlers)
 
 
 async def invalid(request: Request, error: Exception) -> Response:
-    """Return the message of an invalid request."""
-    text, status = (error.detail, error.status_code) if isinstance(error, HTTPException) else (one_line(error), 400)
-    return JSONResponse({"error": text}, status)
-
-
-async def disconnected(request: Request, error: Exception) -> Response:
-    """Finish a request whose client has closed the connection."""
-    return Response(status_code=400)
-
-
-async def failed(request: Request, error: Exception) -> Response:
-    """Return the message of a bug; the log of the server has the traceback."""
-    return JSONResponse({"error": f"{type(error).__name__}: {one_line(error)}"}, 500)
+    """Return the message of an error: of an invalid request, or of a bug, whose traceback is in the log of the server."""
+    if isinstance(error, HTTPException):
+        return JSONResponse({"error": error.detail}, error.status_code)
+    is_bug = not isinstance(error, InputError | ClientDisconnect)
+    return JSONResponse({"error": f"{type(error).__name__}: " * is_bug + one_line(error)}, 500 if is_bug else 400)
 
 
 class Served:
@@ -114,7 +102,7 @@ class Served:
         facts |= {key: str(config.get(key) or "") for key in ("backbone", "algebra", "task", "data")}
         facts |= {"parameters": count(self.model.net)["total"], "max_bytes": MAX_BYTES, "generates": False}
         if isinstance(task, GenerativeTask):
-            facts |= {"generates": True, "continues": task.continues_prompt, "max_length": MAX_LENGTH}
+            facts |= {"generates": True, "continues": task.continues_prompt, "max_length": LIMITS["length"]}
             facts["temperature"] = temperature_of(task.decoding, not task.continues_prompt)
         if isinstance(self.model.info, VectorInfo):
             facts["in_features"] = self.model.info.in_features
@@ -145,31 +133,24 @@ class Served:
     async def texts(self, request: Request) -> list[Any]:
         """Read texts, which are never interpreted as file names, or rows of numbers."""
         inputs: Any = (await read_json(request)).get("inputs")
-        example = {"numbers": "[[0.5, 1]]", "text": '["some text"]'}[self.reads]
-        columns = getattr(self.model.task, "columns", ())
-        if self.reads == "text" and len(columns) > 1:
-            example = json.dumps([[f"the {name}" for name in columns]])
-        check_rules((isinstance(inputs, list), f'send {{"inputs": {example}}}'))
+        example: Any = [[f"the {name}" for name in getattr(self.model.task, "columns", ("text",))]]
+        if self.reads == "numbers":
+            example = [[0.5, 1]]
+        check_rules((isinstance(inputs, list), f'send {{"inputs": {json.dumps(example)}}}'))
         if self.reads == "numbers":
             return list(inputs)
-        rows = [(row,) if isinstance(row, str) else tuple(row) if isinstance(row, list) else row for row in inputs]
-        check_rules((all(isinstance(row, tuple) for row in rows), f'send {{"inputs": {example}}}'))
-        longest = max((len(text) for row in rows for text in row if isinstance(text, str)), default=0)
-        check_rules((longest <= MAX_PROMPT, f"a text has {longest:,} characters: use up to {MAX_PROMPT:,}"))
-        return rows
+        for text in (text for row in inputs for text in (row if isinstance(row, list) else [row])):
+            check_length(text if isinstance(text, str) else "")
+        return [tuple(row) if isinstance(row, list) else (row,) for row in inputs]
 
     def rows(self, inputs: list[Any]) -> list[dict[str, Any]]:
         """Return the predictions of ``zoo predict``; for a classifier with the probabilities of all labels."""
-        task, info = self.model.configured({}), self.model.info
-        with self.lock, torch.inference_mode():
-            examples = list(task.read_inputs(info, inputs))
-            outputs = task.predict_step(move_data_to_device(task.collate(examples), self.model.device), 0)
-            rows = task.prediction_rows(examples, outputs)
-        classes = getattr(info, "classes", ())
-        if classes and isinstance(outputs, torch.Tensor) and outputs.shape == (len(rows), len(classes)):
-            for row, values in zip(rows, outputs.tolist(), strict=True):
-                if "probability" in row:
-                    row["probabilities"] = {name: round(value, 6) for name, value in zip(classes, values, strict=True)}
+        classes = self.model.info.classes if isinstance(self.model.task, Classification) else ()
+        with self.lock:
+            rows = self.model.predict(inputs, batch_size=MAX_INPUTS, top=max(1, len(classes)))
+        for row in rows:
+            if "top" in row:
+                row["probabilities"] = {entry["label"]: entry["probability"] for entry in row.pop("top")}
         return rows
 
     # --- texts ---
@@ -179,30 +160,21 @@ class Served:
 
         Other keys are ``num_samples`` and the options of `zoo.tasks.decoding.Decoding`.
         """
-        options = await read_json(request)
-        prompt, samples, stream = options.pop("prompt", None), options.pop("num_samples", 1), options.pop("stream", False)
-        check_rules(
-            (isinstance(prompt, str | None), 'send {"prompt": "some text"}'),
-            (type(samples) is int, f"num_samples={samples!r:.40}: use a whole number up to {MAX_SAMPLES}"),
-            ("self" not in options, "unknown option 'self'"),  # the name of a parameter of Model.generate
-        )
-        length = len(prompt or "")
-        check_rules((length <= MAX_PROMPT, f"the prompt has {length:,} characters: use up to {MAX_PROMPT:,}"))
-        limits = {"num_samples": (samples, MAX_SAMPLES), "length": (options.get("length"), MAX_LENGTH)}
-        for name, (value, limit) in (limits | {"beam": (options.get("beam"), MAX_BEAM)}).items():
-            is_valid = value is None or (type(value) is int and value <= limit)
-            check_rules((is_valid, f"{name}={value!r:.40}: use a whole number up to {limit}"))
-        pieces = await run_in_threadpool(self.generate_texts, prompt, samples, options, stream)
-        if stream:
-            return StreamingResponse(self.locked_pieces(pieces), media_type="text/plain; charset=utf-8")
-        return JSONResponse({"texts": pieces})
+        options = {"prompt": None, "num_samples": 1} | await read_json(request)
+        check_rules((isinstance(options["prompt"], str | None), 'send {"prompt": "some text"}'))
+        check_length(options["prompt"] or "")
+        for name, limit in LIMITS.items():
+            value = options.get(name, 1)
+            check_rules((type(value) is int and value <= limit, f"{name}={value!r:.40}: use a whole number up to {limit}"))
+        texts = await run_in_threadpool(self.generate_texts, options)
+        if options.get("stream"):
+            return StreamingResponse(self.locked_pieces(texts), media_type="text/plain; charset=utf-8")
+        return JSONResponse({"texts": texts})
 
-    def generate_texts(self, prompt: Any, samples: int, options: dict[str, Any], stream: bool) -> Any:
+    def generate_texts(self, options: dict[str, Any]) -> Any:
         """Return a list of texts, or for a stream an iterator over the pieces of a text."""
         with self.lock:
-            if stream:
-                return self.model.generate(prompt, samples, stream=True, **options)
-            return self.model.generate(prompt, samples, **options)
+            return self.model.generate(**options)
 
     def locked_pieces(self, pieces: Iterator[str]) -> Iterator[str]:
         """Yield the pieces of a text, holding the lock while each one is computed."""
@@ -212,6 +184,11 @@ class Served:
             if piece is None:
                 return
             yield piece
+
+
+def check_length(text: str) -> None:
+    """Raise `InputError` for a text above `MAX_PROMPT`."""
+    check_rules((len(text) <= MAX_PROMPT, f"a text has {len(text):,} characters: use up to {MAX_PROMPT:,}"))
 
 
 def limit_body(request: Request) -> Request:

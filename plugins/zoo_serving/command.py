@@ -20,7 +20,7 @@ def serve(run: str, *, port: int = 7860, host: str = "127.0.0.1", device: str = 
     """Serve a trained model as a web page with a JSON interface, until Ctrl-C: zoo serve vit-digits-quaternion.
 
     Args:
-        run: A run (runs/NAME), a model folder, or a name of zoo list checkpoints, hf:owner/name@revision, https://...
+        run: A run (runs/NAME), a model folder, a name of zoo list checkpoints, hf:owner/name@revision or https://HOST/FOLDER.
         port: Port; 0 selects a free one.
         host: Address to listen at; the default is reachable only from this computer.
         device: Device: auto, cpu, cuda, cuda:1 or mps.
@@ -34,7 +34,6 @@ def serve(run: str, *, port: int = 7860, host: str = "127.0.0.1", device: str = 
         from zoo.inference.model import load
         from zoo.layers import keep_matrices
         from zoo_serving.application import application
-        from zoo_serving.connections import limited_protocol
 
         class Server(uvicorn.Server):
             """Shut down silently at the first Ctrl-C, and immediately at the second."""
@@ -45,11 +44,10 @@ def serve(run: str, *, port: int = 7860, host: str = "127.0.0.1", device: str = 
 
         model = load(run, device=device)
         app = application(model, Path(run).name, host_names(listener, host))
-        options: dict[str, Any] = {"log_level": "warning", "limit_concurrency": 256, "timeout_graceful_shutdown": 2}
-        options |= {"http": limited_protocol(), "ws": "none"}
+        options: dict[str, Any] = {"log_level": "warning", "limit_concurrency": 64, "timeout_graceful_shutdown": 2}
         print(f"{run} is at {address(listener)}\nCtrl-C ends it", flush=True)
         with keep_matrices(model.net):
-            Server(uvicorn.Config(app, lifespan="off", server_header=False, **options)).run([listener])
+            Server(uvicorn.Config(app, ws="none", lifespan="off", server_header=False, **options)).run([listener])
     sys.stdout.flush()
     os._exit(0)  # Python would wait for threads that still process cancelled requests
 

@@ -33,7 +33,7 @@ def test_a_model_given_by_name_is_written_to_the_working_directory(call, tmp_pat
 
 
 def test_prune_and_fine_tune(call, run, tmp_path):
-    words = ("prune", run, "--structured", "--ratio", "0.5", "--epochs", "1", "--lr", "0.001", *FEW)
+    words = ("prune", run, "--ratio", "0.5", "--epochs", "1", "--lr", "0.001", *FEW)
     code, out, err = call(*words, "--trainer.limit_train_batches", "2")
     assert (code, err) == (0, "")
     spec = "vit(depth=1, dim=32, head_dim=8, heads=2, mlp_ratio=1.5)"

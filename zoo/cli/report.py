@@ -16,7 +16,7 @@ def info(run: str | None = None, *, options: Info, kernels: bool = False) -> Res
     """Count the parameters of a network and of the same network over the reals.
 
     Args:
-        run: A run (runs/NAME), a model folder, or a name of zoo list checkpoints, hf:owner/name, instead of specs.
+        run: A run (runs/NAME), a model folder, a name of zoo list checkpoints or hf:owner/name, instead of specs.
         kernels: List the kernels of the layers and their predicted times instead.
     """
     config = None if run is None else trained_config(run, options)
@@ -135,7 +135,7 @@ def verify(run: str) -> Result:
     """Check all files of a trained model and its training checkpoints.
 
     Args:
-        run: A run (runs/NAME), a model folder, or a name of zoo list checkpoints, hf:owner/name@revision, https://...
+        run: A run (runs/NAME), a model folder, a name of zoo list checkpoints, hf:owner/name@revision or https://HOST/FOLDER.
     """
     from zoo.hub.sources import locate
     from zoo.training.resume import verify
