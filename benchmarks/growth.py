@@ -140,17 +140,8 @@ def plot(kind: str, measured: dict[str, Any]) -> None:
 
 
 def section(results: dict[str, Any]) -> list[str]:
-    """Format the section of docs/speed.md."""
-    lines = [
-        "## Scaling of time and memory",
-        "",
-        f"Forward and backward pass on {results['features']['ms']['machine']['threads']} threads: median time in milliseconds",
-        "and peak memory of all tensors (parameters, gradients, activations) in MiB, without temporary buffers inside an",
-        "operator such as combinations of components (`python -m benchmarks.growth`). The exponent is the slope over the last",
-        "three sizes on logarithmic axes. The time of a linear layer is quadratic in its features and linear in its rows; an",
-        "algebra of dimension n has n times fewer weights, and as many products as its factors need. For tokens the exponent",
-        "of time is between 1 and 2: attention scores are quadratic, everything else is linear, and scores are not stored.",
-    ]
+    """Format the tables and pictures on docs/speed.md."""
+    lines: list[str] = []
     for kind, measured in results.items():
         sizes = SIZES[kind]
         lines += ["", f"| {NETWORKS[kind]}: {kind} | | {' | '.join(f'{size:,}' for size in sizes)} | exponent |"]
@@ -165,7 +156,7 @@ def section(results: dict[str, Any]) -> list[str]:
             for q, row in measured.items()
         }
         lines += ["", f"![time and memory against {kind}](images/speed_{kind}.png)", "", "; ".join(sorted(dates)) + "."]
-    return lines
+    return lines[1:]
 
 
 def main() -> None:

@@ -117,26 +117,8 @@ def measure_tensors(work: str, algebra: str) -> dict[str, Any]:
 
 
 def table(results: dict[str, Any]) -> list[str]:
-    """Format the section of docs/speed.md."""
-    from benchmarks import machine
-
-    lines = [
-        "## Memory of a training step",
-        "",
-        "MiB with AdamW in float32; in parentheses, relative to the same network over the reals",
-        f"(`python -m benchmarks.memory`, {results['machine']['date']}, commit {machine.short(results['commit'])}).",
-        "",
-        "- *Matrices* and *network*: parameters, gradients and Adam's state, of the matrices over the algebra and of the whole",
-        "  network.",
-        "- *Activations*: tensors saved for the backward pass, without the parameters.",
-        "- *Peak*: maximum of all tensors in a step, by torch's memory tracker.",
-        "- *Resident*: peak resident memory of a separate process, minus its memory after a step of a tiny network.",
-        "",
-        "The goals are 1/n + 1 % for the matrices and 1.05 for the activations; ratios that reach them are **bold**.",
-        "",
-        "| network | algebra | kernels | matrices | network | activations | peak | resident |",
-        "|---|---|---|---:|---:|---:|---:|---:|",
-    ]
+    """Format the rows of the table on docs/speed.md."""
+    lines = []
     for work, rows in results["works"].items():
         for algebra, row in rows.items():
             ratios = {key: count / rows["real"][key] for key, count in row.items() if key != "kernels"}
@@ -145,15 +127,7 @@ def table(results: dict[str, Any]) -> list[str]:
             cells = [cell(row[key], ratios[key], goals.get(key, 0.0), algebra == "real") for key in keys]
             kernels = ", ".join(f"{kernel} {count}" for kernel, count in row["kernels"].items())
             lines.append(f"| {WORKS[work]} | {algebra} | {kernels} | {' | '.join(cells)} |")
-    return [
-        *lines,
-        "",
-        "The peak includes the temporary tensors of one matrix: its combinations (R/n times the components, and the same for",
-        "the gradient in every thread) or, in the block kernel, the real matrix and its parts. The block kernel reuses this",
-        "memory instead of freeing it: up to 64 MiB and 16 MiB per network, not per layer. It also saves matrices of up to",
-        "1 MiB for the backward pass, which increases the activations of small networks: assembling them again took 0.2 ms of",
-        "a step of 4.3 ms (1,024 rows, 192 to 768 features).",
-    ]
+    return lines
 
 
 def cell(count: int, ratio: float, goal: float, is_real: bool) -> str:

@@ -114,21 +114,10 @@ def measure(rows: int, inp: int, out: int, peers: dict[str, tuple[str, Maker]], 
 
 
 def section(results: dict[str, Any]) -> list[str]:
-    """Format the section of docs/speed.md."""
+    """Format the table on docs/speed.md."""
     shapes = [shape["shape"] for shape in results["shapes"]]
-    lines = [
-        "## Comparison with other libraries",
-        "",
-        "Time of the forward and backward pass of linear layers in float32, relative to `torch.nn.Linear` of the same real",
-        f"sizes (`python -m benchmarks.peers`, {results['machine']['date']}, commit {machine.short(results['commit'])};",
-        f"{', '.join(f'{name} {note}' for name, note in results['libraries'].items())}). All layers have 1/n of the",
-        "weights, except for the bias. The Keras layers of HypercomplexKeras import TensorFlow for every backend of Keras, so",
-        "we measure its torch layer. speechbrain imports torchaudio, which its layers do not use; if it is missing, the",
-        "benchmark replaces it with an empty module.",
-        "",
-        f"| algebra | layer | {' | '.join(f'{rows:,} rows, {i} to {o}' for rows, i, o in shapes)} |",
-        f"|---|---|{'---:|' * len(shapes)}",
-    ]
+    head = " | ".join(f"{rows:,} rows, {i} to {o}" for rows, i, o in shapes)
+    lines = [f"| algebra | layer | {head} |", f"|---|---|{'---:|' * len(shapes)}"]
     by_layer: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for shape in results["shapes"]:
         for row in shape["rows"][1:]:  # the first is torch's layer
