@@ -16,7 +16,6 @@ from zoo.algebras import Algebra, Laws, algebra
 from zoo.kernels import axis_layout, block, real_matrix
 from zoo.kernels.factors import factorize
 from zoo.layers import Embedding, Linear
-from zoo.layers.conv import _Conv
 from zoo.layers.init import draw_components
 from zoo.layers.weight import Weight
 from zoo.testing import AlgebraContract, BackboneContract
@@ -76,20 +75,6 @@ def flipped_sign(monkeypatch):
     i, j, k = table.nonzero()[-1]
     table[i, j, k] *= -1
     return with_table(table)
-
-
-def not_a_number(monkeypatch):
-    made = algebra("quaternion")
-    monkeypatch.setattr(Algebra, "_checked", lambda self, table: table)
-    table = made.structure.clone()
-    table[1, 2, 3] = float("nan")
-    made.structure = table
-    return with_table(made)
-
-
-def not_bilinear(monkeypatch):
-    monkeypatch.setattr(Algebra, "forward", lambda self, x, y, old=Algebra.forward: old(self, x, y) + 1)
-    return Sound()
 
 
 def element_major(monkeypatch):
@@ -156,33 +141,6 @@ def seed_ignored(monkeypatch):
     return Sound()
 
 
-def kernel_turned_around(monkeypatch):
-    def matrix(self, old=Weight.matrix):
-        return old(self).flip(-1) if self.components.ndim > 3 else old(self)
-
-    monkeypatch.setattr(Weight, "matrix", matrix)
-    return Sound()
-
-
-def groups_padded_at_the_tail(monkeypatch):
-    """Components of 3 elements become 4, 4 and 1 when two groups share them."""
-
-    def forward(self, x, old=_Conv.forward):
-        if self.groups == 1:
-            return old(self, x)
-        n, rank = self.algebra.n, len(self.kernel_size)
-        axis, missing = -1 - rank, n * self.groups * self.inp.width - self.in_channels
-        x = nn.functional.pad(x, (0, 0) * rank + (0, missing)).unflatten(axis, (n, self.groups, -1))
-        convolve = self.__dict__["torch_conv"]._conv_forward
-        y = convolve(x.transpose(axis - 2, axis - 1).flatten(axis - 2, axis), self.weight, None)
-        y = y.unflatten(axis, (self.groups, n, -1)).transpose(axis - 2, axis - 1).flatten(axis - 2, axis)
-        y = y.narrow(axis, 0, self.out_channels)
-        return y if self.bias is None else y + self.bias.view(-1, *(1,) * rank)
-
-    monkeypatch.setattr(_Conv, "forward", forward)
-    return Sound()
-
-
 def words_in_another_order(monkeypatch):
     def forward(self, index, old=Embedding.forward):
         return old(self, (index + 1) % self.num_embeddings)
@@ -210,37 +168,26 @@ def spec_of_a_table_that_was_changed(monkeypatch):
     return with_table(algebra("quaternion").structure * 2, "quaternion")
 
 
-CONV = {"test_conv1d_is_a_sum_of_linear_layers", "test_conv2d_is_a_sum_of_linear_layers"}
 GROUPS = {"test_a_group_takes_its_share_of_every_component", "test_groups_commute_with_right_multiplication"}
-BLOCK = {"test_block_is_the_product"}
 COMMUTES = {"test_linear_commutes_with_right_multiplication"}
 DECLARED = {"test_laws_are_as_declared"}
-DEFINITION = {"test_product_is_the_definition"}
-FACTORS = {"test_factors_rebuild_the_table"}
-LAWS = {"test_laws_show_in_products"}
-SIZES = {"test_linear_takes_any_size"}
-SPEC = {"test_the_spec_names_the_algebra"}
 DEFECTS = {
     flipped_sign: DECLARED | COMMUTES,
-    not_a_number: DEFINITION,
-    not_bilinear: DEFINITION,
-    element_major: DEFINITION,
-    unit_that_is_none: LAWS,
-    factors_of_another_table: FACTORS,
-    weights_on_the_right: BLOCK | COMMUTES | SIZES | CONV | GROUPS,
-    groups_padded_at_the_tail: GROUPS,
-    rule_without_gradient: BLOCK,
-    blocks_ignored: SIZES | {"test_each_gate_is_a_layer_of_its_own"},
+    element_major: {"test_product_is_the_definition"},
+    unit_that_is_none: {"test_laws_show_in_products"},
+    factors_of_another_table: {"test_factors_rebuild_the_table"},
+    weights_on_the_right: {"test_conv1d_is_a_sum_of_linear_layers", "test_conv2d_is_a_sum_of_linear_layers"} | GROUPS,
+    rule_without_gradient: {"test_block_is_the_product"},
+    blocks_ignored: {"test_linear_takes_any_size", "test_each_gate_is_a_layer_of_its_own"},
     cast_to_float: {"test_linear_runs_in_every_precision"},
     one_weight_too_many: {"test_parameters_are_counted"},
     twice_the_variance: {"test_output_variance_is_one"},
     seed_ignored: {"test_the_seed_decides_the_draw"},
-    kernel_turned_around: CONV | {"test_a_group_takes_its_share_of_every_component"},
     words_in_another_order: {"test_embedding_reads_one_hot_vectors"},
     rule_not_saved: {"test_state_dict_restores_the_layer"},
     copy_of_nothing: {"test_a_copy_is_independent"},
     one_rule_for_all: {"test_layers_of_one_algebra_do_not_share_a_dtype"},
-    spec_of_a_table_that_was_changed: SPEC,
+    spec_of_a_table_that_was_changed: {"test_the_spec_names_the_algebra"},
 }
 
 
@@ -324,34 +271,23 @@ def hidden_state(net, contract):
     return Wrapped(net, lambda y: y * scale)
 
 
+def not_copied(net, contract):
+    net.__class__ = type("Net", (type(net),), {"__deepcopy__": lambda self, memo: self})
+    return net
+
+
 def always_real(net, contract):
     return BackboneContract.build(contract, "real")
 
 
-def one_layer_too_wide(net, contract):
-    qkv = net.blocks[0].attn.qkv
-    if qkv.algebra.n == 1:
-        return net
-    fresh = Linear(qkv.algebra, 32, 96)
-    fresh.components = nn.Parameter(torch.cat([qkv.components.detach()] * 2, 1))
-    fresh.forward = lambda x: qkv(x) + 0 * fresh.components.sum()
-    net.blocks[0].attn.qkv = fresh
-    return net
-
-
 BACKBONE_DEFECTS = {
-    "wrong size": (lambda net, _: Wrapped(net, lambda y: y[:, 1:]), "test_output_is_one_finite_row_per_example"),
-    "nan": (lambda net, _: Wrapped(net, lambda y: y / 0), "test_output_is_one_finite_row_per_example"),
-    "unused": (extra_parameter, "test_every_parameter_gets_a_gradient"),
-    "ascent": (lambda net, _: Wrapped(net, Backwards.apply), "test_a_small_step_lowers_the_loss"),
-    "real": (always_real, "test_matrices_have_one_nth_of_the_weights"),
-    "wide": (one_layer_too_wide, "test_matrices_have_one_nth_of_the_weights"),
-    "state": (hidden_state, "test_state_dict_restores_the_network"),
-    "neighbours": (lambda net, _: Wrapped(net, lambda y: y - y.mean(0)), "test_examples_do_not_see_their_neighbours"),
-    "position": (
-        lambda net, _: Wrapped(net, lambda y: y + torch.arange(len(y))[:, None]),
-        "test_examples_do_not_see_their_neighbours",
-    ),
+    "test_output_is_one_finite_row_per_example": lambda net, _: Wrapped(net, lambda y: y[:, 1:]),
+    "test_every_parameter_gets_a_gradient": extra_parameter,
+    "test_a_small_step_lowers_the_loss": lambda net, _: Wrapped(net, Backwards.apply),
+    "test_matrices_have_one_nth_of_the_weights": always_real,
+    "test_state_dict_restores_the_network": hidden_state,
+    "test_examples_do_not_see_their_neighbours": lambda net, _: Wrapped(net, lambda y: y - y.mean(0)),
+    "test_a_copy_is_independent": not_copied,
 }
 
 
@@ -383,22 +319,13 @@ def test_algebra_of_dimension_five_passes(five):
     assert failing(Five()) == set()
 
 
-@pytest.mark.parametrize("defect", BACKBONE_DEFECTS)
-def test_backbone_defects_are_detected(defect):
-    change, expected = BACKBONE_DEFECTS[defect]
-    assert failing(changed(change), "quaternion", checks=[expected]) == {expected}
-
-
-def test_backbone_that_is_not_copied_is_detected(monkeypatch):
-    from timm.models.vision_transformer import VisionTransformer
-
-    monkeypatch.setattr(VisionTransformer, "__deepcopy__", lambda self, memo: self, raising=False)
-    assert failing(Small(), "quaternion", checks=["test_a_copy_is_independent"])
+@pytest.mark.parametrize("test", BACKBONE_DEFECTS)
+def test_backbone_defects_are_detected(test):
+    assert failing(changed(BACKBONE_DEFECTS[test]), "quaternion", checks=[test]) == {test}
 
 
 def test_every_backbone_test_can_fail():
-    shown = {expected for _, expected in BACKBONE_DEFECTS.values()} | {"test_a_copy_is_independent"}
-    assert shown == checks_of(BackboneContract)
+    assert BACKBONE_DEFECTS.keys() == checks_of(BackboneContract)
 
 
 def test_installed_algebras_can_be_created():

@@ -54,16 +54,6 @@ def test_labels_are_correct() -> None:
         assert ("prime" in true) == (digit > 1 and all(digit % k for k in range(2, digit)))
 
 
-def test_invalid_threshold() -> None:
-    """Test that options of the task are checked."""
-    from zoo_multilabel import MultilabelClassification
-
-    from zoo import InputError
-
-    with pytest.raises(InputError, match="threshold=2"):
-        MultilabelClassification.check_options(threshold=2)
-
-
 def test_command_line(tmp_path, capsys, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     """Test that ``zoo fit`` suggests the next command, and that ``zoo predict`` prints the columns of the task."""
     monkeypatch.chdir(tmp_path)

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 
 import zoo
 from tests.errors import raises
-from tests.faults.hostile import INFO, SPEC, seal
+from tests.faults.hostile import INFO, SPEC, Payload, seal
 from zoo.atomic import write_json
 from zoo.backbones.build import count
 from zoo.checkpoint import find, load_network, read_config, save
@@ -89,7 +89,7 @@ def test_round_trip_is_bit_equal(tmp_path, algebra, scope):
     assert all(torch.equal(value, again.state_dict()[name]) for name, value in net.state_dict().items())
     assert zoo.count(net) == zoo.count(again)
     rules = {id(p) for name, p in again.named_parameters() if name.endswith("structure")}
-    assert len(rules) == {"phm-4": 4, "phm(n=4,shared=true)": 1}.get(algebra, len(rules))
+    assert len(rules) == {"phm-4": 4, "phm(n=4,shared=true)": 1}.get(algebra, 0)
     assert not again.training
     assert all(parameter.requires_grad for parameter in again.parameters())
 
@@ -239,28 +239,18 @@ def test_find(tmp_path):
 # --- hostile content with a valid manifest ---
 
 
-class Bomb:
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self):
-        return Path.touch, (self.path,)
-
-
-@pytest.mark.parametrize("dump", [pickle.dump, torch.save], ids=["pickle", "torch"])
-def test_pickles_named_safetensors_are_not_loaded(model, tmp_path, dump):
-    with (model / "model.safetensors").open("wb") as file:
-        dump(Bomb(tmp_path / "pwned"), file)
+def test_pickles_named_safetensors_are_not_loaded(model, tmp_path):
+    (model / "model.safetensors").write_bytes(pickle.dumps(Payload(tmp_path / "pwned")))
     seal(model)
     with raises("invalid", "model.safetensors"):
         load_network(model)
     assert not (tmp_path / "pwned").exists()
     with (model / "model.safetensors").open("rb") as file:  # the control: the bomb is live
-        pickle.load(file) if dump is pickle.dump else torch.load(file, weights_only=False)
+        pickle.load(file)
     assert (tmp_path / "pwned").exists()
 
 
-@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "sub/x", "..", ""])
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", ""])
 def test_manifests_cannot_list_files_outside_the_folder(model, name):
     (model.parent / "x").write_bytes(b"")
     path = model / "manifest.json"
@@ -271,7 +261,7 @@ def test_manifests_cannot_list_files_outside_the_folder(model, name):
         load_network(model)
 
 
-@pytest.mark.parametrize("listed", [{}, [], None, {"config.json": {}}, {"model.safetensors": {}}])
+@pytest.mark.parametrize("listed", [[], {"config.json": {}}])
 def test_manifests_must_list_the_required_files(model, listed):
     (model / "manifest.json").write_text(json.dumps({"files": listed}))
     with raises("corrupt", "manifest.json"):

@@ -7,22 +7,11 @@ docs/reliability.md is written.
 import argparse
 import json
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from benchmarks import machine
-from tests.faults import report, sections
-
-SECTIONS: dict[str, Callable[[Path], dict[str, Any]]] = {
-    "flips": sections.flips,
-    "hostile": sections.hostile,
-    "commands": sections.commands,
-    "ranks": sections.ranks,
-    "disk": sections.disk,
-    "kills": sections.kills,
-    "lottery": sections.lottery,
-}
+from tests.faults import report
+from tests.faults.sections import SECTIONS
 
 
 def main() -> None:

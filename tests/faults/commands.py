@@ -3,7 +3,7 @@
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.faults.process import Ended, zoo_command
@@ -78,41 +78,21 @@ def misspell(word: str, draw: random.Random) -> str:
     return draw.choice((word[:i] + word[i + 1 :], word[:i] + word[i : i + 1] + word[i:], swapped))
 
 
-def misspell_flag(words: Words, draw: random.Random) -> Words:
-    i = draw.choice([i for i, word in enumerate(words) if word.startswith("-")] or [0])
-    return [*words[:i], misspell(words[i], draw), *words[i + 1 :]]
-
-
-def misspell_value(words: Words, draw: random.Random) -> Words:
-    i = draw.choice([i for i, word in enumerate(words) if not word.startswith("-")])
-    return [*words[:i], misspell(words[i], draw), *words[i + 1 :]]
-
-
-def replace_value(words: Words, draw: random.Random) -> Words:
-    i = draw.randrange(1, len(words))
-    return [*words[:i], draw.choice(ODD), *words[i + 1 :]]
-
-
-def drop(words: Words, draw: random.Random) -> Words:
-    i = draw.randrange(len(words))
-    return [*words[:i], *words[i + 1 :]]
-
-
-def swap(words: Words, draw: random.Random) -> Words:
-    i, j = draw.sample(range(len(words)), 2)
-    swapped = [*words]
-    swapped[i], swapped[j] = swapped[j], swapped[i]
-    return swapped
-
-
-def add(words: Words, draw: random.Random) -> Words:
-    i = draw.randrange(1, len(words) + 1)
-    return [*words[:i], draw.choice([*ODD, "--debugg", "--trainer.max_epoch", "-c", "--config=..", "-x"]), *words[i:]]
-
-
-OPERATIONS: tuple[Callable[[Words, random.Random], Words], ...] = (
-    misspell_flag, misspell_value, replace_value, replace_value, drop, swap, add,
-)  # fmt: skip
+def mutate(words: Words, draw: random.Random) -> Words:
+    """Misspell, replace, drop, swap or add a word."""
+    words, i, j = [*words], draw.randrange(len(words)), draw.randrange(len(words))
+    match draw.choice(("misspell", "replace", "drop", "swap", "add")):
+        case "misspell":
+            words[i] = misspell(words[i], draw)
+        case "replace":
+            words[i] = draw.choice(ODD)
+        case "drop":
+            del words[i]
+        case "swap":
+            words[i], words[j] = words[j], words[i]
+        case "add":
+            words.insert(i + 1, draw.choice([*ODD, "--debugg", "--trainer.max_epoch", "-c", "--config=..", "-x"]))
+    return words
 
 
 def edit_config(text: str, draw: random.Random) -> str:
@@ -137,7 +117,7 @@ def mutations(seed: int) -> Iterator[tuple[Words, str]]:
         if "c.yaml" in words and draw.random() < 0.8:
             text = edit_config(text, draw)
         else:
-            words = draw.choice(OPERATIONS)(words, draw)
+            words = mutate(words, draw)
         yield [word.replace("\0", "") for word in words], text
 
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from tests.faults.kills import Case, compare, undisturbed
 from tests.faults.process import Ended, Running, zoo_command
@@ -41,11 +42,6 @@ def can_mount(folder: Path) -> bool:
         return False
 
 
-def has_clear_error(ended: Ended) -> bool:
-    """Return whether a run has failed with an error of at most two lines."""
-    return ended.code not in (0, None) and 1 <= len(ended.err.splitlines()) <= 2 and "Traceback" not in ended.err
-
-
 def remove_at(events: int, run: str) -> None:
     """Remove the folder of a run at its nth renaming of a file."""
     left = [events]
@@ -72,59 +68,66 @@ def turn_clock_back() -> None:
     time.time = earlier
 
 
-def full(folder: Path, points: int) -> Iterator[tuple[str, str]]:
-    """Train on disks that become full at different points, and resume; yield the size and what is wrong, if anything."""
+def full(folder: Path, points: int) -> Iterator[str]:
+    """Train on disks that become full at different points, and resume; yield what is wrong, if anything."""
     whole = undisturbed(CASE, folder)
     files = [path for path in (folder / f"whole-{CASE.name}").rglob("*") if path.is_file()]
     room = sum(4096 * -(-path.stat().st_size // 4096) for path in files) + 4096 * len(files) + 2**17
     for point in range(1, points + 1):
         with Disk(folder / "disk", size := 4096 * (room * point // points // 4096)) as disk:
-            ended = zoo_command(CASE.words("disk/run"), folder, timeout=120)
-            wrong = "" if ended.code == 0 or has_clear_error(ended) else f"exit code {ended.code}: {ended.err[-300:]}"
+            ended = train("disk/run", folder)
+            wrong = problem(ended, ended.code == 0, f"{size:,} bytes")
             disk.remount(f"size={2**26}")
-            again = zoo_command(CASE.words("disk/run"), folder, timeout=120)
-            yield f"{size:,} bytes", wrong or ("" if ended.code == 0 else compare(CASE, [again], whole, folder / "disk/run"))
+            again = train("disk/run", folder)
+            yield wrong or ("" if ended.code == 0 else compare(CASE, [again], whole, folder / "disk/run"))
 
 
-def read_only(folder: Path) -> Iterator[tuple[str, str]]:
+def read_only(folder: Path) -> Iterator[str]:
     """Train on a read-only disk; yield what is wrong, if anything."""
     with Disk(folder / "disk", 2**26) as disk:
         disk.remount("ro")
-        ended = zoo_command(CASE.words("disk/run"), folder, timeout=120)
-        yield "before", "" if has_clear_error(ended) else f"exit code {ended.code}: {ended.err[-300:]}"
+        yield problem(train("disk/run", folder), False, "read-only")
 
 
-def removed(folder: Path, points: int) -> Iterator[tuple[str, str]]:
-    """Remove the folder during a run; yield when, and what is wrong unless it succeeds or ends with a clear error."""
+def removed(folder: Path, points: int) -> Iterator[str]:
+    """Remove the folder during a run; yield what is wrong unless it succeeds or ends with a clear error."""
     for point in range(1, points + 1):
-        ended = zoo_command(CASE.words("gone"), folder, timeout=120, prepare=(remove_at, (point, "gone")))
-        whole = ended.code == 0 and (folder / "gone/model/model.safetensors").exists()
-        yield f"rename {point}", "" if has_clear_error(ended) or whole else f"exit code {ended.code}: {ended.err[-300:]}"
+        ended = train("gone", folder, (remove_at, (point, "gone")))
+        is_whole = ended.code == 0 and (folder / "gone/model/model.safetensors").exists()
+        yield problem(ended, is_whole, f"rename {point}")
         shutil.rmtree(folder / "gone", ignore_errors=True)
 
 
-def two_at_once(folder: Path, times: int) -> Iterator[tuple[str, str]]:
+def two_at_once(folder: Path, times: int) -> Iterator[str]:
     """Start two runs in one folder at the same time; yield what is wrong unless one trains and the other is refused."""
     words = [word for word in CASE.words("both") if word not in ("--resume", "auto")]
-    for number in range(times):
+    for _ in range(times):
         ended = [process.ended(120) for process in [Running(words, folder) for _ in range(2)]]
         codes, err = sorted(process.code for process in ended), "".join(process.err for process in ended)
-        is_correct = codes == [0, 2] and len(err.splitlines()) == 1
-        yield f"try {number + 1}", "" if is_correct else f"exit codes {codes}: {err[-300:]}"
+        yield "" if codes == [0, 2] and len(err.splitlines()) == 1 else f"exit codes {codes}: {err[-300:]}"
         shutil.rmtree(folder / "both", ignore_errors=True)
 
 
-def backwards(folder: Path) -> Iterator[tuple[str, str]]:
+def backwards(folder: Path) -> Iterator[str]:
     """Train while the clock runs backwards; yield what is wrong, if anything."""
     whole = undisturbed(CASE, folder)
-    ended = zoo_command(CASE.words("back"), folder, timeout=120, prepare=(turn_clock_back, ()))
-    same = ended.code == 0 and (folder / "back/model/model.safetensors").read_bytes() == whole.made["weights"]
-    yield "a minute at every look", "" if same else f"exit code {ended.code}: {ended.err[-300:]}"
+    yield compare(CASE, [train("back", folder, (turn_clock_back, ()))], whole, folder / "back")
 
 
-def checks(folder: Path) -> dict[str, Callable[[], Iterator[tuple[str, str]]]]:
+def train(run: str, folder: Path, prepare: Any = None) -> Ended:
+    """Train a run in this process group until it ends."""
+    return zoo_command(CASE.words(run), folder, timeout=120, prepare=prepare)
+
+
+def problem(ended: Ended, is_fine: bool, where: str) -> str:
+    """Return what is wrong with a run that must be fine or fail with a clear error of at most two lines."""
+    is_clear = ended.code not in (0, None) and 1 <= len(ended.err.splitlines()) <= 2 and "Traceback" not in ended.err
+    return "" if is_fine or is_clear else f"{where}: exit code {ended.code}: {ended.err[-300:]}"
+
+
+def checks(folder: Path) -> dict[str, Callable[[], Iterator[str]]]:
     """Return the checks of the long version by name."""
-    found: dict[str, Callable[[], Iterator[tuple[str, str]]]] = {
+    found: dict[str, Callable[[], Iterator[str]]] = {
         "the folder is removed under way": lambda: removed(folder, 8),
         "two runs in one folder at the same moment": lambda: two_at_once(folder, 6),
         "the clock goes backwards": lambda: backwards(folder),

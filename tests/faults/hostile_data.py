@@ -6,7 +6,7 @@ import json
 import lzma
 import os
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -120,26 +120,16 @@ def vectors(name: str, start: bytes, unit: bytes = b"") -> Case:
 # --- pipes ---
 
 
-def pipe(name: str, words: Callable[[], list[str]]) -> Case:
-    """A named pipe without a writer."""
+def pipe(name: str, words: list[str], beside: Sequence[str] = ()) -> Case:
+    """A named pipe without a writer, possibly beside a text file (its name and content)."""
 
     def make(folder: Path) -> list[str]:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         os.mkfifo(path)
-        return words()
-
-    return make
-
-
-def beside(name: str, others: dict[str, str], words: list[str]) -> Case:
-    """A named pipe beside text files."""
-
-    def make(folder: Path) -> list[str]:
-        for path, content in others.items():
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / path).write_text(content)
-        return pipe(name, lambda: words)(folder)
+        if beside:
+            (folder / beside[0]).write_text(beside[1])
+        return words
 
     return make
 
@@ -157,33 +147,23 @@ def config(text: str) -> Case:
     return make
 
 
-def aliases(levels: int = 30, times: int = 10) -> str:
-    """Nested YAML aliases that expand to 10^30 values."""
-    lines = ["l0: &l0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
-    lines += [f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * times)}]" for i in range(1, levels)]
-    return "\n".join(lines)
-
-
-def aliases_below(option: str, levels: int = 30) -> str:
-    """Nested YAML aliases below an option."""
+def aliases(option: str, levels: int = 30) -> str:
+    """Nested YAML aliases below an option that expand to 10^30 values."""
     names = option.split(".")
-    head = "\n".join(f"{'  ' * i}{name}:" for i, name in enumerate(names))
+    lines = [f"{'  ' * i}{name}:" for i, name in enumerate(names)]
     indent = "  " * len(names)
-    return f"{head}\n" + "\n".join(f"{indent}{line}" for line in aliases(levels).splitlines())
+    lines.append(f"{indent}l0: &l0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]")
+    return "\n".join([*lines, *(f"{indent}l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 10)}]" for i in range(1, levels))])
 
 
 REVIEWS = "text\tlabel\n" + "".join(f"film number {i}\t{('bad', 'good')[i % 2]}\n" for i in range(40))
+LABELS = (("train", 10**9), ("train", 2**64 - 1), ("val", 10**6), ("test", 10**12))
 ROWS = b"a good film indeed\tgood\na bad film indeed\tbad\n"
 
 CORPUS: dict[str, Case] = {
-    **{
-        f"a label of {label:.0e} for {split}": labelled(split, label)
-        for split in ("train", "val", "test")
-        for label in (10**6, 10**9, 10**12, 2**64 - 1)
-    },
+    **{f"a label of {label:.0e} for {split}": labelled(split, label) for split, label in LABELS},
     "a label below zero": labelled("train", -(2**63), "int64"),
     "an array that promises 20 GB": promised((20 * 10**9,)),
-    "an array that promises 2^62 bytes": promised((2**31, 2**31)),
     "an array that promises more than can be counted": promised((2**40, 2**40)),
     "an array of a size below zero": promised((-5, 8, 8)),
     "an archive that unpacks to 128 MB": zipped_zeros,
@@ -193,9 +173,6 @@ CORPUS: dict[str, Case] = {
     "a CSV that is one quoted field of 128 MB": packed("a.csv.gz", "text(path=a.csv.gz)", TEXTS, b'text,label\n"', b"a film\n"),
     "JSON lines that are one line of 128 MB": packed("a.jsonl.gz", "text(path=a.jsonl.gz)", TEXTS, b'{"text": "', b"a"),
     "a table of empty lines": packed("a.tsv.gz", "text(path=a.tsv.gz)", TEXTS, b"text\tlabel\n", b"\n"),
-    "a CSV of empty lines": packed("a.csv.gz", "text(path=a.csv.gz)", TEXTS, b"text,label\n", b"\n"),
-    "JSON lines that are empty": packed("a.jsonl.gz", "text(path=a.jsonl.gz)", TEXTS, b"", b"\n"),
-    "a table of zeros": packed("a.tsv.gz", "text(path=a.tsv.gz)", TEXTS, b"text\tlabel\n", b"\0"),
     "a table of zeros, xz": packed("a.tsv.xz", "text(path=a.tsv.xz)", TEXTS, b"text\tlabel\n", b"\0"),
     "a Parquet file of zeros": packed("a.parquet.gz", "text(path=a.parquet.gz)", TEXTS, b"PAR1", b"\0"),
     "parallel lines of 128 MB": packed("a.gz", "parallel(source=a.gz, target=a.gz)", TRANSLATOR, b"", b"a"),
@@ -206,41 +183,27 @@ CORPUS: dict[str, Case] = {
     "vectors of 10^12 numbers": vectors("v.bin", b"10 1000000000000\nfilm " + bytes(64)),
     "vectors of as many numbers as have 5,000 digits": vectors("v.txt", b"10 " + b"9" * 5000 + b"\n"),
     "10^18 vectors": vectors("v.bin", b"1000000000000000000 2\nfilm " + bytes(8)),
-    "a pipe for an archive": pipe("a.npz", lambda: command(IMAGES, "npz(path=a.npz)")),
-    "a pipe for a folder of images": pipe("images", lambda: command(IMAGES, "imagefolder(path=images)")),
-    "a pipe for an image": pipe("images/a/1.png", lambda: command(IMAGES, "imagefolder(path=images)")),
-    "a pipe for a table": pipe("a.tsv", lambda: command(TEXTS, "text(path=a.tsv)")),
-    "a pipe for a packed table": pipe("a.tsv.gz", lambda: command(TEXTS, "text(path=a.tsv.gz)")),
-    "a pipe for a table of pairs": pipe("a.jsonl", lambda: command(TEXTS, "pairs(path=a.jsonl)")),
-    "a pipe for a Parquet file": pipe("a.parquet", lambda: command(TEXTS, "text(path=a.parquet)")),
-    "a pipe for a corpus": pipe("a.txt", lambda: command(WRITER, "corpus(path=a.txt)")),
-    "a pipe beside a text": beside("b.txt", {"a.txt": "one\n"}, command(TRANSLATOR, "parallel(source=a.txt, target=b.txt)")),
-    "a pipe for CIFAR": pipe("c/data_batch_1.bin", lambda: command(IMAGES, "cifar10(path=c)")),
-    "a pipe for a training split": pipe("t/train.tsv", lambda: command(TEXTS, "text(path=t)")),
-    "a pipe for vectors": beside("v", {"a.tsv": REVIEWS}, [*command(TEXTS, "text(path=a.tsv)"), "--vectors", "v"]),
-    "a pipe for a checkpoint": pipe("last.ckpt", lambda: [*IMAGES, *FEW, "--ckpt-path", "last.ckpt"]),
-    "a pipe for a model folder": pipe("m", lambda: ["test", "m"]),
+    "a pipe for an archive": pipe("a.npz", command(IMAGES, "npz(path=a.npz)")),
+    "a pipe for a folder of images": pipe("images", command(IMAGES, "imagefolder(path=images)")),
+    "a pipe for an image": pipe("images/a/1.png", command(IMAGES, "imagefolder(path=images)")),
+    "a pipe for a table": pipe("a.tsv", command(TEXTS, "text(path=a.tsv)")),
+    "a pipe for a Parquet file": pipe("a.parquet", command(TEXTS, "text(path=a.parquet)")),
+    "a pipe for a corpus": pipe("a.txt", command(WRITER, "corpus(path=a.txt)")),
+    "a pipe beside a text": pipe("b.txt", command(TRANSLATOR, "parallel(source=a.txt, target=b.txt)"), ("a.txt", "one\n")),
+    "a pipe for CIFAR": pipe("c/data_batch_1.bin", command(IMAGES, "cifar10(path=c)")),
+    "a pipe for vectors": pipe("v", [*command(TEXTS, "text(path=a.tsv)"), "--vectors", "v"], ("a.tsv", REVIEWS)),
+    "a pipe for a checkpoint": pipe("last.ckpt", [*IMAGES, *FEW, "--ckpt-path", "last.ckpt"]),
+    "a pipe for a model folder": pipe("m", ["test", "m"]),
     "a device for a table": lambda folder: command(TEXTS, "text(path=/dev/zero)"),
-    "a device for an archive": lambda folder: command(IMAGES, "npz(path=/dev/zero)"),
-    "a device for vectors": lambda folder: [*TEXTS, *FEW, "--vectors", "/dev/zero"],
-    "a device for a corpus": lambda folder: command(WRITER, "corpus(path=/dev/zero)"),
     "a device for a configuration": lambda folder: [*IMAGES, *FEW, "-c", "/dev/zero"],
-    "aliases at the top": config(aliases()),
-    **{
-        f"aliases below {place}": config(aliases_below(place))
-        for place in ("trainer", "trainer.logger", "optimizer", "metrics", "backbone", "seed", "decoding.beam")
-    },
+    **{f"aliases below {place}": config(aliases(place)) for place in ("trainer.logger", "backbone", "decoding.beam")},
     "an alias to itself": config("trainer: &t\n  logger: *t\n"),
     "merged mappings": config("a: &a {b: 1}\ntrainer:\n  <<: [*a, *a]\n"),
     "deep YAML": config("trainer: " + "[" * 10**5 + "]" * 10**5),
-    "deep YAML of mappings": config("trainer: " + "{a: " * 10**4 + "1" + "}" * 10**4),
     "deep YAML by dashes": config("trainer:\n  " + "- " * 10**4 + "1"),
     "a name that stands twice": config("seed: 1\nbatch_size: 4\nseed: 2\n"),
-    "a name that stands twice below": config("trainer:\n  max_epochs: 1\n  max_epochs: 2\n"),
     "a tag of Python": config("seed: !!python/object/apply:os.system [touch ran]\n"),
-    "a tag of Python for a mapping": config("trainer: !!python/object/new:os.system [touch ran]\n"),
     "a tag of Python for a name": config("metrics: [!!python/name:os.system ]\n"),
-    "a tag of its own": config("seed: !mine 1\n"),
     "a function for a callback": config(
         "trainer:\n  callbacks:\n  - class_path: os.system\n    init_args: {command: touch ran}\n"
     ),
@@ -248,15 +211,11 @@ CORPUS: dict[str, Case] = {
     "an interpolation": config("data: ${oc.env:HOME}\n"),
     "a number with a million digits": config("seed: " + "9" * 10**6 + "\n"),
     "a name of a megabyte": config("x" * 10**6 + ": 1\n"),
-    "a number in base sixty": config("seed: " + ":".join(["59"] * 20_000) + "\n"),
     "several documents": config("seed: 1\n---\nseed: 2\n"),
     "bytes that are no text": lambda folder: (
         (folder / "c.yaml").write_bytes(b"\xff\xfe\0\0") and [*IMAGES, *FEW, "-c", "c.yaml"]
     ),
-    "zeros for a configuration": lambda folder: (folder / "c.yaml").write_bytes(bytes(MIB)) and [*IMAGES, *FEW, "-c", "c.yaml"],
     "JSON that writes to the terminal": config(json.dumps({"\x1b]0;owned\x07": 1})),
-    "a value that writes to the terminal": config('seed: "\\e[2J\\n\\u202e"\n'),
-    "a name that writes to the terminal": lambda folder: [*IMAGES, *FEW, "--data", "\x1b[2J"],
     "a path that writes to the terminal": lambda folder: command(TEXTS, 'text(path="a\x1b[2J\x07b.tsv")'),
     "a column that writes to the terminal": lambda folder: (
         (folder / "a.tsv").write_text("\x1b[2J\tlabel\nx\ty\n") and command(TEXTS, "text(path=a.tsv)")
@@ -266,12 +225,3 @@ CORPUS: dict[str, Case] = {
     ),
 }
 """Cases that must be refused."""
-
-LONG = {
-    *(f"a label of {label:.0e} for {split}" for split in ("val", "test") for label in (10**6, 10**9, 10**12)),
-    *(f"a pipe for {what}" for what in ("a packed table", "a table of pairs", "a Parquet file", "CIFAR", "a training split")),
-    *(f"aliases below {place}" for place in ("optimizer", "metrics", "backbone", "seed")),
-    *("a table of zeros", "a table of empty lines", "a CSV of empty lines", "JSON lines that are empty"),
-    "a device for a corpus",
-}
-"""Cases that only the long version runs."""

@@ -7,7 +7,6 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,26 +98,15 @@ def changes(event: str, arguments: tuple[Any, ...], folder: str) -> bool:
     return any(letter in mode for letter in "wax+") if isinstance(mode, str) else bool(flags & (os.O_WRONLY | os.O_RDWR))
 
 
-def die_before(number: int, folder: str) -> None:
-    """Kill this process before its nth file change below a folder."""
-    left = [number]
-
-    def watch(event: str, arguments: tuple[Any, ...]) -> None:
-        if changes(event, arguments, folder):
-            left[0] -= 1
-            if left[0] == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.addaudithook(watch)
-
-
-def count_changes(folder: str, report: str) -> None:
-    """Count the file changes below a folder, and write the count to a report."""
+def watch_changes(folder: str, report: str, last: int = 0) -> None:
+    """Write the number of file changes below a folder to a report; kill this process before the last one, if it is given."""
     seen = [0]
 
     def watch(event: str, arguments: tuple[Any, ...]) -> None:
         if changes(event, arguments, folder):
             seen[0] += 1
+            if seen[0] == last:
+                os.kill(os.getpid(), signal.SIGKILL)
             descriptor = os.open(report, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.write(descriptor, str(seen[0]).encode())
             os.close(descriptor)
@@ -126,15 +114,15 @@ def count_changes(folder: str, report: str) -> None:
     sys.addaudithook(watch)
 
 
-def start(case: Case, folder: Path, run: str, prepare: Any = None, rank: int = 0, more: Sequence[str] = ()) -> list[Running]:
-    """Start the processes of a run, like torchrun if there are several; call `prepare` in that of the given rank."""
-    words = [*case.words(run), *more]
+def start(case: Case, folder: Path, run: str, prepare: Any = None) -> list[Running]:
+    """Start the processes of a run, like torchrun if there are several; call `prepare` in the first."""
+    words = case.words(run)
     if case.ranks == 1:
         return [Running(words, folder, prepare=prepare)]
     shared = {"TORCHELASTIC_RUN_ID": "x", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": "2"}
     shared |= {"LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0"}
     ranks = [shared | {"RANK": str(number), "LOCAL_RANK": str(number)} for number in range(case.ranks)]
-    return [Running(words, folder, env, prepare if number == rank else None) for number, env in enumerate(ranks)]
+    return [Running(words, folder, env, None if number else prepare) for number, env in enumerate(ranks)]
 
 
 def finish(case: Case, folder: Path, run: str, prepare: Any = None) -> list[Ended]:
@@ -157,7 +145,7 @@ def undisturbed(case: Case, folder: Path) -> Whole:
     began, run = time.monotonic(), f"whole-{case.name}"
     report = folder / f"changes-{case.name}"
     shutil.rmtree(folder / run, ignore_errors=True)
-    ended = finish(case, folder, run, (count_changes, (run, str(report))))
+    ended = finish(case, folder, run, (watch_changes, (run, str(report))))
     assert {process.code for process in ended} == {0}, ended[0].err
     return Whole(case.made(folder / run), time.monotonic() - began, int(report.read_text()))
 
@@ -169,7 +157,7 @@ def kill_and_resume(case: Case, whole: Whole, folder: Path, draw: random.Random,
         shutil.rmtree(folder / run, ignore_errors=True)
         change = draw.randrange(1, whole.changes + 1) if draw.random() < 0.5 else 0
         seconds = draw.uniform(0.1, 1) * whole.seconds
-        processes = start(case, folder, run, (die_before, (change, run)) if change else None)
+        processes = start(case, folder, run, (watch_changes, (run, os.devnull, change)) if change else None)
         if not change:
             time.sleep(seconds)
             processes[draw.randrange(case.ranks)].process.kill()

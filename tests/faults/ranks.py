@@ -1,4 +1,4 @@
-"""Runs with two processes, started by Lightning or torchrun, one of which is killed, fails or hangs."""
+"""Runs with two processes, started by Lightning, by torchrun or alone, one of which is killed, fails or hangs."""
 
 import os
 import shutil
@@ -33,14 +33,11 @@ def go_wrong():
     while len(list(Path().glob("rank-*"))) < 2:  # until the other one has started
         time.sleep(0.1)
     Path(f"wrong-{os.getpid()}").touch()
-    if HOW == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
     if HOW == "raise":
         raise RuntimeError("a rank is gone")
     if HOW == "hang":
         time.sleep(1000)
-    if HOW == "terminate":
-        os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGKILL if HOW == "kill" else signal.SIGTERM)
 
 
 class Wrong(Callback):
@@ -67,14 +64,14 @@ class Ending:
     """The end of a run.
 
     Attributes:
-        code: The exit code.
+        codes: The exit codes of the processes that were started.
         seconds: Time from the fault until the last process ended; None without a fault.
         orphans: The number of processes that remain.
         model: Whether the run has a model folder.
         output: The output.
     """
 
-    code: int
+    codes: list[int]
     seconds: float | None
     orphans: int
     model: bool
@@ -89,20 +86,23 @@ def alive(pid: int) -> bool:
         return False
 
 
-def command(launcher: str, *arguments: str) -> list[str]:
-    """Return the command line to start both processes with Lightning or torchrun."""
-    if launcher == "lightning":
-        return [sys.executable, "train.py", *arguments]
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
-    return [*launch, "train.py", *arguments]
-
-
-def train(folder: Path, arguments: list[str], timeout: int) -> subprocess.Popen[bytes]:
-    """Start a run in a folder, and write its output to the file ``out``."""
+def train(folder: Path, launcher: str, timeout: int, *arguments: str) -> list[subprocess.Popen[bytes]]:
+    """Start a run in a folder with a launcher, or both processes without one; write the output to the file ``out``."""
     (folder / "train.py").write_text(TRAIN % timeout)
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    env, port, script = (
+        {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"},
+        free_port(),
+        ["train.py", *arguments],
+    )
+    agent = ["-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={port}"] if launcher == "torchrun" else []
+    ranks: list[dict[str, str]] = [{}]
+    if launcher == "none":
+        shared = {"TORCHELASTIC_RUN_ID": "x", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GROUP_RANK": "0"}
+        shared |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+        ranks = [shared | {"RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
     with (folder / "out").open("wb") as out:
-        return subprocess.Popen(arguments, cwd=folder, env=env, stdout=out, stderr=out, start_new_session=True)
+        start = {"cwd": folder, "stdout": out, "stderr": out, "start_new_session": True}
+        return [subprocess.Popen([sys.executable, *agent, *script], env=env | rank, **start) for rank in ranks]  # type: ignore[call-overload]
 
 
 def lose(folder: Path, rank: int, how: str, when: str, timeout: int, launcher: str = "lightning") -> Ending:
@@ -114,13 +114,15 @@ def lose(folder: Path, rank: int, how: str, when: str, timeout: int, launcher: s
         how: ``kill``, ``raise``, ``hang`` or ``terminate``.
         when: ``start``, before the process group exists, or ``step``.
         timeout: Timeout of the process group in seconds.
-        launcher: ``lightning`` or ``torchrun``.
+        launcher: ``lightning``, ``torchrun`` or ``none``.
     """
-    process = train(folder, command(launcher, str(rank), how, when), timeout)
+    processes = train(folder, launcher, timeout, str(rank), how, when)
     try:
-        process.wait(timeout=LONG)
+        processes[1 - rank if launcher == "none" else 0].wait(timeout=LONG)
         wrong = [path.stat().st_mtime for path in folder.glob("wrong-*")]
         pids = [int(path.name.partition("-")[2]) for path in folder.glob("rank-*")]
+        if launcher == "none":  # nobody ends the lost process
+            processes[rank].kill()
         ended = time.monotonic()
         while (left := [pid for pid in pids if alive(pid)]) and time.monotonic() - ended < timeout + GRACE:
             time.sleep(0.1)
@@ -128,9 +130,11 @@ def lose(folder: Path, rank: int, how: str, when: str, timeout: int, launcher: s
         for pid in left:
             os.kill(pid, signal.SIGKILL)
     finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-    return Ending(process.returncode, seconds, len(left), (folder / "run" / "model").exists(), (folder / "out").read_text())
+        for process in processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    codes = [process.wait() for process in processes]
+    return Ending(codes, seconds, len(left), (folder / "run" / "model").exists(), (folder / "out").read_text())
 
 
 def lose_and_resume(folder: Path, rank: int, how: str, when: str, timeout: int, launcher: str) -> tuple[Ending, str]:
@@ -141,16 +145,16 @@ def lose_and_resume(folder: Path, rank: int, how: str, when: str, timeout: int, 
     whole, run_folder = folder / "whole", folder / f"{launcher}-{rank}-{how}-{when}"
     if not whole.exists():
         whole.mkdir()
-        assert train(whole, command("lightning", "9", "", ""), LONG).wait(timeout=LONG) == 0, (whole / "out").read_text()
+        assert train(whole, "lightning", LONG, "9", "", "")[0].wait(timeout=LONG) == 0, (whole / "out").read_text()
     for _ in range(3):  # they may fail to connect on a busy machine
         shutil.rmtree(run_folder, ignore_errors=True)
         run_folder.mkdir()
         ending = lose(run_folder, rank, how, when, timeout, launcher)
         if ending.seconds is not None:
             break
-    code = train(run_folder, command(launcher, "9", "", ""), LONG).wait(timeout=LONG)
+    codes = [process.wait(timeout=LONG) for process in train(run_folder, launcher, LONG, "9", "", "")]
     weights = [path / "run" / "model" / "model.safetensors" for path in (whole, run_folder)]
-    same = code == 0 and weights[0].read_bytes() == weights[1].read_bytes()
+    same = not any(codes) and weights[0].read_bytes() == weights[1].read_bytes()
     output = (run_folder / "out").read_text()
     shutil.rmtree(run_folder)
-    return ending, "" if same else f"other weights, exit code {code}: {output[-200:]}"
+    return ending, "" if same else f"other weights, exit codes {codes}: {output[-200:]}"

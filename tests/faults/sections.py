@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import product
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults import commands as mutated
-from tests.faults import damage, hostile_data, lost
+from tests.faults import damage, hostile_data
 from tests.faults import disk as disks
 from tests.faults import hostile as hostile_models
 from tests.faults import kills as killing
@@ -27,16 +27,10 @@ def say(text: str) -> None:
 
 def counted(name: str, found: Iterable[tuple[Any, ...]]) -> Figures:
     """Count the attempts and those that were detected, which the last value of each tells."""
-    tried, missed = 0, list[str]()
-    for *what, detected in found:
-        tried += 1
-        if not detected:
-            missed.append(" ".join(str(getattr(each, "name", each)) for each in what))
-            say(f"{name}: {missed[-1]} was not detected")
-        if tried % 100 == 0:
-            say(f"{name}: {tried}")
-    say(f"{name}: {tried - len(missed)} of {tried}")
-    return {"tried": tried, "noticed": tried - len(missed), "missed": missed}
+    rows = list(found)
+    missed = [" ".join(str(getattr(each, "name", each)) for each in what) for *what, detected in rows if not detected]
+    say(f"{name}: {len(rows) - len(missed)} of {len(rows)}; missed: {missed}")
+    return {"tried": len(rows), "noticed": len(rows) - len(missed), "missed": missed}
 
 
 def flips(folder: Path) -> Figures:
@@ -49,7 +43,6 @@ def flips(folder: Path) -> Figures:
         "a file is cut short": counted("cuts", damage.damaged(run, damage.truncate, 200)),
         "a block becomes zeros": counted("zeros", damage.damaged(run, damage.zero, 200)),
         "a file of a model folder is another's, or its manifest is stale": counted("swaps", damage.swapped(run, other)),
-        "a checkpoint is another run's": counted("checkpoints", damage.swapped_checkpoints(folder / "part", run, other)),
     }
 
 
@@ -110,22 +103,15 @@ def commands(folder: Path, wanted: int = 200) -> Figures:
 
 def ranks(folder: Path, timeout: int = 15) -> Figures:
     """Lose each rank in every way, during training and before the process group exists."""
-    write_data(folder)
-    whole, rows = killing.undisturbed(lost.CASE, folder), list[Figures]()
-    for when, how, rank in product(lost.WHEN, lost.HOW, (0, 1)):
-        found = lost.lose(rank, how, when, whole, folder, timeout)
-        fine = found.seconds is not None and 0 not in found.codes and not found.wrong
-        seconds, codes = found.seconds and round(found.seconds, 1), list(found.codes)
-        row = {"launcher": "none", "when": when, "how": how, "rank": rank, "codes": codes, "seconds": seconds}
-        rows.append(row | {"resumed": found.wrong or "equal", "fine": fine})
-        say(f"ranks: {rows[-1]}")
-    for launcher, when, how, rank in product(("lightning", "torchrun"), ("start", "step"), lost.HOW, (0, 1)):
+    rows = list[Figures]()
+    starts = [("none", "step"), *product(("lightning", "torchrun"), ("start", "step"))]
+    for (launcher, when), how, rank in product(starts, ("kill", "raise", "hang", "terminate"), (0, 1)):
         ending, wrong = launched.lose_and_resume(folder, rank, how, when, timeout, launcher)
         limit = timeout + launched.GRACE + (launched.AGENT if (launcher, how) == ("torchrun", "hang") else 0)
         in_time = ending.seconds is not None and ending.seconds <= limit
-        fine = in_time and ending.code != 0 and not (ending.orphans or ending.model or wrong)
+        fine = in_time and 0 not in ending.codes and not (ending.orphans or ending.model or wrong)
         seconds = ending.seconds and round(ending.seconds, 1)
-        row = {"launcher": launcher, "when": when, "how": how, "rank": rank, "codes": [ending.code], "seconds": seconds}
+        row = {"launcher": launcher, "when": when, "how": how, "rank": rank, "codes": ending.codes, "seconds": seconds}
         rows.append(row | {"resumed": wrong or "equal", "fine": fine})
         say(f"ranks: {rows[-1]} {'' if fine else ending.output[-500:]}")
     return {"timeout": timeout, "rows": rows}
@@ -136,13 +122,9 @@ def disk(folder: Path) -> Figures:
     write_data(folder)
     found = {}
     for name, check in disks.checks(folder).items():
-        tried, wrong = 0, []
-        for point, problem in check():
-            tried += 1
-            if problem:
-                wrong.append(f"{point}: {problem}")
-            say(f"disk: {name}, {point}: {problem or 'fine'}")
-        found[name] = {"tried": tried, "wrong": wrong}
+        problems = list(check())
+        found[name] = {"tried": len(problems), "wrong": [problem for problem in problems if problem]}
+        say(f"disk: {name}: {found[name]}")
     return found
 
 
@@ -173,13 +155,14 @@ def lottery(folder: Path, count: int = 50) -> Figures:
 
 
 def _killed(case: killing.Case, count: int, folder: Path) -> list[killing.Killed]:
-    draw = random.Random(case.name)
-    whole = killing.undisturbed(case, folder)
-    return [*_each(case, whole, count, folder, draw)]
-
-
-def _each(case: killing.Case, whole: killing.Whole, count: int, folder: Path, draw: random.Random) -> Iterator[killing.Killed]:
+    draw, whole, found = random.Random(case.name), killing.undisturbed(case, folder), list[killing.Killed]()
     for _ in range(count):
         killed = killing.kill_and_resume(case, whole, folder, draw, f"run-{case.name}")
         say(f"kills: {case.name}, {killed.point}, {killed.stage}: {killed.wrong or 'equal'}")
-        yield killed
+        found.append(killed)
+    return found
+
+
+SECTIONS: dict[str, Callable[[Path], Figures]] = {
+    section.__name__: section for section in (flips, hostile, commands, ranks, disk, kills, lottery)
+}

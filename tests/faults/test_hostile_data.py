@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.hostile_data import CORPUS, FEW, LONG, REVIEWS, TEXTS
+from tests.faults.hostile_data import CORPUS, FEW, REVIEWS, TEXTS
 from tests.faults.process import zoo_command
 from zoo.cli.configuration import MOST_BYTES
 
@@ -15,7 +15,7 @@ MOST_MEMORY = 100 * 2**20
 """Memory in bytes beyond twice the file size: a line of a table may have 16 MiB, with up to three copies."""
 
 
-@pytest.mark.parametrize("name", [name for name in CORPUS if name not in LONG])
+@pytest.mark.parametrize("name", CORPUS)
 def test_hostile_data_are_refused(tmp_path, name):
     words = CORPUS[name](tmp_path)
     size = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())

@@ -195,16 +195,14 @@ def test_malformed_sources(hub, source):
     assert hub.log == []
 
 
-TIER_ONE = "import sys; from zoo.cli import main; code = main(sys.argv[1:]); assert 'torch' not in sys.modules; sys.exit(code)"
-
-
 def test_pull_push_and_list_do_not_import_torch(hub, home, sound, tmp_path, monkeypatch):
     """HF_ENDPOINT selects the server."""
     monkeypatch.setenv("HF_ENDPOINT", hub.url)
     site = tmp_path / "site"
+    code = "import sys; from zoo.cli import main; code = main(sys.argv[1:]); assert 'torch' not in sys.modules; sys.exit(code)"
     calls = (["push", sound, "hf:me/net"], ["pull", "hf:me/net"], ["publish", sound, "--to", site, "--name", "x"])
     for words in (*calls, ["list", "checkpoints"]):
-        done = subprocess.run([sys.executable, "-c", TIER_ONE, *map(str, words)], capture_output=True, text=True, check=False)
+        done = subprocess.run([sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
     assert len(published(home)) == 1
     assert (site / "catalogue.json").is_file()

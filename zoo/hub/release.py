@@ -1,7 +1,6 @@
 """Publish a model as a release folder with a catalogue entry, or to a repository on the Hub."""
 
 import hashlib
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from shutil import copyfile
@@ -19,71 +18,6 @@ from zoo.hub.sources import HUB, locate
 
 FACTS = ("backbone", "algebra", "task", "data")
 SETTINGS = (*FACTS, "scope", "init", "embedding")
-
-
-def write_release(
-    model: Path, folder: Path, source: str, license: str | None, spread: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    """Copy a model folder with a new model card; return its facts for a catalogue.
-
-    Args:
-        model: The model folder, of a run or alone.
-        folder: The new folder, empty.
-        source: The argument of `zoo.load` in the card.
-        license: The licence of the weights.
-        spread: Mean and standard deviation of its metrics over seeds, see `spread_of`.
-    """
-    for name in verify(model).keys() - {"README.md"}:
-        copyfile(model / name, folder / name)
-    config, known = read_json(model / "config.json"), measured_facts(model)
-    if spread:
-        known["spread"] = spread
-    write_text(folder / "README.md", card(config, known | {"versions": config["versions"]}, source, license))
-    records = {path.name: file_record(path) for path in sorted(folder.iterdir())}
-    write_json(folder / "manifest.json", sealed({"files": records} | known | ({"license": license} if license else {})))
-    facts = {key: config[key] for key in FACTS if config.get(key)}
-    facts |= {key: known[key] for key in ("metrics", "spread", "parameters") if key in known}
-    if license:
-        facts["license"] = license
-    return facts | {
-        "bytes": sum(record["size"] for record in verify(folder).values()),
-        "sha256": file_record(folder / "manifest.json")["sha256"],
-    }
-
-
-def measured_facts(model: Path) -> dict[str, Any]:
-    """Return the known facts about the training of a model folder, see `zoo.checkpoint.card.MEASURED`."""
-    manifest = read_manifest(model)
-    return {key: manifest[key] for key in MEASURED if key in manifest}
-
-
-def spread_of(model: Path, repeats: Sequence[str]) -> dict[str, Any] | None:
-    """Return the seeds, and mean and standard deviation (n - 1) of the test metrics, of a model and its repeats.
-
-    Args:
-        model: The model folder.
-        repeats: Sources of models with the same configuration and other seeds; None is returned if there are none.
-    """
-    if not repeats:
-        return None
-    folders = [model, *(find(locate(source)) for source in repeats)]
-    configs, rows = [read_json(folder / "config.json") for folder in folders], [measured_facts(folder) for folder in folders]
-    for folder, config, row in zip(folders, configs, rows, strict=True):
-        metrics = row.get("metrics") or {}
-        other = [key for key in SETTINGS if config.get(key) != configs[0].get(key)]
-        check_rules(
-            (not other, f"{folder} has other values of {', '.join(other)} than {model}: repeats may differ only in the seed"),
-            (bool(metrics) and None not in metrics.values(), f"{folder} has no finite test metrics to compare"),
-            (metrics.keys() == rows[0]["metrics"].keys(), f"{folder} has other test metrics than {model}"),
-        )
-    seeds = [row.get("seed") for row in rows]
-    check_rules((len({*seeds}) == len(seeds), f"the model and its repeats need different seeds, and have {seeds}"))
-    columns = {name: [row["metrics"][name] for row in rows] for name in rows[0]["metrics"]}
-    return {
-        "seeds": seeds,
-        "mean": {name: fmean(column) for name, column in columns.items()},
-        "std": {name: stdev(column) for name, column in columns.items()},
-    }
 
 
 def publish(
@@ -106,26 +40,20 @@ def publish(
     """
     folder = find(locate(model))
     name = name or (folder.absolute().parent if folder.name == "model" else folder.absolute()).name
-    check_license(license)
     if not NAME.fullmatch(name) or ":" in name:
         raise InputError(f"{shorten(name)}: --name may contain letters, digits, '-', '_' and '.'")
     if to.startswith("hf:"):
         pushed = push(model, to, license=license, repeats=repeats)
         entry = pushed["facts"] | {"locations": [pushed["source"]]}
         return {"name": name, "entry": entry, "catalogue": None, "source": pushed["source"]}
-    spread = spread_of(folder, repeats)
     site = Path(to.removeprefix("file:")).expanduser()
-    if (site / "config.json").is_file() or (site.exists() and not site.is_dir()):
-        message = f"'{site}' is a model folder or a file: --to must be a folder for releases and their catalogue.json"
-        raise InputError(message, code="conflict")
     catalogue = site / "catalogue.json"
-    site.mkdir(parents=True, exist_ok=True)
     with cache.lock(hashlib.sha256(str(site.resolve()).encode()).hexdigest()):
         known = {release.name: release.facts for release in of_catalogue(str(catalogue), "")} if catalogue.exists() else {}
         if name in known or (site / name).exists():
             raise InputError(f"'{site}' already has a release '{name}': choose another --name", code="conflict")
         with new_folder(site / name) as part:
-            entry = write_release(folder, part, name, license, spread) | {"locations": [name]}
+            entry = write_release(folder, part, name, license, repeats) | {"locations": [name]}
         write_json(catalogue, {"format": FORMAT, "checkpoints": dict(sorted((known | {name: entry}).items()))})
     return {"name": name, "entry": entry, "catalogue": str(catalogue), "source": str(site / name)}
 
@@ -153,11 +81,8 @@ def push(
         raise InputError(f"{shorten(to)}: not a repository on the Hub; use hf:OWNER/NAME or hf:OWNER/NAME@BRANCH")
     if variable := cache.offline():
         raise InputError(f"cannot push: {variable} disables the network", code="conflict")
-    check_license(license)
-    folder = find(locate(model))
-    spread = spread_of(folder, repeats)
     with TemporaryDirectory() as temporary:
-        facts = write_release(folder, Path(temporary), to, license, spread)
+        facts = write_release(find(locate(model)), Path(temporary), to, license, repeats)
         commit = upload(Path(temporary), match["repo"], match["revision"], private)
     return {"source": f"hf:{match['repo']}@{commit}", "facts": facts}
 
@@ -166,24 +91,63 @@ def upload(folder: Path, repo: str, branch: str | None, private: bool) -> str:
     """Upload the files of a folder as one commit, and return it."""
     from huggingface_hub import HfApi, constants
 
-    api = HfApi(endpoint=constants.ENDPOINT)
+    api, message = HfApi(endpoint=constants.ENDPOINT), "Upload with hypercomplex-zoo"
     try:
         api.create_repo(repo, private=private, exist_ok=True)
         if branch:
             api.create_branch(repo, branch=branch, exist_ok=True)
-        done = api.upload_folder(
-            folder_path=folder, repo_id=repo, revision=branch, commit_message="Upload with hypercomplex-zoo"
-        )
+        return str(api.upload_folder(folder_path=folder, repo_id=repo, revision=branch, commit_message=message).oid)
     except Exception as error:  # huggingface_hub, its HTTP library and the server raise many types
         status = getattr(getattr(error, "response", None), "status_code", None)
         advice = "; log in with: hf auth login, or set HF_TOKEN" if status in (401, 403) else ""
         reason = one_line(error, 200)
         raise InputError(f"cannot push to {repo} at {constants.ENDPOINT}: {reason}{advice}", code="failed") from error
-    return str(done.oid)
 
 
-def check_license(license: str | None) -> None:
-    """Raise `InputError` for an invalid identifier of a licence."""
-    if license is not None and not re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,60}", license):
-        advice = "use an identifier of the Hub, such as apache-2.0, mit or cc-by-4.0"
-        raise InputError(f"--license {shorten(license)}: {advice}")
+def write_release(model: Path, folder: Path, source: str, license: str | None, repeats: Sequence[str]) -> dict[str, Any]:
+    """Copy a model folder with a new model card; return its facts for a catalogue.
+
+    Args:
+        model: The model folder, of a run or alone.
+        folder: The new folder, empty.
+        source: The argument of `zoo.load` in the card.
+        license: The licence of the weights.
+        repeats: See `publish`.
+    """
+    for name in verify(model).keys() - {"README.md"}:
+        copyfile(model / name, folder / name)
+    config, known = read_json(model / "config.json"), measured_facts(model)
+    if repeats:
+        known["spread"] = spread_of([model, *(find(locate(repeat)) for repeat in repeats)])
+    licensed = {"license": license} if license else {}
+    write_text(folder / "README.md", card(config, known | {"versions": config["versions"]}, source, license))
+    records = {path.name: file_record(path) for path in sorted(folder.iterdir())}
+    write_json(folder / "manifest.json", sealed({"files": records} | known | licensed))
+    facts = {key: config[key] for key in FACTS if config.get(key)}
+    facts |= {key: known[key] for key in ("metrics", "spread", "parameters") if key in known}
+    size = sum(record["size"] for record in records.values())
+    return facts | licensed | {"bytes": size, "sha256": file_record(folder / "manifest.json")["sha256"]}
+
+
+def measured_facts(model: Path) -> dict[str, Any]:
+    """Return the known facts about the training of a model folder, see `zoo.checkpoint.card.MEASURED`."""
+    manifest = read_manifest(model)
+    return {key: manifest[key] for key in MEASURED if key in manifest}
+
+
+def spread_of(folders: Sequence[Path]) -> dict[str, Any]:
+    """Return the seeds, and mean and standard deviation (n - 1) of the test metrics, of models that differ in the seed."""
+    configs, rows = [read_json(folder / "config.json") for folder in folders], [measured_facts(folder) for folder in folders]
+    expected = rows[0].get("metrics") or {}
+    for folder, config, row in zip(folders, configs, rows, strict=True):
+        metrics, other = row.get("metrics") or {}, [key for key in SETTINGS if config.get(key) != configs[0].get(key)]
+        is_finite = bool(metrics) and None not in metrics.values() and metrics.keys() == expected.keys()
+        check_rules(
+            (not other, f"{folder} has other values of {', '.join(other)}: repeats may differ only in the seed"),
+            (is_finite, f"{folder} needs finite test metrics, the same as {folders[0]}"),
+        )
+    seeds = [row.get("seed") for row in rows]
+    check_rules((len({*seeds}) == len(seeds), f"the model and its repeats need different seeds, and have {seeds}"))
+    columns = {name: [row["metrics"][name] for row in rows] for name in expected}
+    mean, std = ({name: measure(column) for name, column in columns.items()} for measure in (fmean, stdev))
+    return {"seeds": seeds, "mean": mean, "std": std}

@@ -1,25 +1,12 @@
 """Slow reference implementations, one element at a time and independent of the kernels."""
 
-from itertools import product as cartesian
-from typing import Any
-
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 
-def multiply_elements(structure: Tensor, x: Tensor, y: Tensor) -> list[float]:
-    """Multiply two elements [n] in pure Python: (x y)_k = sum_ij A[i, j, k] x_i y_j."""
-    a, left, right = (np.asarray(t.detach().double()) for t in (structure, x, y))
-    result = [0.0] * len(left)
-    for i, j, k in np.argwhere(a):
-        result[k] += float(a[i, j, k]) * float(left[i]) * float(right[j])
-    return result
-
-
 def multiply(structure: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Multiply an element x, [n], by elements y, [..., n]; differentiable."""
+    """Multiply an element x, [n], by elements y, [..., n]: (x y)_k = sum_ij A[i, j, k] x_i y_j."""
     return torch.einsum("ijk,i,...j->...k", structure, x, y)
 
 
@@ -43,27 +30,18 @@ def linear(structure: Tensor, w: Tensor, x: Tensor, out_features: int, blocks: t
     return torch.cat(outputs, -1)
 
 
-def without_groups(w: Tensor, n: int, groups: int, out_channels: int, in_channels: int) -> Tensor:
-    """Expand grouped weights [m, groups * out, in, *kernel] to dense ones [m, out elements, in elements, *kernel]."""
-    m, rows, width = w.shape[:3]
-    whole = w.new_zeros(m, rows, groups * width, *w.shape[3:])
-    for group, share in enumerate(w.chunk(groups, 1)):
-        first, start = group * share.shape[1], group * width
-        whole[:, first : first + share.shape[1], start : start + width] = share
-    return whole[:, : -(-out_channels // n), : -(-in_channels // n)]
-
-
-def convolve(structure: Tensor, w: Tensor, x: Tensor, out_channels: int, stride: int, dilation: int, groups: int = 1) -> Tensor:
-    """Convolve padded features [B, C, *space] with w, [m, groups * out elements, in elements, *kernel], as a sum of taps.
+def kernel(structure: Tensor, w: Tensor, out_channels: int, in_channels: int, groups: int = 1) -> Tensor:
+    """Return the real kernel [out, in, *kernel] of a convolution, one tap at a time; w is [m, groups * out, in, *kernel].
 
     Groups consist of contiguous whole elements; the weights between groups are zero.
     """
-    w, kernel = without_groups(w, structure.shape[1], groups, out_channels, x.shape[1]), w.shape[3:]
-    reach = [(s - dilation * (k - 1) - 1) // stride + 1 for s, k in zip(x.shape[2:], kernel, strict=True)]
-    total = torch.zeros(())
-    for tap in cartesian(*(range(k) for k in kernel)):
-        index: tuple[Any, ...] = tap
-        starts = [t * dilation for t in tap]
-        window: tuple[Any, ...] = tuple(slice(t, t + stride * (r - 1) + 1, stride) for t, r in zip(starts, reach, strict=True))
-        total = total + linear(structure, w[:, :, :, *index], x[:, :, *window].movedim(1, -1), out_channels)
-    return total.movedim(-1, 1)
+    m, rows, width = w.shape[:3]
+    n, whole = structure.shape[1], w.new_zeros(m, rows, groups * width, *w.shape[3:])
+    for group, share in enumerate(w.chunk(groups, 1)):
+        first, start = group * share.shape[1], group * width
+        whole[:, first : first + share.shape[1], start : start + width] = share
+    whole = whole[:, : -(-out_channels // n), : -(-in_channels // n)]
+    inputs = torch.eye(in_channels, dtype=w.dtype)
+    taps = [linear(structure, tap, inputs, out_channels).T for tap in whole.flatten(3).unbind(-1)]
+    real: Tensor = torch.stack(taps, -1).unflatten(-1, w.shape[3:])
+    return real
