@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from zoo.data.options import check_integer
-from zoo.data.text.module import TextData, text_options
+from zoo.data.options import check_integer, options_of
+from zoo.data.text.module import TextData
 from zoo.data.text.table import Table
 
 CLASSES = ("singular", "plural")
@@ -44,7 +44,7 @@ LIVING = _forms(PEOPLE)
 NOUNS = LIVING + _forms(THINGS)  # singular and plural of every noun
 
 
-@text_options(tokenizer="space", classes=CLASSES)
+@options_of(TextData, tokenizer="space", classes=CLASSES)
 def agreement(attractors: int | None = None, rows: int = 12000, **options: Any) -> TextData:
     """Sentences up to their verb, labelled by the number of the verb: singular or plural; 9600 / 1200 / 1200 rows.
 

@@ -3,18 +3,16 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from zoo.data.corpus.module import ENDINGS, CorpusData, read_corpus
+from zoo.data.corpus.module import CorpusData, read_corpus
 from zoo.data.corpus.source import Text
-from zoo.data.options import OptionalPath, check_integer, options_of, resolve_path
-from zoo.data.text.files import OPENERS
+from zoo.data.options import OptionalPath, check_integer, options_of
 from zoo.errors import InputError
 from zoo_datasets import wordnet
-from zoo_datasets.hub import attach_record, hub_columns
+from zoo_datasets.hub import attach_record, hub_changed, hub_columns
 from zoo_datasets.wordnet import Gloss
 
 HELD_PERCENT = 5  # maximum share of the validation topics, and of the test topics, in per cent of all characters
@@ -56,28 +54,20 @@ def corpus_set(**record: Any) -> Callable[..., CorpusData]:
         name = record.name
         if path is None and not record.repository:
             raise InputError(f"{name}: not on the Hugging Face Hub; use {name}(path=...) with a local copy")
-        return CorpusData(partial(_read, record, None if path is None else resolve_path(path, name)), **options)
+        read = partial(_download, record) if path is None else partial(read_corpus, name, path, record.file)
+        return CorpusData(read, **options)
 
     return attach_record(preset, corpus_set)
 
 
-def _read(record: CorpusSet, path: Path | None) -> Mapping[str, Text]:
-    """Read a local copy, or download the text."""
-    if path is None:
-        return {"train": _download(record)}
-    file = next((file for ending in ("", *ENDINGS, *OPENERS) if (file := path / f"{record.file}{ending}").is_file()), None)
-    return read_corpus(path, record.name) if file is None else {"train": Text.of(file)}
-
-
-def _download(record: CorpusSet) -> Text:
+def _download(record: CorpusSet) -> dict[str, Text]:
     """Load a text from the Hub or the cache of `datasets`, and concatenate its splits."""
     parts = dict.fromkeys(("train", "validation", "test"))
     values = hub_columns(record.name, record.repository, parts, ["text"])
     content = "".join(text or "" for (column,) in values.values() for text in column)
     if len(content) != record.length:
-        message = f"{record.repository} has changed on the Hub: {len(content):,} characters, expected {record.length:,}"
-        raise InputError(f"{record.name}: {message}; use {record.name}(path=...) with a local copy", code="failed")
-    return Text(content, record.repository)
+        raise hub_changed(record.name, record.repository, f"{len(content):,} characters, expected {record.length:,}")
+    return {"train": Text(content, record.repository)}
 
 
 shakespeare = corpus_set(name="shakespeare", repository="karpathy/tiny_shakespeare", length=1_115_394, file="input")

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from zoo.data.options import check_integer
-from zoo.data.text.module import TextData, text_options
+from zoo.data.options import check_integer, options_of
+from zoo.data.text.module import TextData
 from zoo.data.text.table import Table
 
 CLASSES = ("contradiction", "entailment", "neutral")
@@ -129,7 +129,7 @@ def _possible(entailed: Formula, excluded: Formula, undecided: Formula) -> bool:
     return bool(inside & undecided.truth and inside & ~undecided.truth)
 
 
-@text_options(tokenizer="space", classes=CLASSES)
+@options_of(TextData, tokenizer="space", classes=CLASSES)
 def entailment(variables: int = 4, rows: int = 12000, **options: Any) -> TextData:
     """Pairs of propositional formulas: does the first entail, contradict or leave open the second? Exact labels.
 

@@ -10,7 +10,7 @@ from lightning.pytorch import LightningDataModule
 
 from zoo.data.options import check_integer, options_of
 from zoo.data.parallel import ParallelData
-from zoo.data.text.module import TextData, text_options
+from zoo.data.text.module import TextData
 from zoo.data.text.splits import RELEVANCE
 from zoo.data.text.table import Table
 from zoo.data.text.tokenizer import Tokenizer
@@ -37,7 +37,7 @@ class _Task(NamedTuple):
     vocab: int
 
 
-@text_options
+@options_of(TextData)
 def glosses(
     task: str = "topics",
     limit: int | None = None,

@@ -50,9 +50,14 @@ def hub_columns(
             data = loaded[part].flatten()
             values[part] = [data[column][:] for column in columns]
         if rows not in (None, len(data)):
-            message = f"{len(data):,} rows in {part}, expected {rows:,}; use {preset}(path=...) with a local copy"
-            raise InputError(f"{preset}: {repository} has changed on the Hub: {message}", code="failed")
+            raise hub_changed(preset, repository, f"{len(data):,} rows in {part}, expected {rows:,}")
     return values
+
+
+def hub_changed(preset: str, repository: str, what: str) -> InputError:
+    """Return the error for a data set that has changed on the Hub."""
+    message = f"{preset}: {repository} has changed on the Hub: it has {what}; use {preset}(path=...) with a local copy"
+    return InputError(message, code="failed")
 
 
 Preset = TypeVar("Preset", bound=Callable[..., Any])

@@ -34,7 +34,6 @@ mr = text_set(
     "mr",
     "cornell-movie-review-data/rotten_tomatoes@aa13bc287fa6fcab6daf52f0dfb9994269ffea28",
     {"train": ("train", "validation", "test")},
-    {"train": 8530, "validation": 1066, "test": 1066},
     names=POLARITY,
 )
 """MR: 10,662 sentences of movie reviews, negative or positive (Pang and Lee 2005); no split, hence folds."""
@@ -43,27 +42,25 @@ subj = text_set(
     "subj",
     "SetFit/subj@f3c1162e678417f664d76b21864fdb87b0615fcf",
     WHOLE,
-    {"train": 8000, "test": 2000},
     names={"0": "objective", "1": "subjective"},
 )
 """SUBJ: 10,000 sentences, subjective or objective (Pang and Lee 2004); no split, hence folds."""
 
 # No full commit hash is known, hence the branch. The third split, `dev`, is not used: the other two are the original.
-mpqa = text_set("mpqa", "jxm/mpqa@main", WHOLE, {"train": 8603, "test": 2000}, hub=SENTENCE, names=POLARITY)
+mpqa = text_set("mpqa", "jxm/mpqa@main", WHOLE, rows={"train": 8603, "test": 2000}, hub=SENTENCE, names=POLARITY)
 """MPQA: 10,603 short phrases of news, negative or positive (Wiebe et al. 2005); no split, hence folds.
 
 Phrases repeat, 98 of them with both labels, so perfect accuracy is impossible. No commit of the Hub's copy is known: its main
 branch is read, and only the numbers of rows are checked.
 """
 
-cr = text_set("cr", "SetFit/CR@01e427e689e9d3a9097f85eab7a91ce937cf5f98", WHOLE, {"train": 3394, "test": 376}, names=POLARITY)
+cr = text_set("cr", "SetFit/CR@01e427e689e9d3a9097f85eab7a91ce937cf5f98", WHOLE, names=POLARITY)
 """CR: 3,770 sentences of customers' reviews, negative or positive (Hu and Liu 2004); no split, hence folds."""
 
 trec = text_set(
     "trec",
     "SetFit/TREC-QC@0a34640b3cac3affef6f0abdfb81e3d0ecffcf92",
     TRAIN_TEST,
-    {"train": 5452, "test": 500},
     variants=(
         "fine",
         {
@@ -89,14 +86,12 @@ sst = text_set(
     "sst",
     "stanfordnlp/sst2@8d51e7e4887a4caaa95b3fbebbf53c0490b58bbb",
     OFFICIAL,
-    {"train": 6920, "validation": 872, "test": 1821},
     names=POLARITY,
     variants=(
         "level",
         {
             "phrases": {
                 "splits": HIDDEN,
-                "rows": {"train": 67349, "validation": 872},
                 "hub": SENTENCE,
                 "files": {
                     "train": ("binary_phrase_train",),
@@ -110,7 +105,6 @@ sst = text_set(
             },
             "fine": {
                 "repository": "SetFit/sst5@e51bdcd8cd3a30da231967c1a249ba59361279a3",
-                "rows": {"train": 8544, "validation": 1101, "test": 2210},
                 "names": FIVE,
                 "files": {"train": ("fine_sent_train",), "val": ("fine_sent_dev",), "test": ("fine_sent_test",)},
             },
@@ -129,7 +123,6 @@ imdb = text_set(
     "imdb",
     "stanfordnlp/imdb@e6281661ce1c48d982bc483cf8a173c1bbeb5d31",
     TRAIN_TEST,
-    {"train": 25000, "test": 25000},
     columns=(TEXT, SENTENCE, Layout((4,), 0, 3), BARE),
     names=POLARITY,
     defaults={"max_length": 256},
@@ -143,7 +136,6 @@ snli = text_set(
     "snli",
     "stanfordnlp/snli@cdb5c3d5eed6ead6e5a341c8e56e669bb666725b",
     OFFICIAL,
-    {"train": 550152, "validation": 10000, "test": 10000},
     hub=_PREMISE,
     columns=(_PREMISE, _GOLD),
     names=ENTAILMENT,
@@ -159,7 +151,6 @@ mnli = text_set(
     "mnli",
     "nyu-mll/multi_nli@da70db2af9d09693783c3320c4249840212ee221",
     {"train": ("train",), "test": ("validation_matched",)},
-    {"train": 392702, "validation_matched": 9815, "validation_mismatched": 9832},
     hub=_PREMISE,
     columns=(_PREMISE, _GOLD),
     names=ENTAILMENT,
@@ -185,7 +176,6 @@ scitail = text_set(
     "scitail",
     "allenai/scitail@0cc4353235b289165dfde1c7c5d1be983f99ce44",
     OFFICIAL,
-    {"train": 23596, "validation": 1304, "test": 2126},
     config="snli_format",
     hub=_GOLD,
     columns=(_PREMISE, _GOLD, Layout((0, 1), 2)),
@@ -198,7 +188,6 @@ qqp = text_set(
     "qqp",
     _GLUE,
     HIDDEN,
-    {"train": 363846, "validation": 40430},
     config="qqp",
     hub=_DUPLICATES,
     columns=(Layout(_DUPLICATES.texts, "is_duplicate"), _DUPLICATES),
@@ -213,7 +202,6 @@ qnli = text_set(
     "qnli",
     _GLUE,
     HIDDEN,
-    {"train": 104743, "validation": 5463},
     config="qnli",
     hub=_ANSWERS,
     columns=(_ANSWERS,),
@@ -229,7 +217,6 @@ wikiqa = text_set(
     "wikiqa",
     "microsoft/wiki_qa@3f104672b5de699878fe7907afc486f0de325eb5",
     OFFICIAL,
-    {"train": 20360, "validation": 2733, "test": 6165},
     hub=Layout(("question", "answer"), "label", "question_id"),
     columns=(
         Layout(("question", "answer"), "label", "question_id"),

@@ -12,7 +12,7 @@ import numpy as np
 from zoo.data.options import DataError, OptionalPath, options_of, resolve_path
 from zoo.data.text.files import data_suffix
 from zoo.data.text.formats import ENDINGS, column_names
-from zoo.data.text.module import TextData, text_options
+from zoo.data.text.module import TextData
 from zoo.data.text.reading import read_table, split_files
 from zoo.data.text.table import Table
 from zoo.errors import InputError
@@ -63,7 +63,7 @@ class TextSet:
         repository: The data set repository on the Hub and, after an @, its commit; or a branch if no commit is known, so that
             only `rows` detects changes.
         splits: The Hub's splits that make up each split; several are concatenated.
-        rows: Number of rows of the Hub's splits, unlabelled ones included.
+        rows: Number of rows of the Hub's splits, unlabelled ones included, if no commit is known.
         config: The configuration of the repository.
         hub: The columns on the Hub.
         columns: The possible columns of local files; the first that match are read.
@@ -76,7 +76,7 @@ class TextSet:
     name: str
     repository: str
     splits: Mapping[str, tuple[str, ...]]
-    rows: Mapping[str, int]
+    rows: Mapping[str, int] = field(default_factory=dict)
     config: str | None = None
     hub: Layout = TEXT
     columns: tuple[Layout, ...] = (TEXT, SENTENCE, BARE)
@@ -214,7 +214,7 @@ NUMBERS = {"VBZ": "singular", "VBP": "plural"}
 TENTHS = {"test": (0,), "val": (1,), "train": tuple(range(2, 10))}  # the line numbers, modulo 10, of each split
 
 
-@text_options(tokenizer="space", lowercase=False)
+@options_of(TextData, tokenizer="space", lowercase=False)
 def sva(path: str | Path | None = None, attractors: int = 0, **options: Any) -> TextData:
     """Subject-verb agreement of Linzen et al.: the words before a verb, and whether it is singular or plural.
 

@@ -10,19 +10,20 @@ import pytest
 from tests.errors import raises
 from zoo import registry
 from zoo.data import ImageData, ready
-from zoo.data.text import Table, TextData, text_options
+from zoo.data.options import options_of
+from zoo.data.text import Table, TextData
 from zoo.registry.signatures import Signature
 
 ROWS = Table((["one", "two"] * 20,), ["1", "2"] * 20)
 
 
-@text_options(tokenizer="space", max_length=64)
+@options_of(TextData, tokenizer="space", max_length=64)
 def preset(path: str | None = None, *, variant: int = 3, **options: Any) -> TextData:
     """A preset."""
     return TextData({"train": ROWS}, "text_classification", **options)
 
 
-@text_options
+@options_of(TextData)
 def plain(val: float = 0.5, **options):
     return TextData({"train": ROWS}, "text_classification", val=val, **options)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from lightning.pytorch import Callback
 from torch.utils.data import TensorDataset
-from zoo_datasets import text_sets
+from zoo_datasets import hub
 
 import zoo
 from tests.errors import raises
@@ -17,7 +17,8 @@ from tests.faults.hostile import seal
 from zoo.cli import main
 from zoo.data import DataModule, ready
 from zoo.data.info import VectorInfo
-from zoo.data.text import TextData, text_options
+from zoo.data.options import options_of
+from zoo.data.text import TextData
 from zoo.data.text.local import text
 from zoo.errors import Interrupted
 
@@ -31,7 +32,7 @@ class Reviews(TextData):
     source_options = ("folder", "part")
 
 
-@text_options
+@options_of(TextData)
 def reviews(folder: str, part: int = 1, alphabet: str = "latin", **options) -> TextData:
     """Reviews."""
     splits = text(f"{folder}/{part}.tsv")._splits
@@ -153,7 +154,7 @@ def test_the_data_of_a_downloaded_model_are_not_downloaded_automatically(model, 
     (folder / "config.json").write_text(json.dumps(config | {"data": "mr"}))
     seal(folder)
     asked = []
-    monkeypatch.setattr(text_sets, "load", lambda name, *_, **__: asked.append(name) or {})
+    monkeypatch.setattr(hub, "load", lambda name, *_, **__: asked.append(name) or {})
     said = f"zoo: '{folder}' was trained on mr, which may have to be downloaded: confirm it with --data mr\n"
     for command in ("test", "prune"):
         assert (main([command, str(folder)]), capsys.readouterr().err, asked) == (2, said, [])

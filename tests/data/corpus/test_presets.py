@@ -66,7 +66,7 @@ def test_local_copy_is_a_file_or_its_folder(tmp_path, preset, file):
     assert made[0].info == made[1].info
     assert shares(made[0])[0] == len(PLAY) * 90 // 100
     path.unlink()
-    with raises("missing", f"{preset}: ", "train.txt"):
+    with raises("missing", f"{preset}: ", file.split(".")[0]):
         ready(getattr(presets, preset)(path=path.parent))
 
 

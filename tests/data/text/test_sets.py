@@ -53,7 +53,6 @@ def test_sets_are_loaded_as_their_records_say(monkeypatch, record):
 @pytest.mark.parametrize("record", ALL, ids=lambda record: f"{record.name}-{record.hub.label}")
 def test_records_are_complete(record):
     assert len(record.repository.partition("@")[2]) == 40 or (record.name, record.repository) == ("mpqa", "jxm/mpqa@main")
-    assert {part for parts in record.splits.values() for part in parts} <= set(record.rows)
     assert record.columns
     assert re.search(r"\(.*\d{4}\)", registry.summary(next(e for e in ENTRIES if e.name == record.name)))
     assert "train" in record.splits

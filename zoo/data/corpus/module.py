@@ -23,7 +23,7 @@ from zoo.data.corpus.source import Text, add_splits
 from zoo.data.info import CorpusInfo
 from zoo.data.loader import Array, BatchDataset, EpochSampler, always, eval_sampler, generator, process_rank
 from zoo.data.module import DataModule
-from zoo.data.options import DataError, check_integer, options_of, resolve_path
+from zoo.data.options import DataError, check_integer, options_of
 from zoo.data.text.reading import split_files
 from zoo.data.text.tokenizer import Tokenizer
 from zoo.data.text.tokens import PAD
@@ -218,7 +218,7 @@ def _block_length(max_length: int | None, tokenizer: str | Tokenizer) -> int:
     return length if most is None else min(length, most)
 
 
-ENDINGS = (".txt", ".txt.gz", ".txt.xz")
+ENDINGS = (".txt", ".txt.gz", ".txt.xz", "", ".gz", ".xz")
 
 
 @options_of(CorpusData)
@@ -230,9 +230,10 @@ def corpus(path: str | Path, **options: Any) -> CorpusData:
             5 % for validation and the last 5 % for testing. The tokens of a large file are cached in the user's cache.
         options: See `CorpusData`.
     """
-    return CorpusData(partial(read_corpus, resolve_path(path, "corpus"), "corpus"), **options)
+    return CorpusData(partial(read_corpus, "corpus", path), **options)
 
 
-def read_corpus(path: Path, preset: str) -> dict[str, Text]:
-    """Return the splits of a folder, or a file as the training split."""
-    return {split: Text.of(file) for split, file in split_files(preset, path, ENDINGS).items()}
+def read_corpus(preset: str, path: str | Path, file: str = "train") -> dict[str, Text]:
+    """Return the splits of a folder, or a file as the training split; `file` is another name of the training file."""
+    files = split_files(preset, path, ENDINGS, {"train": (file,)})
+    return {split: Text.of(file) for split, file in files.items()}

@@ -3,11 +3,12 @@
 from functools import partial
 from typing import Any
 
-from zoo.data.text.module import TextData, text_options
+from zoo.data.options import options_of
+from zoo.data.text.module import TextData
 from zoo.data.text.reading import read_splits
 
 
-@text_options
+@options_of(TextData)
 def text(
     path: str,
     text: str | int = "text",
@@ -29,7 +30,7 @@ def text(
     return _from_files(path, "text_classification", {"text": text, "label": label}, header, on_bad_rows, options)
 
 
-@text_options
+@options_of(TextData)
 def pairs(
     path: str,
     first: str | int = "first",
@@ -54,7 +55,7 @@ def pairs(
     return _from_files(path, "pair_classification", columns, header, on_bad_rows, options)
 
 
-@text_options
+@options_of(TextData)
 def ranking(
     path: str,
     query: str | int = "query",

@@ -3,19 +3,18 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 import numpy as np
 
 from zoo.data.info import TextInfo
 from zoo.data.loader import Order, process_rank
 from zoo.data.module import DataModule
-from zoo.data.options import Preset, check_integer, check_share, options_of
+from zoo.data.options import check_integer, check_share
 from zoo.data.text.splits import prepare_tables
 from zoo.data.text.table import Table, codes, table_digest
 from zoo.data.text.tokenizer import Tokenizer, check_tokenizer, train_tokenizer
 from zoo.data.text.tokens import TextDataset, bucketed
-from zoo.errors import InputError
 
 TableSplits = Mapping[str, Table] | Callable[[], Mapping[str, Table]]  # tables by split, or a function that reads them
 Info = TypeVar("Info", bound=Any)
@@ -139,8 +138,6 @@ class TextData(TokenData[TextInfo]):
         options: Any = {"batch_size": batch_size, "num_workers": num_workers, "seed": seed}
         super().__init__(splits, tokenizer, vocab, min_count, lowercase, max_length, use_all, **options)
         self._cut = check_share(val, "val"), check_integer("folds", folds, 2), check_integer("fold", fold, 0, folds - 1)
-        if classes is not None and (isinstance(classes, str) or not all(isinstance(name, str) for name in classes)):
-            raise InputError(f"classes={classes!r}: use a list of labels")
         self.task, self._classes, self._names = task, classes, names
 
     def load(self) -> TextInfo:
@@ -166,18 +163,3 @@ class TextData(TokenData[TextInfo]):
     def order(self, data: TextDataset) -> Order:
         """Return the training order: in each step, all processes have texts of similar length."""
         return partial(bucketed, data.lengths, self.batch_size * process_rank()[1], self.seed)
-
-
-@overload
-def text_options(preset: Preset) -> Preset: ...
-@overload
-def text_options(**defaults: Any) -> Callable[[Preset], Preset]: ...
-def text_options(preset: Preset | None = None, **defaults: Any) -> Preset | Callable[[Preset], Preset]:
-    """Give a preset the options of `TextData` in place of its ``**options``; see `options_of`.
-
-    Args:
-        preset: The preset, if the decorator is used without parentheses.
-        defaults: Defaults of this preset that differ.
-    """
-    decorate = options_of(TextData, **defaults)
-    return decorate if preset is None else decorate(preset)
