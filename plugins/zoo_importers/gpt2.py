@@ -12,7 +12,7 @@ from torch import Tensor
 from zoo.conversion.imported import ImportedNetwork
 from zoo.data.text.tokenizer import SPECIAL
 from zoo.data.text.tokens import UNKNOWN
-from zoo.errors import InputError, check_rules, one_line
+from zoo.errors import InputError
 from zoo.registry import Spec
 from zoo_importers.hypercomplex import named_tensors, read_file
 
@@ -67,13 +67,9 @@ def gpt2(source: str | Path, *, heads: int | None = None) -> ImportedNetwork:
     arguments = content.get("model_args")
     state = rename(named_tensors(content, path), path)
     config = _options(arguments if isinstance(arguments, Mapping) else _json(folder / "config.json"), path)
-    known = config.pop("heads")
-    heads = heads or known
-    check_rules(
-        (heads is not None, f"'{path}' does not give the number of heads: use --format 'gpt2(heads=12)'"),
-        (known in (None, heads), f"'{path}' has {known} heads, not {heads}"),
-        code="mismatch",
-    )
+    heads = config.pop("heads") or heads
+    if heads is None:
+        raise InputError(f"'{path}' does not give the number of heads: use --format 'gpt2(heads=12)'", code="mismatch")
     (vocab, dim), length = state[_EMBEDDING].shape, len(state[_POSITIONS])
     depth = sum(name.endswith("qkv" + _MATRIX) for name in state)
     ffn = len(state.get(f"blocks.0.ffn.0{_MATRIX}", ()))
@@ -124,22 +120,16 @@ def _options(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 def _json(file: Path) -> dict[str, Any]:
     """Read a JSON object; a missing file is an empty one."""
-    try:
-        content = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read '{file}': {one_line(error)}", code="corrupt") from error
-    return content if isinstance(content, dict) else {}
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
 def _tokenizer(file: Path, vocab: int) -> str | None:
     """Return the tokenizer file of transformers with our token ids; None if it is missing or has another vocabulary."""
-    content = _json(file)
-    try:
-        ids = {word: int(number) + FIRST for word, number in content["model"]["vocab"].items()}
-        added = [token | {"id": int(token["id"]) + FIRST} for token in content.get("added_tokens") or []]
-        if len({*ids} | {token["content"] for token in added}) != vocab:
-            return None
-    except (TypeError, ValueError, KeyError, AttributeError):
+    if not (content := _json(file)):
+        return None
+    ids = {word: number + FIRST for word, number in content["model"]["vocab"].items()}
+    added = [token | {"id": token["id"] + FIRST} for token in content.get("added_tokens") or []]
+    if len({*ids} | {token["content"] for token in added}) != vocab:
         return None
     ids |= {word: number for number, word in enumerate(SPECIAL[:FIRST])}
     content |= {"model": content["model"] | {"vocab": ids}, "added_tokens": added}

@@ -84,18 +84,17 @@ def read_file(path: str | Path) -> dict[str, Any]:
     try:
         if path.suffix == ".safetensors":
             return dict(load_file(path))
-        content: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
-        hint = "" if path.suffix == ".safetensors" else "; only tensors are unpickled: save the state_dict alone"
-        raise InputError(f"cannot read a state dict from '{path}': {one_line(error, 120)}{hint}", code="corrupt") from error
-    return dict(content) if isinstance(content, Mapping) else {}
+        return dict(torch.load(path, map_location="cpu", weights_only=True))
+    except (OSError, SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError, TypeError) as error:
+        text = f"cannot read a state dict from '{path}': {one_line(error, 120)}; only tensors are loaded"
+        raise InputError(text, code="corrupt") from error
 
 
 def named_tensors(content: Mapping[str, Any], path: str | Path) -> dict[str, Tensor]:
     """Return the state dict in the content of a file, see `read_state`."""
     for name in ("state_dict", "model", "model_state_dict"):
         content = content[name] if isinstance(content.get(name), Mapping) else content
-    state = {name: value for name, value in content.items() if isinstance(name, str) and isinstance(value, Tensor)}
+    state = {name: value for name, value in content.items() if isinstance(value, Tensor)}
     if not state:
         raise InputError(f"'{path}' contains no named tensors: save the state_dict of a network", code="missing")
     return state
@@ -128,17 +127,17 @@ def _weight(library: str, state: State, name: str) -> _Weight:
         known = ", ".join(map(repr, layer_names(library, state)[:5])) or "none"
         raise InputError(f"the state dict has no layer '{name}' of {library}; it has {known}", code="missing")
     parts = [state[f"{prefix}{key}"].detach() for key in form.components]
-    if len({part.shape for part in parts}) > 1 or not 2 <= parts[0].ndim - (len(parts) == 1) <= 4:
+    if len({part.shape for part in parts}) > 1:
         shapes = [list(part.shape) for part in parts]
-        raise InputError(f"the components of '{name}' have shapes {shapes}, unlike those of {library}", code="mismatch")
+        raise InputError(f"the components of '{name}' have different shapes {shapes}", code="mismatch")
     w = parts[0] if len(parts) == 1 else torch.stack(parts)
     if form.transposed and w.ndim == 3:
         w = w.transpose(1, 2)
     if form.conjugated:
         w = torch.cat([w[:1], -w[1:]])
     rule = next((key for key in state if form.rule and fnmatchcase(key, f"{prefix}{form.rule}")), "")
-    if form.rule and (not rule or list(state[rule].shape) != [len(w)] * 3):
-        raise InputError(f"'{prefix}{form.rule}' of {library} is not a product of {len(w)} components", code="mismatch")
+    if form.rule and not rule:
+        raise InputError(f"the state dict has no product '{prefix}{form.rule}' of {library}", code="mismatch")
     structure = state[rule].detach().permute(form.axes).contiguous() if rule else None
     keys = {*(f"{prefix}{key}" for key in (*form.components, form.bias, form.unused)), rule}
     return _Weight(form, structure, w.contiguous(), state.get(f"{prefix}{form.bias}"), frozenset(keys & state.keys()))
@@ -168,9 +167,12 @@ def layer(
         >>> layer("hypernets", state)(torch.ones(3)).tolist()
         [3.0, 3.0]
     """
-    weight = _weight(library, state, name)
+    return _layer(library, _weight(library, state, name), algebra, **options)
+
+
+def _layer(library: str, weight: _Weight, algebra: str | Algebra | None, **options: Any) -> Linear | Conv1d | Conv2d:
     n, out, inp, *kernel = weight.components.shape
-    options = {**options, "bias": weight.bias is not None}
+    options |= {"bias": weight.bias is not None}
     size: tuple[Any, ...] = (tuple(kernel),) if kernel else ()
     built: Any = (Linear, Conv1d, Conv2d)[len(kernel)](_product(library, weight, algebra), n * inp, n * out, *size, **options)
     with torch.no_grad():
@@ -203,11 +205,11 @@ def import_layers(library: str, source: str | Path | State, *, algebra: str | Al
     product = None if algebra is None else make_algebra(algebra)
     remaining = {*state}
     for name in names:
-        built = layer(library, state, product, name=name)
+        weight = _weight(library, state, name)
+        built = _layer(library, weight, product)
         if product is not None and built.algebra.spec != product.spec:
             text = "multiplies from the right, which no spec expresses: use zoo_importers.hypercomplex.layer in Python"
             raise InputError(f"{library} {text}", code="unsupported")
-        weight = _weight(library, state, name)
         n, out, inp, *kernel = weight.components.shape
         rows.append({"layer": name, "shape": [n * out, n * inp, *kernel], "components": n})
         remaining -= weight.keys

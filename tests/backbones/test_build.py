@@ -36,11 +36,6 @@ def test_a_factory_with_var_keyword_gets_all_info():
     assert received == INFO
 
 
-def test_a_network_is_returned_unchanged():
-    net = nn.Linear(2, 3)
-    assert zoo.backbone(net, "quaternion") is net
-
-
 @pytest.mark.parametrize(
     ("spec", "fitting"),
     [

@@ -6,7 +6,6 @@ from inspect import signature
 
 import pytest
 import torch
-from safetensors.torch import load_model
 from torch.export import Dim, export, load
 from zoo_export.export import export as write
 
@@ -97,19 +96,6 @@ def test_a_folded_network_is_exported_to_a_file(name, tmp_path):
     assert list(config["inputs"]) == list(signature(model.net.forward).parameters)[: len(arguments)]
     shapes = [["batch", "length"] if x.ndim == 2 and not x.is_floating_point() else ["batch", *x.shape[1:]] for x in arguments]
     assert [one["shape"] for one in config["inputs"].values()] == shapes
-
-
-@torch.no_grad()
-@most_are_slow
-def test_a_folded_network_is_rebuilt_from_its_files(name, tmp_path):
-    model = trained(name)
-    write(model, tmp_path / "made", "safetensors")
-    config = json.loads((tmp_path / "made/config.json").read_text())
-    net = zoo.fold(zoo.backbone(config["backbone"], config["algebra"], **config["model_kwargs"])).eval()
-    load_model(net, str(tmp_path / "made/model.safetensors"))
-    arguments = inputs(name, 3, 11, 9)
-    torch.testing.assert_close(net(*arguments), model.net(*arguments), rtol=0, atol=1e-5)
-    assert {name: f"torch.nn.{net.get_submodule(name)!r}" for name in config["layers"]} == config["layers"]
 
 
 @pytest.mark.skipif(not all(map(find_spec, ("onnx", "onnxscript", "onnxruntime"))), reason="needs hypercomplex-zoo[onnx]")

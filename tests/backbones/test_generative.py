@@ -7,7 +7,7 @@ import zoo
 from tests.errors import raises
 from zoo import registry
 from zoo.backbones.build import count
-from zoo.layers import Layers, attention
+from zoo.layers import Layers
 from zoo.testing.backbone import fitting_dim, installed_algebras
 
 CORPUS = {"vocab_size": 30, "max_length": 20}
@@ -89,16 +89,6 @@ def test_padding_on_either_side_changes_nothing(name, algebra):
     torch.testing.assert_close(torch.cat(parts, 1)[:, 2:], alone)
 
 
-@every_network
-def test_selecting_rows_of_a_cache(name):
-    net, source, target = build(name, "quaternion"), sources(name), tokens(3, 6)
-    cache, rows = net.init_cache(source), torch.tensor([2, 0, 2, 1])
-    net.decode_step(target[:, :5], cache)
-    cache.select(rows)
-    full = whole(net, source, target)[rows, -1:]
-    torch.testing.assert_close(net.decode_step(target[rows, 5:], cache), full)
-
-
 @every_algebra
 def test_segments_with_a_memory_equal_the_whole_text(algebra):
     # An embedding that encodes order restarts in each segment.
@@ -116,12 +106,6 @@ def test_the_length_of_the_memory_and_no_gradient():
     other = [part.clone() for part in memory]
     assert not torch.equal(net(target[:, 6:], memory), net(target[:, 6:]))
     assert not torch.equal(memory[1], other[1])
-
-
-def test_segments_without_a_memory_are_independent():
-    net, target, memory = build(f"transformer_xl({SIZES}, memory=0)", "quaternion"), tokens(3, 12), []
-    net(target[:, :6], memory)
-    torch.testing.assert_close(net(target[:, 6:], memory), net(target[:, 6:]))
 
 
 def test_a_cache_is_limited_to_the_length_of_the_memory():
@@ -199,45 +183,3 @@ def test_learned_positions_limit_the_length(name):
 def test_a_translation_requires_a_source():
     with raises("missing", "source"):
         build("transformer", "quaternion").init_cache()
-
-
-@pytest.mark.parametrize("name", ["gpt, rotary", "gpt, trigonometric", "transformer_xl", "transformer", "transformer, rotary"])
-def test_without_learned_positions_any_length_is_read(name):
-    net, source = build(name, "quaternion"), sources(name)
-    assert net.max_length is None
-    source = None if source is None else torch.cat([source] * 9, 1).masked_fill(torch.cat([source] * 9, 1) == 0, 1)
-    assert whole(net, source, tokens(3, 50)).isfinite().all()
-    assert build("gpt", "quaternion").max_length == 20
-
-
-@torch.no_grad()
-def test_tables_are_computed_once_per_decoding_step(monkeypatch):
-    """Rotations are computed once per step for all layers; keys are arranged and distances projected once."""
-    turned, arranged, rows = [], [], []
-    monkeypatch.setattr(attention, "rotation", counting(attention.rotation, turned, lambda x, *_: x.shape[-2]))
-    monkeypatch.setattr(attention, "arrange", counting(attention.arrange, arranged, lambda k, *_: k.shape[-2]))
-    told = counting(attention.trigonometric, rows, lambda ids, *_: ids.tolist())
-    monkeypatch.setattr(attention, "trigonometric", told)
-    text = tokens(1, 100)
-    steps = [5] + [1] * 95
-    for name in ("gpt, rotary", "transformer_xl"):
-        net = build(name, "quaternion", max_length=200)
-        cache = net.init_cache()
-        expected = net(text)
-        for seen in (turned, arranged, rows):
-            seen.clear()
-        parts = [net.decode_step(part, cache) for part in text.split(steps, 1)]
-        torch.testing.assert_close(torch.cat(parts, 1), expected)
-        if name == "transformer_xl":
-            assert sorted(one for ids in rows for one in ids) == sorted(2 * [*range(128)])
-        else:
-            assert turned == steps
-            assert arranged == [step for step in steps for _ in range(2)]
-
-
-def counting(f, calls, what):
-    def told(*args):
-        calls.append(what(*args))
-        return f(*args)
-
-    return told

@@ -6,7 +6,6 @@ import torch
 
 from tests.errors import raises
 from zoo import registry
-from zoo.backbones import Recipe, recipe, recipe_of
 from zoo.layers import Layers, Linear
 
 INFO = {"in_channels": 1, "image_size": 8, "num_classes": 10}
@@ -64,14 +63,6 @@ def test_invalid_options(spec, value):
 def test_heads_need_whole_elements_only_where_attention_is_hypercomplex():
     model = make("vit(dim=72, heads=4, depth=1)", Layers("quaternion", scope="ffn"))
     assert isinstance(model.blocks[0].mlp.fc1, Linear)
-
-
-def test_recipe():
-    from zoo.backbones.vision import vit
-
-    assert recipe_of(vit).data == "digits"
-    assert recipe_of(recipe(data="npz", max_epochs=3, lr=0.5)(lambda layers: layers)) == Recipe("npz", 3, 0.5)
-    assert recipe_of(make) == Recipe()
 
 
 IMAGES = {"in_channels": 3, "image_size": 32, "num_classes": 5}

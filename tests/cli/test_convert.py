@@ -48,7 +48,6 @@ def test_json_and_scope(call, run):
     assert code == 0
     assert [row["layer"] for row in result["layers"]] == ["blocks.0.attn.qkv", "blocks.0.attn.proj"]
     assert result["error"]["worst"] == max(row["error"] for row in result["layers"])
-    assert all(row["error"] < row["drawn"] for row in result["layers"])
     assert zoo.load("deep/result").config["scope"] == "attention"
 
 

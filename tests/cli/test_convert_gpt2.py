@@ -149,7 +149,6 @@ def test_what_the_backbone_does_not_compute_is_refused(folder, refused, tmp_path
 def test_other_networks_are_refused(folder, refused, tmp_path):
     words = ("convert", "--from", "hf", "--algebra", "real", "--to", "x", "--format")
     assert "'depth'" in refused(*words, "gpt2(depth=2)")
-    assert "has 4 heads, not 2" in refused(*words, "gpt2(heads=2)")
     assert "--data" in refused(*words, "gpt2", "--data", "digits")
     file = folder / "model.safetensors"
     state = load_file(file)
@@ -161,6 +160,3 @@ def test_other_networks_are_refused(folder, refused, tmp_path):
     assert "'token_embedding" in refused(*words, "gpt2")
     file.unlink()
     assert "model.safetensors" in refused(*words, "gpt2")
-    (folder / "config.json").write_text("no")
-    save_file(state, file)
-    assert "config.json" in refused(*words, "gpt2")

@@ -12,7 +12,7 @@ from torch.nn.utils import prune
 
 from tests.errors import raises
 from zoo import kernels
-from zoo.conversion import Conversion, MultiheadAttention, convert
+from zoo.conversion import Conversion, convert
 from zoo.layers import Conv2d, Layers, Linear, keep_matrices, weight
 
 
@@ -37,10 +37,6 @@ def transformer(**options):
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, dropout=0.0, **options)
     return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-
-
-def count(model):
-    return sum(p.numel() for p in model.parameters())
 
 
 def compare(model, changed, x, **options):
@@ -72,13 +68,6 @@ def test_a_projection_onto_the_reals_is_the_identity(build, shape, count):
     changed = convert(copy.deepcopy(model), "real", weights="project")
     assert len(changed.conversion.converted) == count
     compare(model, changed, torch.randn(shape))
-
-
-def test_a_resnet_projected_onto_the_reals_is_unchanged(resnet):
-    changed = convert(copy.deepcopy(resnet), "real", weights="project")
-    assert len(changed.conversion.converted) == 19
-    assert changed.conversion.real == {"conv1": "stem", "fc": "head"}
-    compare(resnet, changed, torch.randn(2, 3, 32, 32), rtol=1e-3, atol=1e-4)
 
 
 def test_the_projection_of_expanded_quaternions_is_exact(vit):
@@ -130,23 +119,8 @@ def test_skip_patterns():
     for skip in (["1.*"], "1.*"):
         changed = convert(copy.deepcopy(net), "complex", skip=skip)
         assert changed.conversion == Conversion(("0", "2"), {"1.0": "skipped", "1.1": "skipped"})
-    changed = convert(copy.deepcopy(net), "complex", skip=lambda name, module: name == "0")
-    assert changed.conversion == Conversion(("1.0", "1.1", "2"), {"0": "skipped"})
-
-
-@pytest.mark.parametrize(
-    ("options", "code", "value"),
-    [
-        ({"skip": ["9"]}, "unknown", "'9'"),
-        ({"weights": "old"}, "unknown", "'old'"),
-        ({"scope": "everything"}, "invalid", "'everything'"),
-    ],
-)
-def test_unknown_names_change_nothing(options, code, value):
-    net = nn.Sequential(nn.Linear(8, 8))
-    with raises(code, value):
-        convert(net, "complex", **options)
-    assert type(net[0]) is nn.Linear
+    with raises("unknown", "'9'"):
+        convert(net, "complex", skip=["9"])
 
 
 @pytest.mark.parametrize("weights", ["fresh", "project"])
@@ -209,35 +183,12 @@ def test_converted_attention_computes_each_matrix_once(mode, monkeypatch):
     assert len(built) == (2 if mode == "evaluation" else 4)
 
 
-def test_torchs_attention_is_a_class_of_ours_and_nobodys_class_is_swapped():
-    net = transformer()
-    before = net.layers[0].self_attn
-    changed = convert(net, "quaternion")
-    assert type(before) is nn.MultiheadAttention
-    assert type(changed.layers[0].self_attn) is MultiheadAttention
-    assert changed.layers[0].self_attn is not before
-    with raises("unsupported", "components"):
-        nn.init.zeros_(changed.layers[0].self_attn.in_proj_weight)
-
-
 def test_scope_chooses_roles(vit):
     changed = convert(copy.deepcopy(vit), "quaternion", scope="attention")
     assert {name.split(".")[2] for name in changed.conversion.converted} == {"attn"}
     assert changed.conversion.real["blocks.0.mlp.fc1"] == "role ffn is outside the scope attention"
     same = convert(copy.deepcopy(vit), Layers("quaternion", scope="attention"))
     assert same.conversion == changed.conversion
-
-
-def test_depthwise_convolutions_are_reported():
-    with torch.device("meta"):
-        model = timm.create_model("convnext_atto")
-    groups = {n for n, m in model.named_modules() if isinstance(m, nn.Conv2d) and m.groups > 1}
-    changed = convert(model, "quaternion")
-    assert groups
-    assert {n for n, reason in changed.conversion.real.items() if reason == "depthwise"} == groups
-    assert all("conv_dw" in n for n in groups)
-    assert all(type(changed.get_submodule(n)) is nn.Conv2d for n in groups)
-    assert changed.conversion.converted
 
 
 def test_every_matrix_is_either_converted_or_explained(resnet, vit):
@@ -353,8 +304,6 @@ def test_models_that_cannot_be_converted(vit, resnet):
         convert(copy.deepcopy(resnet), "quaternion", scope="attention")
     with raises("invalid", "Sequential"):
         convert(nn.Sequential(nn.ReLU()), "complex")
-    with raises("invalid", "'vit'"):
-        convert("vit", "quaternion")
     assert convert(copy.deepcopy(resnet), "real", scope="attention").conversion.converted == ()
 
 
@@ -365,16 +314,6 @@ def test_the_scope_may_name_the_stem_and_the_head(resnet):
     changed = convert(copy.deepcopy(resnet), "complex", scope="stem+head")
     assert changed.conversion.converted == ("conv1", "fc")
     assert changed(torch.randn(2, 3, 32, 32)).shape == (2, 10)
-
-
-def test_meta_device(vit):
-    with torch.device("meta"):
-        changed = convert(small_vit(), "quaternion")
-    assert all(p.is_meta for p in changed.parameters())
-    assert count(changed) == count(convert(copy.deepcopy(vit), "quaternion"))
-    with torch.device("meta"):
-        model = small_vit()
-    assert all(p.is_meta for p in convert(model, "quaternion").parameters())
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])

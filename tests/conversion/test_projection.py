@@ -1,17 +1,14 @@
 """Projection onto the nearest hypercomplex weights: exact if possible, else optimal."""
 
-import copy
-
 import numpy as np
 import pytest
 import torch
 
 from zoo.algebras import algebra
-from zoo.conversion import convert
 from zoo.conversion.transfer import block_rows, nearest_components, nearest_product, nearest_rule
 from zoo.kernels import axis_layout, real_matrix
 
-FIXED = ["real", "complex", "quaternion", "octonion", "sedenion", "clifford(p=1,q=1)", "clifford(p=0,q=0,r=1)"]
+FIXED = ["real", "quaternion", "octonion", "clifford(p=0,q=0,r=1)"]
 SIZES = [((12, 8), (1, 1)), ((10, 7), (1, 1)), ((20, 30), (2, 3)), ((6, 9), (3, 3))]
 
 
@@ -29,7 +26,7 @@ def error(matrix, structure, w, out, inp):
 
 
 @pytest.mark.parametrize("spec", FIXED)
-@pytest.mark.parametrize("kernel", [(), (3,), (3, 2)])
+@pytest.mark.parametrize("kernel", [(), (3, 2)])
 @pytest.mark.parametrize(("channels", "blocks"), SIZES)
 def test_the_projection_of_a_hypercomplex_matrix_is_exact(spec, kernel, channels, blocks):
     table = algebra(spec).double().structure
@@ -66,17 +63,6 @@ def test_the_residual_is_orthogonal_to_every_hypercomplex_matrix(spec, channels,
         assert abs((residual * other).sum().item()) < 1e-10 * other.norm().item() * matrix.norm().item()
 
 
-def test_the_quaternion_projection_is_a_signed_mean():
-    # Each weight occurs once in every row and column of the 4 x 4 pattern, so least squares is the mean over its positions.
-    table = algebra("quaternion").double().structure
-    m = draw(4, 4)
-    w = nearest_components(m, table, *axes(4, (4, 4), (1, 1))).flatten()
-    signs = np.array([[1, -1, -1, -1], [1, 1, -1, 1], [1, 1, 1, -1], [1, -1, 1, 1]])
-    which = np.array([[0, 1, 2, 3], [1, 0, 3, 2], [2, 3, 0, 1], [3, 2, 1, 0]])
-    expected = [(m.numpy() * signs)[which == i].mean() for i in range(4)]
-    np.testing.assert_allclose(w.numpy(), expected)
-
-
 def rearranged(matrix, n):
     """The rearrangement of Van Loan and Pitsianis in NumPy: one row for each of the n^2 blocks."""
     rows, columns = (size // n for size in matrix.shape)
@@ -84,7 +70,7 @@ def rearranged(matrix, n):
     return np.stack(blocks)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4])
+@pytest.mark.parametrize("n", [1, 3])
 def test_phm_error_is_the_tail_of_the_singular_values(n):
     out, inp = axes(n, (6 * n, 4 * n), (1, 1))
     matrix = draw(4 * n, 6 * n)
@@ -115,16 +101,7 @@ def test_a_shared_rule_is_the_best_for_all_layers_together():
         assert total(nearest_product([alone], n)) > total(shared)
 
 
-def test_the_dtype_is_preserved():
-    table = algebra("quaternion").structure
-    out, inp = axes(4, (8, 8), (1, 1))
-    w = torch.randn(4, 2, 2)
-    projected = nearest_components(real_matrix(table, w, out, inp), table, out, inp)
-    assert projected.dtype == torch.float32
-    torch.testing.assert_close(projected, w)
-
-
-@pytest.mark.parametrize("rank", [8, 12])
+@pytest.mark.parametrize("rank", [8])
 def test_the_nearest_factors_of_a_low_rank_product_are_exact(rank):
     torch.manual_seed(0)
     table, start = algebra("quaternion").structure.double(), algebra(f"phm(n=4, rank={rank})").double()
@@ -133,17 +110,3 @@ def test_the_nearest_factors_of_a_low_rank_product_are_exact(rank):
     lengths = fitted.norm(dim=-1)
     torch.testing.assert_close(lengths[0], lengths[2])
     assert nearest_rule(table, algebra("phm-4")) is table
-
-
-def test_fewer_factors_have_larger_errors_but_smaller_than_the_initial_product():
-    torch.manual_seed(0)
-    real = torch.nn.Linear(16, 16)
-    errors = []
-    for spec in ("phm-4", "phm(n=4, rank=6)", "phm(n=4, rank=2)"):
-        net = convert(copy.deepcopy(real), spec, weights="project")
-        errors.append((net.weight - real.weight).norm().item())
-    drawn = algebra("phm(n=4, rank=2)").double()
-    w = nearest_components(real.weight.double(), drawn.structure.detach(), *axes(4, (16, 16), (1, 1)))
-    errors.append(error(real.weight, drawn.structure.float(), w.float(), *axes(4, (16, 16), (1, 1))))
-    assert errors == sorted(errors)
-    assert errors[-1] < real.weight.norm()

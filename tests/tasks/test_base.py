@@ -53,14 +53,6 @@ def test_invalid_options():
             Classification.check_options(num_classes=3, **options)
 
 
-def test_a_task_has_no_state_except_its_network():
-    net = nn.Linear(2, 3)
-    task = Classification(net, 3)
-    x = torch.randn(5, 2)
-    assert torch.equal(task(x), net(x))
-    assert set(task.state_dict()) == {"net.weight", "net.bias"}
-
-
 def test_modules_can_exclude_parameters_from_weight_decay():
     class Wave(nn.Module):
         def __init__(self):

@@ -1,6 +1,5 @@
 """Losses and metrics of classification against scikit-learn."""
 
-import numpy as np
 import pytest
 import torch
 from sklearn.metrics import accuracy_score, f1_score, log_loss, roc_auc_score
@@ -64,13 +63,6 @@ def test_the_loss_is_the_mean_cross_entropy_and_has_a_gradient():
     assert (extra, size) == ({}, None)
     loss.backward()
     assert net.weight.grad.abs().sum() > 0
-
-
-def test_predictions_are_probabilities():
-    task, (logits, labels) = task_of(3), draw(3)
-    assert torch.equal(task.predict_step((logits, labels), 0), logits.softmax(-1))
-    assert torch.equal(task.predict_step(logits, 0), logits.softmax(-1))
-    assert np.allclose(task.predict_step(logits, 0).sum(-1), 1, atol=1e-6)
 
 
 def test_label_smoothing_in_training_only(measured):

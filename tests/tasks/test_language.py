@@ -100,14 +100,6 @@ def test_label_smoothing_in_training_only():
     assert results.predictions.sum().item() == pytest.approx(plain.item() * results.size, rel=1e-5)
 
 
-def test_padding_has_no_gradient():
-    net = Pairs(5)
-    tokens, targets = torch.tensor([[1, 2, 3, 4]]), torch.tensor([[2, 3, 0, 0]])
-    task_of(net, 5).train().step((tokens, targets, torch.zeros(1, 2))).loss.backward()
-    assert net.table.grad[[1, 2]].abs().min() > 0
-    assert net.table.grad[[0, 3, 4]].abs().max() == 0
-
-
 # --- memory ---
 
 

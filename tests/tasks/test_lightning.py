@@ -15,7 +15,6 @@ from torch.utils.data import DataLoader, TensorDataset
 import zoo
 from tests.errors import raises
 from zoo.tasks import AnswerRanking, Classification, LanguageModel, Regression, Seq2Seq, TextClassification
-from zoo.tasks.optimization import undecayed
 
 QUIET = {"accelerator": "cpu", "enable_progress_bar": False, "enable_model_summary": False}
 
@@ -118,19 +117,6 @@ def test_an_empty_batch_is_ignored():
 
 
 # --- optimizers ---
-
-
-def test_a_shared_parameter_without_decay_has_its_first_name():
-    class Shared(nn.Module):
-        def __init__(self, shared):
-            super().__init__()
-            self.rule = shared
-
-        def no_weight_decay(self):
-            return {"rule", "missing"}
-
-    plain = nn.Linear(3, 3)
-    assert undecayed(nn.Sequential(plain, Shared(plain.weight))) == {"0.weight"}
 
 
 @pytest.mark.parametrize("name", ["muon", "adamuon", "nadamuon"])

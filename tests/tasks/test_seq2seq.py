@@ -211,22 +211,6 @@ def test_samples_do_not_depend_on_the_batch():
 # --- loss ---
 
 
-def test_label_smoothing_in_training_only():
-    data = data_of(TEST)
-    net = copier(data)
-    batch = next(iter(data.val_dataloader()))
-    (source, shifted), targets, *_ = batch
-    assert (targets == 0).any()
-    logs, kept = net(source, shifted).log_softmax(-1), targets != 0
-    right = -logs.gather(-1, targets[..., None])[..., 0][kept]
-    smooth = 0.7 * right.mean() - 0.3 * logs.mean(-1)[kept].mean()
-    assert abs(smooth - right.mean()) > 0.01
-    assert task_of(net, 0.3).train().step(batch).loss.item() == pytest.approx(smooth.item(), rel=1e-5)
-    found = task_of(net, 0.3).eval().step(batch)
-    assert found.loss.item() == pytest.approx(right.mean().item(), rel=1e-5)
-    assert found.size == kept.sum()
-
-
 @pytest.mark.parametrize("stage", ["val", "test"])
 def test_the_loss_is_a_mean_over_tokens(evaluated, stage):
     data = data_of(TEST, batch_size=2)

@@ -89,12 +89,6 @@ def test_label_smoothing_and_its_default(task):
     assert made(task).label_smoothing == SMOOTHING[task]
 
 
-@pytest.mark.parametrize("task", ["answer_ranking", "regression"])
-def test_tasks_without_label_smoothing(task):
-    with raises("unknown", "label_smoothing"):
-        made(task, label_smoothing=0.1)
-
-
 @pytest.mark.parametrize("smoothing", [-0.1, 1.0, float("nan")])
 def test_invalid_label_smoothing(smoothing):
     with raises("invalid", f"label_smoothing={smoothing}"):

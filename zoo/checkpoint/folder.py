@@ -222,7 +222,8 @@ def convert_again(module: nn.Module, over: str | Algebra, config: Mapping[str, A
     if not names:
         return module
     with torch.random.fork_rng(devices=[]):
-        return convert(module, over, skip=lambda name, _: name not in names, scope="+".join(ROLES))
+        others = [name for name, _ in module.named_modules() if name not in names]
+        return convert(module, over, skip=others, scope="+".join(ROLES))
 
 
 def model_files(model: Path) -> dict[str, str]:

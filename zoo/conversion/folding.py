@@ -32,7 +32,7 @@ def fold(model: Model) -> Model:
         model: Any `torch.nn.Module`, or a `zoo.Model`, which can still predict, generate and evaluate.
 
     Raises:
-        InputError: If the model has another type, or a third-party layer uses a `zoo.layers.weight.Weight` directly.
+        InputError: If a third-party layer uses a `zoo.layers.weight.Weight` directly.
 
     Example:
         >>> from zoo.algebras import reals
@@ -41,9 +41,7 @@ def fold(model: Model) -> Model:
           (0): Linear(in_features=2, out_features=3, bias=True)
         )
     """
-    net: Any = model if isinstance(model, nn.Module) else getattr(model, "net", None)
-    if not isinstance(net, nn.Module):
-        raise InputError(f"fold expects a torch.nn.Module or a zoo.Model, got {model!r:.60}")
+    net: Any = model if isinstance(model, nn.Module) else model.net  # type: ignore[attr-defined]
     with torch.inference_mode(False):
         copier = _Copier()
         # Submodules first, because torch's attention contains a linear layer.

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from zoo.algebras import Algebra
 from zoo.conversion.attention_layout import is_conv1d_of_transformers
-from zoo.conversion.targets import Layout, Skip, Target, survey
+from zoo.conversion.targets import Layout, Target, survey
 from zoo.conversion.transfer import project
 from zoo.errors import InputError, check_choice
 from zoo.layers import Layers
@@ -92,7 +92,7 @@ def convert(
     model: nn.Module,
     algebra: str | Algebra | Layers,
     *,
-    skip: Sequence[str] | Skip = (),
+    skip: Sequence[str] = (),
     weights: str = "fresh",
     scope: str = "all",
     layout: Layout | None = None,
@@ -111,7 +111,7 @@ def convert(
     Args:
         model: The network. The stem and head of a timm or Hugging Face model stay real unless the scope includes them.
         algebra: A spec such as ``"quaternion"``, an `Algebra`, or a `Layers` factory, whose scope overrides ``scope``.
-        skip: Shell patterns of module names that stay real, or a function of name and module.
+        skip: Shell patterns of the names of modules that stay real.
         weights: ``fresh`` for new weights; ``project`` for those nearest to the current ones (Van Loan and Pitsianis 1993
             for a learned product), with the errors in ``model.projections``.
         scope: Roles to convert, see `zoo.layers.factory.parse_scope`.
@@ -126,8 +126,6 @@ def convert(
         >>> net.conversion
         Conversion(converted=('0',), real={'2': 'skipped'})
     """
-    if not isinstance(model, nn.Module):
-        raise InputError(f"convert expects a torch.nn.Module, got {model!r:.60}; use zoo.backbone for a spec")
     check_choice("weights", weights, ("fresh", "project"))
     layers = algebra if isinstance(algebra, Layers) else Layers(algebra, scope)
     targets, real = survey(model, layers, skip, layout)

@@ -15,7 +15,6 @@ from zoo.kernels import axis_layout
 from zoo.layers import Layers
 from zoo.layers.conv import computes_as
 
-Skip = Callable[[str, nn.Module], bool]
 Layout = Callable[[str, nn.Module], MatrixLayout]
 
 _CLASSIFIERS = ("classifier", "score", "qa_outputs")
@@ -39,7 +38,7 @@ class Target(NamedTuple):
 
 
 def survey(
-    model: nn.Module, layers: Layers, skip: Sequence[str] | Skip = (), layout: Layout | None = None
+    model: nn.Module, layers: Layers, skip: Sequence[str] = (), layout: Layout | None = None
 ) -> tuple[list[Target], dict[str, str]]:
     """Return the layers that `zoo.convert` replaces, and the reason for each matrix that stays real.
 
@@ -47,8 +46,10 @@ def survey(
     """
     if any(isinstance(module, Algebra) for module in model.modules()):
         raise InputError("the model is already over an algebra: convert a real one")
-    skipped = skip if callable(skip) else _skip_patterns(model, [skip] if isinstance(skip, str) else skip)
+    patterns = [skip] if isinstance(skip, str) else skip
     ends, modules = _stem_and_head(model), dict(model.named_modules(remove_duplicate=False))
+    if unused := [pattern for pattern in patterns if not any(fnmatch(name, pattern) for name in modules)]:
+        raise InputError(f"skip pattern '{unused[0]}' matches no module of this model", code="unknown")
     users = Counter(id(p) for module in model.modules() for p in module.parameters(recurse=False))
     names: dict[nn.Module, tuple[str, ...]] = {}
     for name, module in modules.items():
@@ -64,7 +65,8 @@ def survey(
         kind = "conv" if isinstance(module, nn.Conv1d | nn.Conv2d) else "ffn"
         role = next((ends[name] for name in uses if name in ends), matrix.role) or kind
         target = Target(uses, module, role, channels(module), matrix.blocks or (1, 1))
-        reason = "skipped" if any(skipped(name, module) for name in uses) else obstacle(target, layers, matrix.reason)
+        is_skipped = any(fnmatch(name, pattern) for name in uses for pattern in patterns)
+        reason = "skipped" if is_skipped else obstacle(target, layers, matrix.reason)
         if not reason and any(users[id(p)] > 1 for p in module.parameters(recurse=False)):
             reason = "another module uses the same parameter"
         if reason:
@@ -101,13 +103,6 @@ def obstacle(target: Target, layers: Layers, unknown: str | None = None) -> str 
     if n * out.elements * inp.elements > out.channels * inp.channels:
         return f"padding {inp.channels} -> {out.channels} channels to n = {n} costs more weights than it saves"
     return None
-
-
-def _skip_patterns(model: nn.Module, patterns: Sequence[str]) -> Skip:
-    for pattern in patterns:
-        if not any(fnmatch(name, pattern) for name, _ in model.named_modules()):
-            raise InputError(f"skip pattern '{pattern}' matches no module of this model", code="unknown")
-    return lambda name, _: any(fnmatch(name, pattern) for pattern in patterns)
 
 
 def _stem_and_head(model: nn.Module) -> dict[str, str]:

@@ -24,20 +24,17 @@ class Projection(NamedTuple):
         shape: Shape of the real matrix.
         error: ``||M - P|| / ||M||`` in the Frobenius norm, with M the real matrix and P its projection.
         unstructured: The expected error for a matrix of independent normal numbers and a fixed product.
-        drawn: The error of the initial weights, before the projection.
     """
 
     layer: str
     shape: tuple[int, ...]
     error: float
     unstructured: float
-    drawn: float
 
 
 @torch.no_grad()
 def project(pairs: Mapping[str, tuple[Tensor, Weight]], product: Algebra) -> list[Projection]:
     """Set weights over an algebra to those nearest to real matrices [out, in, *kernel], and return the errors by layer."""
-    drawn = {name: _error(*pair) for name, pair in pairs.items()}
     if product.learned and product.shared and pairs:
         rows = (block_rows(matrix, weight.out, weight.inp) for matrix, weight in pairs.values())
         product.rule.copy_(nearest_rule(nearest_product(rows, product.n), product))
@@ -47,23 +44,15 @@ def project(pairs: Mapping[str, tuple[Tensor, Weight]], product: Algebra) -> lis
             rule = nearest_product([block_rows(matrix, weight.out, weight.inp)], algebra.n)
             algebra.rule.copy_(nearest_rule(rule, algebra))
         weight.elements.copy_(nearest_components(matrix, weight.action(), weight.out, weight.inp))
-    # The expected error of fitting d numbers to D is sqrt(1 - d / D); it is slightly too low because d includes padding.
-    return [
-        Projection(
-            name,
-            tuple(matrix.shape),
-            _error(matrix, weight),
-            math.sqrt(max(0.0, 1 - weight.elements.numel() / matrix.numel())),
-            drawn[name],
-        )
-        for name, (matrix, weight) in pairs.items()
-    ]
-
-
-def _error(matrix: Tensor, weight: Weight) -> float:
-    projected = weight.matrix().mT if weight.transposed else weight.matrix()
-    size = float(matrix.double().norm())
-    return float((matrix.double() - projected.double()).norm()) / size if size else 0.0
+    projections = []
+    for name, (matrix, weight) in pairs.items():
+        projected = weight.matrix().mT if weight.transposed else weight.matrix()
+        size = float(matrix.double().norm())
+        error = float((matrix.double() - projected.double()).norm()) / size if size else 0.0
+        # The expected error of fitting d numbers to D is sqrt(1 - d / D); it is slightly too low because d includes padding.
+        unstructured = math.sqrt(max(0.0, 1 - weight.elements.numel() / matrix.numel()))
+        projections.append(Projection(name, tuple(matrix.shape), error, unstructured))
+    return projections
 
 
 @torch.no_grad()
@@ -86,9 +75,8 @@ def transfer(source: nn.Module, target: nn.Module, product: Algebra) -> list[Pro
             projected |= {f"{name}.{key}" if name else key for key in module.state_dict()}
         if isinstance(module, Weight) and not module.is_matrix:
             layer = name.removesuffix(".weight_module")
-            matrix = matrices.get(layer)
-            _check_shape(layer, matrix, [module.out.channels, module.inp.channels, *module.elements.shape[3:]])
-            if matrix is not None and all(module is not weight for _, weight in pairs.values()):
+            matrix = _of_shape(layer, matrices, [module.out.channels, module.inp.channels, *module.elements.shape[3:]])
+            if all(module is not weight for _, weight in pairs.values()):
                 pairs[layer] = matrix, module
             projected.add(f"{name}.components")
     for name, value in target.state_dict().items():
@@ -96,16 +84,16 @@ def transfer(source: nn.Module, target: nn.Module, product: Algebra) -> list[Pro
             # A matrix, such as that of the head, may be a torch layer in one network and a zoo layer in the other.
             is_zoo = name.endswith(_COMPONENTS)
             other = f"{name.removesuffix(_COMPONENTS)}.weight" if is_zoo else name.removesuffix(".weight") + _COMPONENTS
-            real = state.get(name, state.get(other))
-            _check_shape(name, real, list(value.shape))
-            value.copy_(real)
+            value.copy_(_of_shape(name if name in state else other, state, list(value.shape)))
     return project(pairs, product)
 
 
-def _check_shape(name: str, tensor: Tensor | None, shape: list[int]) -> None:
-    if tensor is None or list(tensor.shape) != shape:
-        got = "is missing" if tensor is None else f"has shape {list(tensor.shape)}"
+def _of_shape(name: str, tensors: Mapping[str, Tensor], shape: list[int]) -> Tensor:
+    """Return a tensor of the real network; raise `InputError` if it is missing or has another shape."""
+    if name not in tensors or list(tensors[name].shape) != shape:
+        got = f"has shape {list(tensors[name].shape)}" if name in tensors else "is missing"
         raise InputError(f"layer '{name}' {got} in the real network, expected shape {shape}", code="mismatch")
+    return tensors[name]
 
 
 def real_matrices(net: nn.Module) -> Iterator[tuple[str, Tensor]]:

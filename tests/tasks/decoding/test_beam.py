@@ -109,14 +109,6 @@ def test_padding_on_the_left_changes_nothing(toy):
     assert beam_search(net, wide, mask, None, options, 8) == beam_search(net, start, None, None, options, 8)
 
 
-def test_the_search_stops_when_no_hypothesis_can_improve(toy, prompts):
-    """All texts end at once with a probability near 1."""
-    net, (start, source) = toy(end_bias=40.0), prompts
-    hypotheses = beam_search(net, start, None, source, Decoding(beam=4), 100, 3)
-    assert [row[0].tokens for row in hypotheses] == [[3]] * 3
-    assert (net.calls, net.rows) == (1, 3)
-
-
 def test_the_search_compares_with_the_best_finished_text(toy):
     """With p = 0.4 for the end, texts of 1, 2, 3 tokens have 0.4, 0.24, 0.144; active ones have 0.6, then 0.36 < 0.4."""
     net = toy(vocabulary=5)

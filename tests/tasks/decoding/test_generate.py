@@ -76,10 +76,3 @@ def test_greedy_decoding_with_a_cache_equals_forward(spec):
     tokens = torch.cat([start, torch.tensor(generated)], 1)
     logits = net(tokens) if source is None else net(source, tokens)
     assert generated == (logits[:, :-1, 2:].argmax(-1) + 2).tolist()
-
-
-def test_answers_do_not_depend_on_other_sources():
-    net, options = build("transformer", seq2seq=True), Decoding(beam=3, length=8)
-    source, start = torch.tensor([[4, 5, 6], [7, 8, 0]]), torch.tensor([[2], [2]])
-    together = generate(net, Prompts(start, None, source, 3), options)
-    assert generate(net, Prompts(start[1:], None, source[1:, :2], 3), options) == together[1:]

@@ -95,14 +95,6 @@ def test_the_stream_stops_when_all_texts_have_ended(toy, prompts):
         assert set(row[row.index(3) + 1 :]) <= {0}
 
 
-def test_without_an_end_token_the_length_is_exact(toy, prompts):
-    net, (start, _) = toy(), prompts
-    generated = text(net, start, count=40)
-    assert generated.shape == (3, 40)
-    assert net.calls == 40
-    assert {2, 3} <= set(generated.flatten().tolist()) <= set(range(2, 7))
-
-
 def test_a_high_repetition_penalty_repeats_no_token(toy):
     """The tokens of the prompt count too: 4 of the 9 allowed tokens are left."""
     net = toy(vocabulary=11)
