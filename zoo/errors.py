@@ -87,11 +87,7 @@ def one_line(error: BaseException, width: int = 300) -> str:
 
 
 class Stop(BaseException):
-    """Raised when a signal asks the process to end; not an `Exception`, so that no handler swallows it.
-
-    Args:
-        signum: The signal number.
-    """
+    """Raised when a signal asks the process to end; not an `Exception`, so that no handler swallows it."""
 
     def __init__(self, signum: int) -> None:
         super().__init__()

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from zoo.errors import InputError, check_choice, check_rules
+from zoo.errors import check_choice, check_rules
 from zoo.layers import Layers
 
 SHARING = ("none", "word", "dimension")
@@ -15,7 +15,9 @@ SPREAD = math.sqrt(2)
 
 
 class PhasorEmbedding(nn.Module):
-    r"""Map word j at position pos = 1, 2, ... to the complex vector of Wang et al. (2020, Eq. 5).
+    r"""Words as complex waves r e^{i(w pos + theta)} over positions.
+
+    Word j at position pos = 1, 2, ... becomes the complex vector of Wang et al. (2020, Eq. 5)
 
         f(j, pos) = r_j e^{i (w_j pos + theta_j)}
 
@@ -34,12 +36,12 @@ class PhasorEmbedding(nn.Module):
 
     Args:
         layers: The factory, which creates the projection (role ``stem``).
-        words: Vocabulary size V, including padding.
+        vocab_size: Number V of words, including padding.
         dim: Real channels, an even number.
+        vectors: Width of the pretrained vectors for `load_vectors`, or None.
         amplitude: Sharing of r: ``none`` for a table [V, D], ``word`` for one row [1, D], ``dimension`` for one column [V, 1].
         frequency: Sharing of w; ``off`` for w = 0.
         phase: Sharing of theta; ``off`` for theta = 0.
-        vectors: Width of the pretrained vectors for `load_vectors`, or None.
         std: Standard deviation of the initial channels.
         frequency_init: Initial frequencies: ``trigonometric``, ``normal`` or ``index``.
         frequency_lr_scale: Factor on the learning rate of the frequencies; 0 freezes them.
@@ -54,17 +56,20 @@ class PhasorEmbedding(nn.Module):
     def __init__(
         self,
         layers: Layers,
-        words: int,
+        *,
+        vocab_size: int,
         dim: int,
-        amplitude: str,
-        frequency: str,
-        phase: str,
         vectors: int | None = None,
+        amplitude: str | None = None,
+        frequency: str | None = None,
+        phase: str | None = "off",
         std: float = 0.1,
         frequency_init: str = "trigonometric",
         frequency_lr_scale: float = 1.0,
     ) -> None:
         super().__init__()
+        # A spec parses none as None.
+        amplitude, frequency, phase = (sharing or "none" for sharing in (amplitude, frequency, phase))
         check_choice("frequency_init", frequency_init, FREQUENCY_INITS)
         check_rules(
             (dim > 0 and dim % 2 == 0, f"dim={dim}: must be even, for real and imaginary parts"),
@@ -79,12 +84,12 @@ class PhasorEmbedding(nn.Module):
         self.frequency_init, self.frequency_lr_scale = frequency_init, frequency_lr_scale
         self.width, self.ordered, self.sharing, self.spread = dim // 2, frequency != "off", amplitude, SPREAD * std
         projected = vectors is not None and vectors != self.width
-        self.amplitude = _table("amplitude", amplitude, words, vectors or self.width).requires_grad_(not projected)
+        self.amplitude = _table("amplitude", amplitude, vocab_size, vectors or self.width).requires_grad_(not projected)
         self.projection: nn.Module = nn.Identity()
         if projected:
             self.projection = nn.Sequential(layers.linear(self.amplitude.embedding_dim, self.width, role="stem"), nn.Tanh())
-        self.frequency = None if frequency == "off" else _table("frequency", frequency, words, self.width)
-        self.phase = None if phase == "off" else _table("phase", phase, words, self.width)
+        self.frequency = None if frequency == "off" else _table("frequency", frequency, vocab_size, self.width)
+        self.phase = None if phase == "off" else _table("phase", phase, vocab_size, self.width)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -152,32 +157,8 @@ def _look_up(table: nn.Embedding | None, tokens: Tensor) -> Tensor:
     return table(tokens) if len(table.weight) > 1 else table.weight
 
 
-def complex_order(
-    layers: Layers,
-    *,
-    vocab_size: int,
-    dim: int,
-    vectors: int | None = None,
-    amplitude: str | None = None,
-    frequency: str | None = None,
-    phase: str | None = "off",
-    std: float = 0.1,
-    frequency_init: str = "trigonometric",
-    frequency_lr_scale: float = 1.0,
-) -> PhasorEmbedding:
-    """Words as complex waves r e^{i(w pos + theta)} over positions.
-
-    r, w and theta depend on word and dimension unless shared: ``frequency=word`` is the same for all words,
-    ``frequency=dimension`` for all dimensions of a word. ``phase=off`` is theta = 0. See `PhasorEmbedding`.
-
-    Raises:
-        InputError: As `PhasorEmbedding`, or for ``frequency=off``.
-    """
-    if frequency == "off":
-        raise InputError("frequency=off: use the embedding complex_vanilla")
-    # A spec parses none as None.
-    r, w, theta = (sharing or "none" for sharing in (amplitude, frequency, phase))
-    return PhasorEmbedding(layers, vocab_size, dim, r, w, theta, vectors, std, frequency_init, frequency_lr_scale)
+complex_order = PhasorEmbedding
+"""Words as complex waves r e^{i(w pos + theta)} over positions."""
 
 
 def complex_vanilla(
@@ -186,8 +167,6 @@ def complex_vanilla(
     """Words as complex vectors r e^{i theta} without order.
 
     The baseline of Wang et al. (2020, section 3.1), complex-vanilla; see `PhasorEmbedding`.
-
-    Raises:
-        InputError: If dim is odd.
     """
-    return PhasorEmbedding(layers, vocab_size, dim, "none", "off", "none", vectors, std)
+    sizes = {"vocab_size": vocab_size, "dim": dim, "vectors": vectors}
+    return PhasorEmbedding(layers, **sizes, frequency="off", phase="none", std=std)  # type: ignore[arg-type]

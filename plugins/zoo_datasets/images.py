@@ -6,7 +6,6 @@ other options are those of `ImageData`.
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,62 +14,45 @@ from zoo.data.images.module import ImageData
 from zoo.data.options import OptionalPath, options_of, resolve_path
 from zoo.errors import InputError
 from zoo_datasets.cifar import cifar_set
-from zoo_datasets.hub import attach_record, from_hub
+from zoo_datasets.hub import from_hub
 
 REPOSITORY = "albertvillanova/medmnist-v2"  # a mirror of the files on Zenodo, verified by their MD5 sums
 REVISION = "0472595ab51916346dc4ad40f7b77551f2171403"
 
 
-@dataclass(frozen=True)
-class MedMNISTSet:
-    """A set of MedMNIST v2 (28 x 28 pixels); names and sums are those of `medmnist/info.py` 2.1.0.
-
-    Attributes:
-        name: Name of the preset and of its file.
-        md5: MD5 sum of its .npz archive.
-        classes: The label names; label i is called `classes[i]`.
-    """
-
-    name: str
-    md5: str
-    classes: tuple[str, ...]
-
-
 def medmnist(name: str, md5: str, classes: str) -> Callable[..., ImageData]:
-    """Return the preset of a set of MedMNIST, with the official splits: `preset(path=None, ...)`.
+    """Return the preset of a set of MedMNIST v2 (28 x 28 pixels), with the official splits: `preset(path=None, ...)`.
 
     `path` is a local `.npz` (also of 64, 128 or 224 pixels), or the folder of `NAME.npz`. Without, the archive is downloaded
-    from a mirror on the Hub and verified by MedMNIST's MD5 sum. The default augmentation is `shift`.
+    from a mirror on the Hub. The default augmentation is `shift`.
 
     Args:
-        name: Name of the set.
-        md5: See `MedMNISTSet`.
+        name: Name of the preset and of its file, as in `medmnist/info.py` 2.1.0.
+        md5: MD5 sum of the archive, by which a download is verified.
         classes: The label names, separated by ` | `.
     """
-    record = MedMNISTSet(name, md5, tuple(classes.split(" | ")))
 
     @options_of(ImageData, "channels", "val", "test", augment="shift")
     def preset(path: OptionalPath = None, **options: Any) -> ImageData:
         root = None if path is None else resolve_path(path, name)
         if root is not None and root.is_dir():
             root = resolve_path(root / f"{name}.npz", name)
-        return ImageData(lambda: read_npz(download(record) if root is None else root), record.classes, **options)
+        return ImageData(lambda: read_npz(root or download(name, md5)), classes.split(" | "), **options)
 
-    return attach_record(preset, record)
+    preset.__name__ = preset.__qualname__ = name
+    return preset
 
 
-def download(record: MedMNISTSet) -> Path:
+def download(name: str, expected: str) -> Path:
     """Download an archive to the cache of `huggingface_hub`, and verify its MD5 sum."""
-    with from_hub(record.name, REPOSITORY):
+    with from_hub(name, REPOSITORY):
         import huggingface_hub
 
-        file = f"data/{record.name}.npz"
-        path = huggingface_hub.hf_hub_download(REPOSITORY, file, repo_type="dataset", revision=REVISION)
+        path = huggingface_hub.hf_hub_download(REPOSITORY, f"data/{name}.npz", repo_type="dataset", revision=REVISION)
     with open(path, "rb") as stream:
         md5 = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-    if md5 != record.md5:
-        sums = f"MD5 {md5}, expected {record.md5}"
-        raise InputError(f"{record.name}: {path} is damaged ({sums}); delete it and try again", code="corrupt")
+    if md5 != expected:
+        raise InputError(f"{name}: {path} is damaged (MD5 {md5}, expected {expected}); delete it and try again", code="corrupt")
     return Path(path)
 
 

@@ -98,19 +98,11 @@ def rotation(**options: Any) -> VectorData:
 def hamilton(elements: int = 4, **options: Any) -> VectorData:
     """Vectors of quaternions and their products with one matrix of quaternions, y = W x; needs no network access.
 
-    Zhang et al. 2021, section 3.3 and Figure 2(b), with a matrix W of elements x elements quaternions instead of one. It
-    multiplies from the left by the Hamilton product (i i = j j = k k = -1, i j = k, j k = i, k i = j), so that w x with
-    w = a + b i + c j + d k is the matrix of their Eq. 3.4 applied to the components of x:
-
-        [ a -b -c -d ]
-        [ b  a -d  c ]
-        [ c  d  a -b ]
-        [ d -c  b  a ]
-
-    x and y are component-major: first the real parts of all elements, then the parts of i, of j, of k. The components of W are
-    fixed random numbers with variance 1 / (4 elements), so that y has variance 1 on average over W. `truth` is W as one real
-    matrix, [4 * elements, 4 * elements]; its first `elements` columns are the stacked components. 4096 / 512 / 512 rows. On the
-    test rows, the mean of the training targets has a mean squared error of 0.84, least squares of 0.
+    Zhang et al. 2021, section 3.3 and Figure 2(b), with a matrix W of elements x elements quaternions instead of one, which
+    multiplies from the left (their Eq. 3.4). x and y are component-major: first the real parts of all elements, then the parts
+    of i, of j, of k. The components of W are fixed random numbers with variance 1 / (4 elements), so that y has variance 1 on
+    average over W. `truth` is W as one real matrix, [4 * elements, 4 * elements]. 4096 / 512 / 512 rows. On the test rows, the
+    mean of the training targets has a mean squared error of 0.84, least squares of 0.
 
     Args:
         elements: Number of quaternions in x and in y; both have 4 * elements numbers.

@@ -51,7 +51,7 @@ def test_rotated_points():
         torch.testing.assert_close(x.norm(dim=1), y.norm(dim=1))
 
 
-@pytest.mark.parametrize("elements", [1, 4, 5])
+@pytest.mark.parametrize("elements", [1, 5])
 def test_hamilton_is_the_hamilton_product(elements):
     data = hamilton(elements=elements, rows=50)
     w = data.truth[:, :elements].unflatten(0, (4, elements))
@@ -65,12 +65,6 @@ def test_linear_map():
     for x, y in data.splits.values():
         torch.testing.assert_close(y, x @ data.truth.T, rtol=1e-5, atol=1e-5)
     assert abs(32 * data.truth.var() - 1) < 0.1
-
-
-def test_norms_of_single_elements_multiply():
-    data = hamilton(elements=1)
-    x, y = data.splits["train"]
-    torch.testing.assert_close(y.norm(dim=1), data.truth[:, 0].norm() * x.norm(dim=1))
 
 
 @pytest.mark.parametrize("preset", [rotation, hamilton])

@@ -42,10 +42,9 @@ def test_text_is_read(file, ending, pack, header):
     assert found.tolist() == [False, True, True, False, True]
 
 
-@pytest.mark.parametrize(("ending", "pack"), [("", bytes), (".gz", gzip.compress), (".xz", lzma.compress)])
 @pytest.mark.parametrize("end", [b"", b"\n"])
-def test_binary_is_read(file, ending, pack, end):
-    path = file(pack(binary(end=end)), f"vectors.bin{ending}")
+def test_binary_is_read(file, end):
+    path = file(binary(end=end), "vectors.bin")
     matrix, found = read_vectors(path, [word.replace(" ", "_") for word in WORDS])
     assert torch.equal(matrix, EXPECTED)
     assert found.tolist() == [False, True, True, False, True]
@@ -69,20 +68,16 @@ def test_carriage_returns_and_trailing_spaces_are_ignored(file):
 @pytest.mark.parametrize(
     ("content", "line", "value"),
     [
-        (b"the 1 2 3\nof 1 2\n", 2, "2 numbers"),
-        (b"the 1 2 3\nof 1e-05 2 3 4\n", 2, "4 numbers"),
-        (b"the 1 2 3\nof 1\n", 2, "1 numbers"),
-        (b"2 3\nthe 1 2 3\nof 1 2\n", 3, "2 numbers"),
-        (b"the 1 2 3\nof 1 x 3\n", 2, "'x'"),
+        (b"the 1 2 3\nof 1 2\n", 2, "3 numbers"),
+        (b"2 3\nthe 1 2 3\nof 1 2\n", 3, "3 numbers"),
+        (b"the 1 2 3\nof 1 x 3\n", 2, "'of'"),
         (b"the 1 2 3\nof 1 nan 3\n", 2, "'of'"),
-        (b"the 1 2 3\ncaf\xe9 1 2 3\n", 2, "0xe9"),
         (b"the\nof\n", 1, "no vector"),
-        (b"", 1, "no vector"),
     ],
 )
 def test_invalid_line_raises(file, content, line, value):
     path = file(content)
-    with raises("data" if line == 1 or "0x" in value else "corrupt", f"{path}:{line}: ", value):
+    with raises("data" if line == 1 else "corrupt", f"{path}:{line}: ", value):
         read_vectors(path, WORDS)
 
 
@@ -91,11 +86,8 @@ def test_invalid_line_raises(file, content, line, value):
     [
         (b"other 1 2\n", "a.txt", "5 words"),
         (gzip.compress(lines(), mtime=0)[:-9], "a.txt.gz", ": "),
-        (b"no gzip", "a.txt.gz", ": "),
-        (b"no xz", "a.txt.xz", ": "),
         (binary()[:-3], "a.bin", "vector 4: "),
         (lines(), "a.bin", ": "),
-        (b"1 3\ncaf\xe9 123412341234", "a.bin", "vector 1: byte 0xe9"),
     ],
 )
 def test_invalid_file_raises(file, content, name, value):

@@ -87,12 +87,6 @@ def test_specs_of_algebra_and_embeddings():
     assert not registry.create("zoo.embeddings", "complex_vanilla", Layers(reals()), **context).ordered
 
 
-def test_algebra_selects_embedding_and_positions():
-    words = Layers("complex_order").token_embedding(V, 2 * D, 7, default="learned")
-    assert isinstance(words.embedding, PhasorEmbedding)
-    assert [*words.position_embedding.parameters()] == []
-
-
 # --- what the embedding computes ---
 
 
@@ -169,14 +163,6 @@ def test_learning_rate_of_frequencies():
     assert not torch.equal(fixed.amplitude.weight, before[1])
 
 
-@pytest.mark.parametrize("amplitude", ["word", "dimension"])
-def test_initial_vectors_differ(amplitude):
-    y = order(amplitude=amplitude)(torch.arange(1, V)[:, None]).flatten(1)
-    direction = nn.functional.normalize(y)
-    closeness = direction @ direction.T - 2 * torch.eye(V - 1)
-    assert closeness.max() < 0.999999
-
-
 def test_only_complex_order_depends_on_positions():
     tokens = torch.tensor([[3, 5, 3]])
     assert order().ordered
@@ -241,7 +227,6 @@ def test_parameter_counts_of_section_three(options, expected):
     ("options", "value"),
     [
         ({"dim": 7}, "dim=7"),
-        ({"frequency": "off"}, "complex_vanilla"),
         ({"amplitude": "word", "frequency": "word"}, "amplitude, frequency or phase"),
         ({"frequency_lr_scale": -1.0}, "frequency_lr_scale=-1.0"),
         ({"amplitude": "dimension", "vectors": 5}, "amplitude=none"),

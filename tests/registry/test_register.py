@@ -75,12 +75,6 @@ def test_a_name_of_a_package_installed_later_must_be_qualified(monkeypatch):
     assert zoo.algebra("hypercomplex-zoo:octonion").n == 8
 
 
-def test_zoo_plugins_does_not_hide_registered_plugins(monkeypatch):
-    monkeypatch.setenv("ZOO_PLUGINS", "off")
-    zoo.register("algebras", "golden", golden)
-    assert zoo.algebra("golden").n == 2
-
-
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [

@@ -29,14 +29,6 @@ def test_names_and_short_forms(ours, spec, name, canonical):
     assert resolve("algebras", Spec.parse(spec)) == (entry, resolved)
 
 
-def test_exact_name_comes_before_short_forms(ours):
-    names = ["phm-8", "resnet/18", "hypercomplex-zoo:phm"]
-    ours.install("exact-plugin", dict.fromkeys(names, "exact:build"))
-    for name in names:
-        entry, spec = resolve("algebras", name)
-        assert (entry.distribution, str(spec)) == ("exact-plugin", name)
-
-
 @pytest.mark.parametrize("text", ["phm-8(n=4)", "resnet/18(variant=34)"])
 def test_short_form_and_option_together(ours, text):
     with raises("invalid", text):

@@ -54,15 +54,6 @@ def test_canonical_text_quotes_only_where_needed(options, text):
     assert Spec.parse(text).options == options
 
 
-def test_order_does_not_matter_but_type_does():
-    assert Spec.parse("f(a=1, b=2)") == Spec.parse("f(b=2,a=1)")
-    assert hash(Spec.parse("f(a=1, b=2)")) == hash(Spec.parse("f(b=2,a=1)"))
-    assert len({Spec("f", {"a": value}) for value in (1, 1.0, True, "1", [1], (1,))}) == 6
-    assert Spec("f", {"a": 1}) != Spec("f", {"a": True})
-    assert Spec("f", {"a": 1}) != Spec("g", {"a": 1})
-    assert Spec("f") != "f"
-
-
 def any_value(draw, depth=0):
     """Draw a value, often an unusual one."""
     kind = draw.randrange(8 if depth < 3 else 6)

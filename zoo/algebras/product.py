@@ -55,9 +55,6 @@ class Algebra(nn.Module):
             elements of R^n in both cases.
         defaults: Default ``embedding``, ``score`` and ``readout`` of networks over this algebra.
 
-    Raises:
-        InputError: If the structure is not a tensor [n, n, n] with n >= 1 of finite real numbers.
-
     Example:
         >>> split_complex = Algebra(torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]]))
         >>> split_complex(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]))
@@ -131,10 +128,7 @@ class Algebra(nn.Module):
     def fixed(self, key: Hashable, like: Tensor, make: Callable[[], Any]) -> Any:
         """Return a cached constant in the dtype and on the device of a tensor; callers must not write to it.
 
-        Args:
-            key: Name of the constant.
-            like: A tensor of the dtype and device.
-            make: Computes the constant: a tensor, a tuple of tensors or None.
+        The function computes the constant of this name: a tensor, a tuple of tensors or None.
         """
         key = key, like.dtype, like.device
         if key in self._derived:
@@ -154,18 +148,15 @@ class Algebra(nn.Module):
         return self._derived.get((key, like.dtype, like.device))
 
     def action(self, like: Tensor) -> Tensor:
-        """Return the product of a weight and an input, [m, n, n]: A, restricted on the left to the subspace ``left``.
-
-        A fixed product has the dtype and device of ``like``. Callers must not write to the result.
-        """
+        """Return the product of a weight and an input, [m, n, n]: A, restricted on the left to the subspace ``left``."""
         return self._computed("action", like, self._in_subspace)
 
     def table(self, like: Tensor) -> Tensor:
-        """Return the structure tensor, [n, n, n], in the dtype and on the device of `action`; callers must not write to it."""
+        """Return the structure tensor, [n, n, n]."""
         return self._computed("table", like, lambda structure: structure)
 
     def _computed(self, key: str, like: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
-        """Apply a function to the structure tensor; the result is cached for a fixed product."""
+        """Apply a function to the structure tensor; for a fixed product, cache the result in the dtype of `like`."""
         stored = self.constant
         if stored is None:
             return function(self._to_structure(self.rule))
@@ -218,10 +209,9 @@ class Algebra(nn.Module):
         if self.shared and not self.known:
             return self
         copied = copy.deepcopy(self)
-        if self._draw is not None:
-            if not self.drawn:
-                copied._draw = partial(torch.clone, self.rule.detach().clone())
-            copied.reset_parameters()
+        if self._draw is not None and not self.drawn:
+            copied._draw = partial(torch.clone, self.rule.detach().clone())
+        copied.reset_parameters()
         return copied
 
     def no_weight_decay(self) -> set[str]:
@@ -282,15 +272,6 @@ class FactoredAlgebra(Algebra):
     def __init__(self, factor_matrices: Tensor | Draw, **options: Any) -> None:
         super().__init__(factor_matrices, **options)
 
-    @property
-    def factor_matrices(self) -> Tensor:
-        """U, V and W, [3, R, n]; read-only if fixed: assign a new tensor to replace them."""
-        return self.rule
-
-    @factor_matrices.setter
-    def factor_matrices(self, table: Tensor) -> None:
-        self.rule = table
-
     def _is_valid(self, shape: list[int]) -> bool:
         return len(shape) == 3 and shape[0] == 3 and 0 not in shape
 
@@ -301,13 +282,13 @@ class FactoredAlgebra(Algebra):
 
     @property
     def structure(self) -> Tensor:
-        """The structure tensor, [n, n, n], computed from the factors; assign `factor_matrices` to change it."""
+        """The structure tensor, [n, n, n], computed from the factors; assign `rule` to change it."""
         structure = self._to_structure(self.rule)
         return structure if self.constant is None else structure.as_subclass(FixedProduct)
 
     @structure.setter
     def structure(self, table: Tensor) -> None:
-        raise InputError("the structure tensor is computed from the factors: assign factor_matrices", code="unsupported")
+        raise InputError("the structure tensor is computed from the factors: assign algebra.rule", code="unsupported")
 
     def _to_structure(self, stored: Tensor) -> Tensor:
         return Factors(*stored.unbind()).reconstruct()

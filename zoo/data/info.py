@@ -38,7 +38,7 @@ class DataInfo:
 
     def example_inputs(self, batch: int) -> Tensor | tuple[Tensor, ...]:
         """Return the inputs of a network for a batch of `batch` rows."""
-        raise NotImplementedError(f"{type(self).__name__} has no example_inputs")
+        raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
@@ -46,11 +46,7 @@ class DataInfo:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Rebuild an info from the values of `to_dict`.
-
-        Raises:
-            InputError: A field is missing or unknown, or its value is of the wrong type.
-        """
+        """Rebuild an info from the values of `to_dict`; `InputError` if a field is missing, unknown or of the wrong type."""
         return build_options(cls, values)
 
 
@@ -149,13 +145,15 @@ class TokenInfo(DataInfo):
     """
 
     network_sizes: ClassVar[tuple[str, ...]] = ("vocab_size", "max_length")
+    num_texts: ClassVar[Any] = 1
     vocab_size: int
     max_length: int
     tokenizer: str = "tokenizer.json"
 
-    def _tokens(self, batch: int) -> Tensor:
-        """Return ones int64 [batch, min(max_length, 8)]."""
-        return torch.ones(batch, min(self.max_length, 8), dtype=torch.int64)
+    def example_inputs(self, batch: int) -> Tensor | tuple[Tensor, ...]:
+        """Return ones int64 [batch, min(max_length, 8)], a tensor for each text of a row."""
+        texts = [torch.ones(batch, min(self.max_length, 8), dtype=torch.int64) for _ in range(self.num_texts)]
+        return texts[0] if len(texts) == 1 else tuple(texts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,9 +183,10 @@ class TextInfo(TokenInfo):
         """Number of labels."""
         return len(self.classes)
 
-    def example_inputs(self, batch: int) -> Tensor | tuple[Tensor, Tensor]:
-        """Return ones int64 [batch, min(max_length, 8)]; for pairs two such tensors."""
-        return (self._tokens(batch), self._tokens(batch)) if self.pair else self._tokens(batch)
+    @property
+    def num_texts(self) -> int:
+        """2 for pairs, else 1."""
+        return 1 + self.pair
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,10 +204,6 @@ class CorpusInfo(TokenInfo):
         """`tokens` (blocks in any order) or `token_stream` (consecutive segments)."""
         return "token_stream" if self.stream else "tokens"
 
-    def example_inputs(self, batch: int) -> Tensor:
-        """Return ones int64 [batch, min(max_length, 8)]."""
-        return self._tokens(batch)
-
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelInfo(TokenInfo):
@@ -216,8 +211,5 @@ class ParallelInfo(TokenInfo):
 
     inputs: ClassVar[str] = "source_target"
     network_sizes: ClassVar[tuple[str, ...]] = ("vocab_size", "max_length", "seq2seq")
+    num_texts: ClassVar[int] = 2
     seq2seq: ClassVar[bool] = True
-
-    def example_inputs(self, batch: int) -> tuple[Tensor, Tensor]:
-        """Return a source and a shifted target, ones int64 [batch, min(max_length, 8)] each."""
-        return self._tokens(batch), self._tokens(batch)

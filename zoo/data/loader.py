@@ -34,7 +34,7 @@ class BatchDataset(Dataset[Batch]):
 
     def __getitems__(self, keys: list[int]) -> Batch:
         """Return the batch of these keys; a key is ``epoch * len(self) + row``."""
-        raise NotImplementedError(f"{type(self).__name__} has no __getitems__")
+        raise NotImplementedError
 
 
 class CollatedDataset(BatchDataset[Any]):
@@ -48,8 +48,7 @@ class CollatedDataset(BatchDataset[Any]):
 
     def __getitems__(self, keys: list[int]) -> Any:
         rows = [key % len(self) for key in keys]
-        fetch = getattr(self.data, "__getitems__", None)  # as of `torch.utils.data.Subset`
-        return default_collate(fetch(rows) if fetch is not None else [self.data[row] for row in rows])
+        return default_collate([self.data[row] for row in rows])
 
 
 class TensorBatches(BatchDataset[Any]):
@@ -106,11 +105,9 @@ class EpochSampler(DistributedSampler[Any]):
         order: The keys of an epoch.
         even: Whether to drop keys at the end so that every process has the same number (training); otherwise each key is
             yielded once over all processes, and some have one more than others (validation and test).
-        rank: Rank of this process; by default that of `torch.distributed`.
-        world: Number of processes; by default that of `torch.distributed`.
+        rank: Rank of this process, and ``world``, their number; by default those of `torch.distributed`.
 
     Attributes:
-        epoch: The epoch of the next pass.
         skip: Number of this process's keys to skip at the start of the next pass.
 
     Example:

@@ -123,11 +123,8 @@ class DataModule(LightningDataModule, Generic[Info]):
         return f"{sizes} {self.unit}" + (f" ({comments})" if comments else "")
 
     def train_dataloader(self) -> DataLoader[Any]:
-        """Return training batches, in an order that changes with the epoch.
-
-        A last batch of a single row is dropped, since batch normalization cannot train on it, unless it is the only batch or
-        `batch_size` is 1.
-        """
+        """Return training batches, in an order that changes with the epoch; a last batch of one row is dropped."""
+        # Batch normalization cannot train on a single row.
         data = self.dataset("train")
         sampler = EpochSampler(self.order(data), even=True)
         if not len(sampler):
@@ -142,8 +139,7 @@ class DataModule(LightningDataModule, Generic[Info]):
     def test_dataloader(self) -> DataLoader[Any]:
         """Return test batches in order; `InputError` if there is no test split."""
         if not self.has_test:
-            message = f"{self.source} has no test split; add one, or use `zoo validate`"
-            raise InputError(message, code="missing")
+            raise InputError(f"{self.source} has no test split; add one, or use `zoo validate`", code="missing")
         return self.eval_dataloader("test")
 
     def predict_dataloader(self) -> DataLoader[Any]:

@@ -28,12 +28,9 @@ def held_out(labels: Array, name: str, share: float, source: str, *, keep_lone: 
     Args:
         labels: The class of each row, [N]; zeros for no stratification.
         name: The other split, for messages.
-        share: Its share of the rows.
+        share: Its share of the rows; `InputError` if no training row would remain.
         source: Name of the data in messages.
         keep_lone: Whether the only row of a class stays in training, since no other row teaches its label.
-
-    Raises:
-        InputError: No training row would remain.
     """
     if (count := max(1, round(share * len(labels)))) >= len(labels):
         raise DataError(f"{source}: {name}={share} of {len(labels)} training rows leaves none to train on")

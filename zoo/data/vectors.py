@@ -1,6 +1,5 @@
 """Pretrained word vectors: GloVe (Pennington et al. 2014) and word2vec (Mikolov et al. 2013) files."""
 
-import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain
@@ -13,12 +12,11 @@ import torch
 from torch import Tensor
 
 from zoo.data.options import DataError, resolve_path
-from zoo.data.text.files import LONGEST_LINE, data_suffix, non_utf8, open_binary
+from zoo.data.text.files import LONGEST_LINE, data_suffix, open_binary
 from zoo.errors import InputError
 
 Entries = Iterator[tuple[str, str, npt.NDArray[np.float32]]]  # location, word, vector
 
-NUMBER = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 CHUNK = 1 << 20  # bytes of a binary file to read at a time
 
 
@@ -53,33 +51,29 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[Tensor, Tensor
 def _header(line: bytes) -> list[int]:
     """Return count and width if the first line of a file has them, else an empty list."""
     fields = line.split()
-    return [*map(int, fields)] if len(fields) == 2 and all(field.isdigit() and len(field) < 19 for field in fields) else []
+    return [*map(int, fields)] if len(fields) == 2 and all(map(bytes.isdigit, fields)) else []
 
 
 def _text(stream: Any, path: Path, wanted: set[str]) -> Entries:
     """Yield the entries of wanted words in a text file; other numbers are not parsed."""
-    first, name = stream.readline(LONGEST_LINE), str(path)  # faster to format than a path
-    header = _header(first)
+    header = _header(first := stream.readline(LONGEST_LINE))
     if not (width := header[1] if header else first.rstrip().count(b" ")):
         raise DataError(f"{path}:1: no vector; expected a word and its numbers, separated by spaces")
     lines = enumerate(iter(partial(stream.readline, LONGEST_LINE), b""), 2)
     for number, line in lines if header else chain([(1, first)], lines):
-        if not (line := line.rstrip()):
-            continue
-        location = f"{name}:{number}"
-        raw, _, numbers = line.partition(b" ")
-        if (count := line.count(b" ")) != width:
-            raw, *parts = line.rsplit(b" ", width)  # some words of GloVe 840B contain spaces
+        raw, _, numbers = line.rstrip().partition(b" ")
+        if numbers.count(b" ") != width - 1:  # some words of GloVe 840B contain spaces
+            raw, *parts = line.rstrip().rsplit(b" ", width)
             numbers = b" ".join(parts)
-            if count < width or NUMBER.fullmatch(raw.rpartition(b" ")[2]):
-                numbers_found = f"{count} numbers after the word, but {width} on the first line"
-                raise InputError(f"{location}: {numbers_found}; the line is damaged", code="corrupt")
-        if (word := _word(raw, location)) in wanted:
+        if (word := raw.decode("utf-8", "replace")) in wanted:
             try:
-                yield location, word, np.array([float(text) for text in numbers.split(b" ")], dtype=np.float32)
-            except ValueError as error:
-                message = f"{location}: {error} in the vector of {word!r}; the line is damaged"
-                raise InputError(message, code="corrupt") from error
+                vector = np.array([float(text) for text in numbers.split(b" ")], dtype=np.float32)
+            except ValueError:
+                vector = np.empty(0, np.float32)
+            if len(vector) != width:
+                message = f"{path}:{number}: expected {width} numbers after {word!r}; the line is damaged"
+                raise InputError(message, code="corrupt")
+            yield f"{path}:{number}", word, vector
 
 
 def _binary(stream: Any, path: Path, wanted: set[str]) -> Entries:
@@ -94,14 +88,7 @@ def _binary(stream: Any, path: Path, wanted: set[str]) -> Entries:
             if not (chunk := stream.read(CHUNK)):
                 raise DataError(f"{location}: the file ends here, but its first line says {count}; it is incomplete")
             buffer, start = buffer[start:] + chunk, 0
-        word = _word(buffer[start:blank].lstrip(b"\n"), location)
+        word = buffer[start:blank].lstrip(b"\n").decode("utf-8", "replace")
         start = blank + 1 + 4 * width
         if word in wanted:
             yield location, word, np.frombuffer(buffer[blank + 1 : start], dtype="<f4").astype(np.float32)
-
-
-def _word(raw: bytes, location: str) -> str:
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{location}: {non_utf8(raw[error.start])}") from error

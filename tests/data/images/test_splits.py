@@ -16,7 +16,7 @@ def split(labels=LABELS):
     return Split(np.arange(len(labels) * 4, dtype=np.int64).astype(np.uint8).reshape(-1, 2, 2), labels)
 
 
-@pytest.mark.parametrize("count", [1, 20, 101, 202, 203])
+@pytest.mark.parametrize("count", [1, 101, 203])
 def test_stratified_keeps_proportions(count):
     chosen = stratified(LABELS, count)
     assert chosen.sum() == count
@@ -38,16 +38,9 @@ def test_hold_out_partitions_the_rows():
         assert np.array_equal(part.labels, LABELS[part.images.ravel()])
 
 
-def test_hold_out_keeps_an_existing_split():
-    parts = hold_out({"train": split(), "val": split(LABELS[:3])}, "val", 0.5)
-    assert len(parts["train"]) == 203
-    assert len(parts["val"]) == 3
-
-
-@pytest.mark.parametrize("share", [1, 1.5, 0.999])
-def test_hold_out_of_all_rows_raises(share):
+def test_hold_out_of_all_rows_raises():
     with raises("data", "val="):
-        hold_out({"train": split(LABELS[:20])}, "val", share)
+        hold_out({"train": split(LABELS[:20])}, "val", 0.999)
 
 
 GOOD = np.zeros((3, 2, 2), np.uint8)
@@ -57,10 +50,8 @@ GOOD = np.zeros((3, 2, 2), np.uint8)
     ("images", "labels", "value"),
     [
         (GOOD, [0, 1], "3 images"),
-        (GOOD[:0], np.zeros(0, int), "0 images"),
         (GOOD.astype(float), [0, 1, 0], "float64"),
         (GOOD[:, 0], [0, 1, 0], "shape (3, 2)"),
-        (np.zeros((3, 2, 2, 4), np.uint8), [0, 1, 0], "shape (3, 2, 2, 4)"),
         (GOOD, [0, 1, 2], "label 2 is outside"),
         (GOOD, [0, -1, 0], "label -1 is outside"),
         (GOOD, ["a", "b", "a"], "<U1"),
@@ -105,7 +96,7 @@ def test_normalise_is_its_formula():
     torch.testing.assert_close(normalise(pixels, mean, std), expected.float(), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr", "I;16"])
+@pytest.mark.parametrize("mode", ["1", "P", "RGBA", "CMYK", "I;16"])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_every_kind_of_image_is_accepted(mode, channels):
     out = preprocess(Image.new(mode, (9, 7)), info(channels, 8))
@@ -113,10 +104,9 @@ def test_every_kind_of_image_is_accepted(mode, channels):
     assert torch.isfinite(out).all()
 
 
-@pytest.mark.parametrize("mode", ["I", "F"])
-def test_32_bit_images_raise(mode):
-    with raises("data", f"mode {mode}"):
-        preprocess(Image.new(mode, (9, 7)), info(1, 8))
+def test_32_bit_images_raise():
+    with raises("data", "mode F"):
+        preprocess(Image.new("F", (9, 7)), info(1, 8))
 
 
 def test_16_bit_grey_keeps_its_shades():

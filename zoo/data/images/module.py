@@ -4,7 +4,6 @@ import random as python_random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -117,14 +116,15 @@ class ImageDataset(BatchDataset[Batch]):
         return normalise(pixels, self.info.mean, self.info.std), self.labels[rows]
 
     def _image(self, row: int) -> Image.Image:
-        convert = partial(to_mode, channels=self.info.in_channels)
-        images = self.images
-        return images.apply(row, convert) if isinstance(images, EncodedImages) else convert(_to_image(images[row]))
+        images, channels = self.images, self.info.in_channels
+        if isinstance(images, EncodedImages):
+            return images.apply(row, lambda image: to_mode(image, channels))
+        return to_mode(_to_image(images[row]), channels)
 
     def _pixels(self, rows: list[int]) -> Tensor:
         images, channels, size = self.images, self.info.in_channels, self.info.image_size
         if isinstance(images, EncodedImages):
-            return torch.stack([images.apply(row, partial(to_pixels, channels=channels, size=size)) for row in rows])
+            return torch.stack([images.apply(row, lambda image: to_pixels(image, channels, size)) for row in rows])
         return torch.from_numpy(images).permute(0, 3, 1, 2)[rows].contiguous()
 
 
@@ -144,8 +144,7 @@ class ImageData(DataModule[ImageInfo]):
         val: That share, stratified and independent of the seed.
         test: Share of `train` to hold out first if there is no test split; 0 for none.
         augment: `none` (or None), `shift`, `flip` (shift and mirror), `timm`, or `auto` (see `resolve`).
-        batch_size: Examples per batch and process.
-        num_workers: Worker processes that load batches.
+        batch_size, num_workers: See `DataModule`.
         seed: Seed of the training order and of augmentation.
 
     Attributes:

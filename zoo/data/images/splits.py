@@ -81,15 +81,15 @@ class Split:
 def checked(split: Split, name: str, num_classes: int) -> Split:
     """Return the split with int64 labels; `DataError` if images or labels are not as documented in `Split`."""
     location, images, labels = f"{split.source}, {name} split", split.images, np.asarray(split.labels)
-    if not isinstance(images, EncodedImages):
-        if images.dtype != np.uint8:
-            raise DataError(f"{location}: images of type {images.dtype}; use uint8 (0..255)")
-        if images.ndim not in (3, 4) or images.shape[3:] not in ((), (1,), (3,)):
-            raise DataError(f"{location}: images of shape {images.shape}; use [N, H, W] or [N, H, W, 1 or 3]")
-    if labels.ndim != 1 or len(labels) != len(images) or not len(labels):
-        raise DataError(f"{location}: {len(images)} images but labels of shape {labels.shape}; use one label per image")
-    if labels.dtype.kind not in "iu":
-        raise DataError(f"{location}: labels of type {labels.dtype}; use integers")
+    if not (
+        isinstance(images, EncodedImages)
+        or (images.dtype == np.uint8 and images.ndim > 2 and images.shape[3:] in ((), (1,), (3,)))
+    ):
+        given = f"images of type {images.dtype} and shape {images.shape}"
+        raise DataError(f"{location}: {given}; use uint8 [N, H, W] or [N, H, W, 1 or 3]")
+    if labels.dtype.kind not in "iu" or labels.shape != (len(images),) or not len(labels):
+        given = f"{len(images)} images but labels of type {labels.dtype} and shape {labels.shape}"
+        raise DataError(f"{location}: {given}; use one whole number per image")
     if (wrong := labels.min()) < 0 or (wrong := labels.max()) >= num_classes:
         raise DataError(f"{location}: label {wrong} is outside 0..{num_classes - 1} ({num_classes:,} classes)")
     return replace(split, labels=labels.astype(np.int64))
