@@ -16,7 +16,7 @@ from typing import Any
 
 from zoo.errors import InputError, one_line
 from zoo.training.callbacks import DivergenceError
-from zoo.training.processes import SWEEP
+from zoo.training.processes import PARENT
 from zoo_experiments.grid import Executor, Grid, Point
 
 PATIENCE = 120.0
@@ -181,7 +181,7 @@ def failure_of(log: Path, code: int) -> str | None:
 
 def environment(threads: str | None) -> dict[str, str]:
     """Return the environment variables of a run."""
-    variables = {SWEEP: str(os.getpid())}
+    variables = {PARENT: str(os.getpid())}
     if not {"", os.getcwd()} & set(sys.path):  # then python -m must not import modules of this folder
         variables["PYTHONSAFEPATH"] = "1"
     return {**({"OMP_NUM_THREADS": threads} if threads else {}), **os.environ, **variables}

@@ -8,7 +8,6 @@ from zoo.kernels.factored import Factored
 from zoo.training.bench import bench, kernel_table, side_by_side
 from zoo.training.options import Bench, Fit
 
-VIT = ["--backbone", "vit", "--algebra", "quaternion"]
 TINY = "vit(dim=8, depth=1, heads=1)"
 
 
@@ -64,17 +63,3 @@ def test_a_run_uses_the_chosen_kernel(tmp_path, monkeypatch):
     assert called
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     assert "kernel: factored" in (tmp_path / "factored" / "config.yaml").read_text()
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (["--backbone", "vit"], "missing --backbone or --algebra"),
-        ([*VIT, "--rounds", "1"], "rounds=1"),
-    ],
-)
-def test_wrong_options_are_one_line(given, message, capsys):
-    assert main(["bench", *given]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1

@@ -8,7 +8,6 @@ from lightning.pytorch import Callback, LightningModule
 from torch import nn
 
 import zoo
-from tests.errors import raises
 from zoo.training.callbacks import MovingAverage
 from zoo.training.resume import newest
 
@@ -45,12 +44,6 @@ def test_floats_are_averaged_and_integers_are_copied():
     assert torch.equal(average.fixed, net.fixed)
     assert torch.equal(average.index, torch.arange(50))
     assert int(average.count) == 300
-
-
-@pytest.mark.parametrize("decay", [0.0, 1.0, -0.5, 2.0, float("nan")])
-def test_invalid_decays(decay):
-    with raises("invalid", "ema="):
-        MovingAverage(decay)
 
 
 # --- runs ---
@@ -101,11 +94,3 @@ def test_the_average_is_validated_and_saved(options, accumulate):
     net = zoo.load(summary["run_dir"]).net
     assert torch.allclose(nn.utils.parameters_to_vector(net.parameters()), steps.measured[best], atol=1e-6)
     assert all(torch.equal(value, net.state_dict()[name]) for name, value in state_of(summary["checkpoint"]).items())
-
-
-def test_without_checkpoints_the_model_has_the_average(options):
-    steps = Steps()
-    trainer = {"callbacks": [steps], "enable_checkpointing": False}
-    summary = zoo.fit(**options(ema=DECAY, optimizer={"lr": 0.05}, trainer=trainer))
-    weights = nn.utils.parameters_to_vector(zoo.load(summary["run_dir"]).net.parameters())
-    assert torch.allclose(weights, mean_of(steps.trained), atol=1e-5)

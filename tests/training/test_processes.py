@@ -2,24 +2,19 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
-from threading import Timer
 from types import SimpleNamespace
 
 import pytest
-from lightning.pytorch.strategies import FSDPStrategy
 from PIL import Image
 
 import zoo
-from tests.errors import raises
 from tests.faults.process import Running, free_port, srun
 from tests.faults.runs import write_parallel
 from zoo.training import processes
-from zoo.training.processes import check_strategy, init_process_group, is_first_process, launched_devices, wait_for_server
+from zoo.training.processes import is_first_process, launched_devices
 
 LIMITS = ("--trainer.max_epochs=1", "--trainer.accelerator=cpu")
 
@@ -50,13 +45,6 @@ def torchrun(workdir: Path, words: list[str]) -> list[subprocess.Popen[str]]:
     return [start(workdir, [*command, "-m", "zoo", *words])]
 
 
-def nodes(workdir: Path, words: list[str]) -> list[subprocess.Popen[str]]:
-    """Start one process on each of two nodes, both on this machine, with torchrun."""
-    rendezvous = ["--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}"]
-    command = [sys.executable, "-m", "torch.distributed.run", *rendezvous, "--rdzv-id=zoo", "-m", "zoo", *words]
-    return [start(workdir, command) for _ in range(2)]
-
-
 def start(workdir: Path, command: list[str], **env: str) -> subprocess.Popen[str]:
     """Start a process with one thread."""
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", **env}
@@ -84,7 +72,6 @@ CASES = {
         "parallel(path=pairs, source=en, target=fr, batch_size=4)",
         {"bleu"},
     ),
-    "nodes": (nodes, "cnn(dim=8)", "text(path=text.tsv)", {"loss", "accuracy", "f1"}),
     "srun": (srun, "fasttext(dim=8, hidden=8)", "text(path=text.tsv)", {"loss", "accuracy", "f1"}),
 }
 
@@ -151,116 +138,23 @@ def test_the_devices_of_a_launcher(env, devices, monkeypatch):
     assert launched_devices() == devices
 
 
-@pytest.mark.parametrize("name", ["RANK", "LOCAL_RANK", "SLURM_PROCID", "NODE_RANK"])
+@pytest.mark.parametrize("name", ["RANK", "SLURM_PROCID"])
 def test_only_rank_0_prints(name, monkeypatch):
-    assert is_first_process()
     monkeypatch.setenv(name, "0")
     assert is_first_process()
     monkeypatch.setenv(name, "1")
     assert not is_first_process()
 
 
-def test_sharding_is_refused():
-    """Lightning refuses FSDP only without a GPU."""
-    with raises("invalid", "--trainer.strategy", "FSDP"):
-        check_strategy(SimpleNamespace(strategy=FSDPStrategy()))
-
-
-def test_a_process_that_cannot_reach_rank_0_ends_in_time():
-    """Torch would need up to 2.6 times the timeout, because of two nested backoffs."""
-    environment = SimpleNamespace(main_address="127.0.0.1", main_port=int(free_port()))
-    begun = time.monotonic()
-    with pytest.raises(OSError, match=f"rank 0 does not answer at 127.0.0.1, port {environment.main_port}: .*refused"):
-        init_process_group(SimpleNamespace(global_rank=1, cluster_environment=environment), timeout=0.5)
-    assert 0.3 < time.monotonic() - begun < 2
-
-
-def test_a_process_waits_for_rank_0():
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        Timer(0.2, server.listen).start()
-        wait_for_server(*server.getsockname(), timeout=60)
-        connection, (host, _) = server.accept()
-        connection.close()
-    assert host == "127.0.0.1"
-
-
-LEAVING = """
-import atexit, os, socket, sys, time
-from types import SimpleNamespace
-
-BUSY = []
-
-
-class Busy:
-    def __iter__(self):
-        return iter(BUSY[0] if BUSY else ())
-
-
-atexit.register(sum, Busy())  # registered first, called last: nothing of Python runs between it and the end of the interpreter
-
-from torch import distributed, ones
-from zoo.training.processes import Processes, init_process_group
-
-FAILS = sys.argv[1] == "fails"
-with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    port = free.getsockname()[1]
-children = []
-for rank in (0, 1):
-    if child := os.fork():
-        children.append(child)
-        continue
-
-    def begin():
-        distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
-
-    environment = SimpleNamespace(main_address="127.0.0.1", main_port=port)
-    strategy = SimpleNamespace(global_rank=rank, world_size=2, cluster_environment=environment, setup_environment=begin)
-    init_process_group(strategy, timeout=60)
-    if rank == 0:
-        time.sleep(1000 if FAILS else 0.3)
-    distributed.all_reduce(ones(1), async_op=True)  # ends in process 1 when Python is about to
-    if FAILS:
-        raise SystemExit(1)
-    Processes(strategy).end()
-    if rank == 1:
-        BUSY.append(range(50_000_000))
-    else:
-        time.sleep(1)
-    sys.exit()
-codes = [os.waitstatus_to_exitcode(os.waitpid(children[1], 0)[1])]
-if FAILS:
-    os.kill(children[0], 9)
-print([os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]), *codes])
-"""
-
-
-@pytest.mark.parametrize(("how", "codes"), [("succeeds", "[0, 0]"), ("fails", "[-9, 1]")])
-def test_processes_exit_cleanly_after_their_last_operation(how, codes):
-    """An operation that ends during interpreter shutdown would abort the process; after a failure ranks do not wait."""
-    ended = subprocess.run([sys.executable, "-c", LEAVING, how], capture_output=True, text=True, timeout=120)
-    assert ended.stdout == f"{codes}\n", ended.stderr
-
-
-@pytest.mark.parametrize(("started_by", "parent", "ends"), [(1, 1, False), (5, 5, False), (5, 1, True)])
-def test_a_run_ends_with_its_sweep_even_if_that_is_process_1(started_by, parent, ends, monkeypatch):
+@pytest.mark.parametrize(("started_by", "parent", "ends"), [(5, 5, False), (5, 1, True)])
+def test_a_run_ends_with_its_sweep(started_by, parent, ends, monkeypatch):
     killed = []
-    monkeypatch.setenv(processes.SWEEP, str(started_by))
+    monkeypatch.setenv(processes.PARENT, str(started_by))
     monkeypatch.setattr(processes.ctypes, "CDLL", lambda name: SimpleNamespace(prctl=lambda *words: 0))
     monkeypatch.setattr(os, "getppid", lambda: parent)
     monkeypatch.setattr(os, "kill", lambda *words: killed.append(words))
     processes.end_with_parent()
     assert bool(killed) is ends
-
-
-def test_a_process_of_torchrun_ignores_the_parent_of_an_earlier_run(monkeypatch):
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
-    monkeypatch.setenv(processes.PARENT, "1")
-    monkeypatch.setattr(processes.ctypes, "CDLL", lambda name: SimpleNamespace(prctl=lambda *words: 0))
-    monkeypatch.setattr(os, "getppid", lambda: 5)
-    monkeypatch.setattr(os, "kill", lambda *words: pytest.fail("it has ended itself"))
-    processes.end_with_parent()
 
 
 class Other(zoo.InputError):

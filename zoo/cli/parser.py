@@ -21,7 +21,7 @@ from zoo.cli.result import Result
 from zoo.errors import InputError, shorten
 from zoo.registry.signatures import build_options, check_option, check_sizes
 from zoo.registry.spec import split_at_commas
-from zoo.training.options import TRAINER_ARGUMENTS, check_single
+from zoo.training.options import TRAINER_ARGUMENTS
 
 SPECS = {
     "backbone": "zoo.backbones",
@@ -201,8 +201,6 @@ class Parser:
             return files
         if "run_dir" in flags:
             raise InputError("--resume RUN resumes the run in its own folder: remove --run-dir", code="conflict")
-        if self.command == "fit":
-            check_single(run)
         config = Path(run).expanduser() / "config.yaml"
         if not config.is_file():
             raise InputError(f"--resume {run}: not a run, {config} is missing", code="missing")

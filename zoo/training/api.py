@@ -9,7 +9,7 @@ from zoo.errors import InputError
 from zoo.training.fit import fit as run
 from zoo.training.folder import read_run_config
 from zoo.training.objects import Objects, take_objects
-from zoo.training.options import Fit, build, check_single
+from zoo.training.options import Fit, build
 from zoo.training.processes import is_first_process
 from zoo.training.summary import print_summary, quiet_libraries
 
@@ -32,8 +32,6 @@ def fit(*, verbose: bool = True, **options: Any) -> dict[str, Any]:
         InputError: If a name, an option, the data or the folder is wrong.
     """
     objects, named = take_objects(options)
-    if isinstance(named.get("resume"), str | Path):
-        check_single(str(named["resume"]))
     built = build(Fit, merge_resumed(named))
     if not verbose:
         built.trainer = {"enable_progress_bar": False, **built.trainer}

@@ -22,7 +22,6 @@ from zoo.training.trainer import check_trainer
 
 def average(run: str | Path, options: Average) -> dict[str, Any]:
     """Save and measure a model with the mean weights of a run's last checkpoints (Vaswani et al. 2017, section 6.1)."""
-    check_one_device("zoo average", options.trainer)
     config, model = read_config(run), find(run)
     folder = model.parent
     out = new_path(folder / "average" if options.out is None else options.out, "--out")
@@ -39,12 +38,6 @@ def average(run: str | Path, options: Average) -> dict[str, Any]:
     averaged = [path.name for path in paths]
     save(out, net, config, summary | measurements | {"averaged": averaged}, files)
     return {"folder": str(out), "averaged": averaged, **measurements, "before": before}
-
-
-def check_one_device(command: str, trainer: Mapping[str, Any]) -> None:
-    """Check that the Trainer's arguments do not ask for several devices."""
-    devices = trainer.get("devices", 1)
-    check_rules((str(devices) == "1", f"{command} uses one device: remove --trainer.devices {devices}"))
 
 
 def new_path(path: str | Path, flag: str) -> Path:
@@ -66,7 +59,7 @@ def measure_splits(
     for split in splits:
         stage = "val" if split == "validation" else "test"
         sizes = {"batch_size": options.batch_size, "num_workers": options.num_workers}
-        trainer = check_trainer({"devices": 1} | options.trainer)
+        trainer = check_trainer(options.trainer | {"devices": 1})
         metrics = load(run, device="auto").evaluate(data, stage, trainer=trainer, **sizes)
         result[split] = {name: finite(value) for name, value in metrics.items()}
     return result
@@ -75,13 +68,11 @@ def measure_splits(
 def last_checkpoints(folder: Path, count: int) -> list[Path]:
     """Return the last `count` checkpoints of a run that `Fit.keep` counts, oldest first."""
     paths = kept_checkpoints(checkpoint_files(folder / "checkpoints"))[-read_run_config(folder).get("keep", 1) :]
-    check_rules((count >= 1, f"--last {count}: must be 1 or more"))
-    if len(paths) < count:
-        fewer = f", or use --last {len(paths)}" if len(paths) > 1 else ""
-        raise InputError(
-            f"--last {count}: '{folder}' has {len(paths)} kept checkpoints; train with --keep {max(count, 2)} and as many "
-            f"epochs or validations, or with --checkpoint-every 500steps{fewer}"
+    if not 1 <= count <= len(paths):
+        text = (
+            f"'{folder}' has {len(paths)} kept checkpoints: use a smaller --last, or train with --keep {max(count, 2)} and more"
         )
+        raise InputError(f"--last {count}: {text} epochs, validations or --checkpoint-every 500steps")
     return paths[-count:]
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import time
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,6 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from zoo.atomic import write_text
 from zoo.errors import InputError
 from zoo.training.state import broadcast_buffers
-
-_BUFFERED_ROWS = 100
 
 
 class ProgressBar(RichProgressBar):
@@ -143,8 +142,6 @@ class MovingAverage(WeightAveraging):
     """
 
     def __init__(self, decay: float) -> None:
-        if not 0 < decay < 1:
-            raise InputError(f"ema={decay}: must be in (0, 1), such as 0.999")
         average_floats = get_ema_multi_avg_fn(decay)
 
         def average(means: list[Tensor], weights: list[Tensor], count: Tensor) -> None:
@@ -194,7 +191,7 @@ class BroadcastBuffers(Callback):
 
 
 class MetricsTable(Logger):
-    """Write metrics.csv in the format of Lightning's `CSVLogger`; hyperparameters are in config.yaml.
+    """Collect metrics, and write them with every checkpoint to metrics.csv, in the format of Lightning's `CSVLogger`.
 
     Args:
         folder: The run folder.
@@ -205,10 +202,8 @@ class MetricsTable(Logger):
 
     def __init__(self, folder: Path, rows: int = 0) -> None:
         super().__init__()
-        self.path, self.rows = folder / "metrics.csv", rows
-        self._buffer: list[dict[str, Any]] = []
-        self._columns: list[str] = []
-        self._is_opened = False
+        self.path = folder / "metrics.csv"
+        self.rows = read_rows(self.path, rows)
 
     @property
     def log_dir(self) -> str:
@@ -216,51 +211,28 @@ class MetricsTable(Logger):
         return str(self.path.parent)
 
     def log_hyperparams(self, params: Any = None, *args: Any, **kwargs: Any) -> None:
-        """Do nothing."""
+        """Do nothing: hyperparameters are in config.yaml."""
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
         """Add a row."""
         row = {name: value.item() if hasattr(value, "item") else value for name, value in metrics.items()}
-        self._buffer.append({**row, "step": self.rows if step is None else step})
-        self.rows += 1
-        if len(self._buffer) >= _BUFFERED_ROWS:
-            self.save()
+        self.rows.append({**row, "step": len(self.rows) if step is None else step})
 
     @rank_zero_only
-    def save(self) -> None:
-        """Flush the buffered rows to the disk; rewrite the file if there are new columns."""
-        columns = sorted(set(self._columns).union(*self._buffer))
-        if not self._is_opened or columns != self._columns:
-            old = self._read(self.rows - len(self._buffer))
-            self._columns, self._is_opened = sorted({*columns, *(old[0] if old else ())}), True
-            if old or self._buffer:
-                write_text(self.path, self._text([*old, *self._buffer], header=True))
-        elif self._buffer:
-            with self.path.open("a", newline="", encoding="utf-8") as file:
-                file.write(self._text(self._buffer, header=False))
-                file.flush()
-                os.fsync(file.fileno())
-        self._buffer = []
-
-    def finalize(self, status: str) -> None:
-        """Flush the buffered rows."""
-        self.save()
-
-    def _read(self, count: int) -> list[dict[str, Any]]:
-        if not count or not self.path.is_file():
-            return []
-        text = self.path.read_text(encoding="utf-8", errors="replace")  # a damaged file must not end the run
-        try:
-            rows = list(csv.DictReader(io.StringIO(text, newline="")))[:count]
-        except csv.Error:
-            return []
-        return [{str(name): value for name, value in row.items() if isinstance(value, str)} for row in rows]
-
-    def _text(self, rows: list[dict[str, Any]], header: bool) -> str:
-        text = io.StringIO(newline="")
-        writer = csv.DictWriter(text, self._columns)
-        if header:
+    def finalize(self, status: str = "") -> None:
+        """Write the file."""
+        if self.rows:
+            text = io.StringIO(newline="")
+            writer = csv.DictWriter(text, sorted(set().union(*self.rows)))
             writer.writeheader()
-        writer.writerows(rows)
-        return text.getvalue()
+            writer.writerows(self.rows)
+            write_text(self.path, text.getvalue())
+
+
+def read_rows(path: Path, count: int) -> list[dict[str, Any]]:
+    """Read the first rows of metrics.csv; a missing or damaged file has none."""
+    with suppress(OSError, csv.Error), path.open(newline="", encoding="utf-8", errors="replace") as file:
+        rows = list(islice(csv.DictReader(file), count))
+        return [{str(name): value for name, value in row.items() if isinstance(value, str)} for row in rows]
+    return []

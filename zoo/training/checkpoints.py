@@ -72,7 +72,6 @@ class Checkpoints(Callback):
         self._resumed_at: list[int] | None = None  # position of the loaded checkpoint
         self._world_size_changed = False
         self._sums: dict[str, list[Any]] = {}
-        self._validation_state: dict[str, Any] = {}
         self._start = self._last_saved = time.monotonic()
 
     @property
@@ -116,36 +115,14 @@ class Checkpoints(Callback):
             self._sums = {}
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Request a checkpoint; log the loaded sums if only the validation of the epoch remained."""
+        """Request a checkpoint."""
         self._is_due = True
-        for name, (value, count) in self._sums.items():
-            pl_module.log(name.partition(".")[2], value / count if count else value, on_epoch=True, prog_bar=True, batch_size=1)
-        self._sums = {}
-
-    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Store the random state at the start of validation."""
-        if trainer.state.fn == "fit":
-            self._restore(pl_module)
-            self._validation_state = state.random_state(trainer.strategy.root_device)
-
-    def on_validation_batch_start(
-        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
-    ) -> None:
-        """Stop at once after a signal, and repeat the validation on resume.
-
-        With several processes and after the last step, the run stops after the validation.
-        """
-        can_repeat = trainer.world_size == 1 and trainer.global_step != trainer.max_steps  # else Lightning skips it on resume
-        if trainer.state.fn == "fit" and can_repeat and self.signals.received and self.signals.graceful:
-            done = trainer.fit_loop.epoch_loop.batch_progress.current.completed
-            self._save(trainer, (trainer.current_epoch, done), regular=False, validate=True)
-            raise Stop(self.signals.received)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Update the best validation and request a checkpoint."""
         if trainer.state.fn != "fit" or trainer.sanity_checking or not self.enabled:
             return
-        self._validation_state, self._is_due = {}, True
+        self._is_due = True
         if self.monitor not in trainer.callback_metrics:
             raise InputError(f"the task does not log '{self.monitor}' in validation, which selects the best epoch: log it")
         score = float(trainer.callback_metrics[self.monitor])
@@ -179,9 +156,7 @@ class Checkpoints(Callback):
         highest: Tensor = trainer.strategy.reduce(tensor(requested, device=trainer.strategy.root_device), reduce_op="max")
         return int(highest)
 
-    def _save(
-        self, trainer: Trainer, position: tuple[int, int], *, regular: bool, validate: bool = False, begun: bool = True
-    ) -> None:
+    def _save(self, trainer: Trainer, position: tuple[int, int], *, regular: bool, begun: bool = True) -> None:
         if not self.enabled:
             return
         self.divergence.check(trainer)
@@ -192,11 +167,11 @@ class Checkpoints(Callback):
         self._rows = 0
         for logger in trainer.loggers:
             if isinstance(logger, MetricsTable):
-                logger.save()
-                self._rows = logger.rows
+                logger.finalize()
+                self._rows = len(logger.rows)
             elif isinstance(logger, TensorBoardLogger):
                 logger.experiment.flush()
-        self._position = {"position": position, "validate": validate, "begun": begun}
+        self._position = {"position": position, "begun": begun}
         trainer.save_checkpoint(self.folder / name)
         previous, self.newest = self.newest, name
         self._position, self._is_due = None, False
@@ -210,7 +185,7 @@ class Checkpoints(Callback):
         if self._position is None:  # a checkpoint of another callback
             return
         epoch, batches = self._position["position"]
-        random = self._validation_state if self._position["validate"] else state.random_state(trainer.strategy.root_device)
+        random = state.random_state(trainer.strategy.root_device)
         rank_state = {"random": random, "gradients": state.gradients(trainer, pl_module, batches)}
         rank_state["sums"] = state.epoch_sums(trainer) if batches else {}
         checkpoint[STATE] = {
@@ -222,7 +197,7 @@ class Checkpoints(Callback):
             "rows": self._rows,
             "seconds": self.seconds,
             "epochs": trainer.current_epoch,
-            "logged_steps": state.logged_steps(trainer) + bool(self._position["validate"]),
+            "logged_steps": state.logged_steps(trainer),
         }
         state.set_position(checkpoint, trainer, **self._position)
 

@@ -11,7 +11,7 @@ from zoo.checkpoint import find, load_network, read_config
 from zoo.checkpoint.folder import network_options
 from zoo.checkpoint.integrity import fingerprint_of
 from zoo.data.vectors import read_vectors
-from zoo.errors import InputError
+from zoo.errors import InputError, one_line
 from zoo.hub.sources import locate
 from zoo.inference.evaluation import required_facts
 from zoo.inference.model import load
@@ -74,13 +74,10 @@ def load_initial(net: nn.Module, planned: Plan) -> None:
         raise InputError(f"{source}: use a model whose backbone has a spec", code="unsupported")
     if not has_files(path, planned.data):
         raise InputError(f"{source}, and its tokenizer differs from that of the data: use the data that it was trained on")
-    state, expected = load_network(path, config).state_dict(), net.state_dict()
-    for name in sorted(expected.keys() | state.keys()):
-        shape, wanted = (list(tensors[name].shape) if name in tensors else "missing" for tensors in (state, expected))
-        if shape != wanted:
-            text = f"{source}, which does not match {options.backbone}: '{name}' is {shape}, expected {wanted}"
-            raise InputError(text, code="mismatch")
-    net.load_state_dict(state)
+    try:
+        net.load_state_dict(load_network(path, config).state_dict())
+    except RuntimeError as error:
+        raise InputError(f"{source}, which does not match {options.backbone}: {one_line(error)}", code="mismatch") from error
 
 
 def has_files(model: Path, data: Any) -> bool:
@@ -95,22 +92,12 @@ def load_teacher(source: str, temperature: float, weight: float, data: Any) -> D
     teacher = load(path)
     if info is None or teacher.info is None:
         raise InputError(f"--teacher {source}: the data of teacher and student need info", code="unsupported")
-    moments = ("mean", "std")
     facts, expected = (
-        required_facts(item) | {key: getattr(item, key, None) for key in moments} for item in (teacher.info, info)
+        required_facts(item) | {key: getattr(item, key, None) for key in ("mean", "std")} for item in (teacher.info, info)
     )
-    for key in facts | expected:
-        if facts.get(key) != expected.get(key):
-            value, wanted = (_shorten(values.get(key)) for values in (facts, expected))
-            raise InputError(f"--teacher {source} has {key} = {value}, but the data have {wanted}", code="mismatch")
+    if wrong := [key for key in expected if facts.get(key) != expected[key]]:
+        raise InputError(f"--teacher {source} was trained on data with other {' and '.join(wrong)}", code="mismatch")
     if not has_files(path, data):
         text = f"--teacher {source} has another tokenizer than the data: train both on the same data"
         raise InputError(text, code="mismatch")
     return Distillation(teacher.net, temperature, weight)
-
-
-def _shorten(value: Any) -> str:
-    """Format a value for a message; abbreviate a long list of classes."""
-    if not isinstance(value, tuple):
-        return str(value)
-    return f"{len(value)} ({', '.join(map(str, value[:3]))}{', ...' * (len(value) > 3)})"

@@ -6,10 +6,7 @@ This module does not import torch, so that the command line can check options qu
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from zoo.errors import InputError
 from zoo.registry.signatures import build_options as build
@@ -261,25 +258,29 @@ class Bench(Info):
     rounds: int = 15
 
 
-def check_single(run: str) -> None:
-    """Check that a run to resume is not a lottery experiment or one of its rounds, which would train without masks."""
-    folder = Path(run).expanduser().absolute()
-    for experiment in (folder, *folder.parents[2:3]):  # the folder of a round is EXPERIMENT/ALGEBRA/seed-N/round-N
-        if (experiment / "lottery.json").exists():
-            text = f"--resume {run}: this is a lottery experiment; resume it with zoo lottery --resume {experiment}"
-            raise InputError(text, code="conflict")
-
-
 def is_object(name: str | None) -> bool:
     """Return whether the name of an option stands for an object."""
     return name is not None and name.endswith(OBJECT)
 
 
 def config_values(options: Any) -> dict[str, Any]:
-    """Return the content of config.yaml for the options of a run or an experiment."""
+    """Return the content of config.yaml for the options of a run or an experiment.
+
+    Objects, such as callbacks, become the names of their types, which ``zoo fit -c`` refuses.
+    """
     values = {key: value for key, value in asdict(options).items() if key not in ("run_dir", "resume") and value is not None}
     values["trainer"] = {key: value for key, value in options.trainer.items() if value is not None}
-    return dict(yaml.safe_load(yaml.dump(values, Dumper=_Dumper, sort_keys=False)))
+    return dict(_plain(values))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return f"{type(value).__module__}.{type(value).__qualname__} {OBJECT}"
 
 
 def flat(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -310,13 +311,3 @@ def parse_interval(text: str) -> tuple[float | None, int]:
     if match[2].startswith("step"):
         return None, int(match[1])
     return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]], 0
-
-
-class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML has no types
-    """Write objects, such as callbacks, as the name of their type, which ``zoo fit -c`` refuses."""
-
-    def represent_object(self, value: object) -> yaml.Node:
-        return self.represent_str(f"{type(value).__module__}.{type(value).__qualname__} {OBJECT}")
-
-
-_Dumper.add_multi_representer(object, _Dumper.represent_object)

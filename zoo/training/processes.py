@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import logging
 import os
 import re
 import signal
-import socket
 import sys
 import threading
 import time
@@ -27,10 +25,11 @@ Result = TypeVar("Result")
 _has_joined = False
 """Whether this process has started to join the others; from then on, ranks may raise different errors."""
 
+_has_parent = False
+"""Whether a run or a sweep has started this process."""
+
 PARENT = "ZOO_PARENT_PID"
-"""Environment variable with the process id of rank 0, which started the other ranks of the run."""
-SWEEP = "ZOO_SWEEP_PID"
-"""Environment variable with the process id of the sweep that started a run."""
+"""Environment variable with the process id of the rank 0 or the sweep that starts a process."""
 DEVICE_ARGUMENTS = ("accelerator", "strategy", "devices", "num_nodes", "precision", "plugins", "sync_batchnorm")
 """The arguments of the Trainer that determine devices and processes."""
 
@@ -42,29 +41,23 @@ def is_first_process() -> bool:
 
 
 def end_with_parent() -> None:
-    """Have Linux kill this process when the launcher or sweep that started it dies (``prctl(2)``, PR_SET_PDEATHSIG).
+    """Have Linux kill this process when the rank 0 or the sweep that started it dies (``prctl(2)``, PR_SET_PDEATHSIG).
 
     Otherwise, a rank would wait in a collective call until the timeout. In any other process this has no effect.
     """
-    sweep = os.environ.pop(SWEEP, None)  # not for processes that this one starts, which end with this one
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        parent = os.getppid()  # torchrun; PARENT may be inherited from an earlier run
-    elif PARENT in os.environ and int(os.environ.get("LOCAL_RANK", "0")) > 0:
-        parent = int(os.environ[PARENT])
-    elif sweep:
-        parent = int(sweep)
-    else:
+    global _has_parent
+    parent = os.environ.pop(PARENT, None)  # not for processes that this one starts
+    if parent is None or sys.platform != "linux":
         return
-    if sys.platform != "linux":
-        return
+    _has_parent = True
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-    if os.getppid() != parent:  # the parent died before the call
+    if os.getppid() != int(parent):  # the parent died before the call
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def wait_for_parent() -> None:
     """Give rank 0 time to report its error; Lightning kills it as soon as this process has failed."""
-    if PARENT in os.environ and not is_first_process():
+    if _has_parent and not is_first_process():
         time.sleep(10)  # or until `end_with_parent` takes effect
 
 
@@ -101,17 +94,16 @@ class Processes:
         """Call a function on rank 0; return its result or raise its `InputError` on all ranks."""
         if self.count == 1:
             return function()
-        outcome: tuple[Any, str, type[InputError]] = None, "", InputError
+        outcome: tuple[Any, InputError | None] = None, None
         if self.rank == 0:
             try:
-                outcome = function(), "", InputError
+                outcome = function(), None
             except InputError as error:
-                outcome = None, str(error), type(error) if type(error).__init__ is InputError.__init__ else InputError
-        value, message, kind = self.strategy.broadcast(outcome)
-        if message:
-            shared = kind(message)
-            shared.is_shared = True
-            raise shared
+                outcome = None, error
+        value, failure = self.strategy.broadcast(outcome)
+        if failure is not None:
+            failure.is_shared = True
+            raise failure
         return value  # type: ignore[no-any-return]
 
     def smallest(self, number: int) -> int:
@@ -130,7 +122,10 @@ class Processes:
         (https://github.com/pytorch/pytorch/issues/190489).
         """
         if self.count > 1:
-            atexit.register(destroy_process_group)
+            from torch import distributed
+
+            atexit.unregister(distributed.destroy_process_group)  # of an earlier run
+            atexit.register(distributed.destroy_process_group)
 
     def prepare(self, data: Any) -> None:
         """Prepare the data on rank 0, then set them up on all ranks."""
@@ -143,14 +138,6 @@ class Processes:
                 loader = getattr(data, f"{split}_dataloader")()
                 if self.smallest(len(loader)) == 0:
                     raise InputError(f"too few {split} rows for {self.count} processes: use fewer --trainer.devices")
-
-
-def destroy_process_group() -> None:
-    """Destroy the process group, if there is one."""
-    from torch import distributed
-
-    if distributed.is_initialized():
-        distributed.destroy_process_group()
 
 
 def build_trainer(arguments: Mapping[str, Any]) -> Trainer:
@@ -183,56 +170,25 @@ def join(settings: Mapping[str, Any], in_order: bool = False, timeout: float = 1
     from zoo.training.state import set_timeout
 
     chosen = {name: value for name, value in settings.items() if name in DEVICE_ARGUMENTS and value is not None}
-    notes = logging.getLogger("lightning.pytorch")
-    level = notes.level
-    notes.setLevel(logging.WARNING)  # the Trainer of the run prints the same
-    try:
-        trainer = build_trainer(chosen | {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False})
-    finally:
-        notes.setLevel(level)
+    trainer = build_trainer(chosen | {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False})
     check_strategy(trainer)
     check_order(in_order, trainer.world_size)
     strategy = trainer.strategy
     end_with_parent()
     if strategy.launcher is not None:
         set_timeout(strategy, timeout)
-        if int(os.environ.get("LOCAL_RANK", "0")) == 0:
-            os.environ[PARENT] = str(os.getpid())
+        os.environ[PARENT] = str(os.getpid())
         strategy.launcher.launch(lambda: None, trainer=trainer)
+        del os.environ[PARENT]
         global _has_joined
         _has_joined = True
         try:
-            init_process_group(strategy, timeout)
+            strategy.setup_environment()
         except (DistError, OSError) as error:
             strategy.launcher.kill(signal.SIGKILL)  # the started processes may hang
             text = f"the {trainer.world_size} processes of the run did not connect within {timeout:g} s"
             raise InputError(f"{text} (see their errors, or raise --ddp-timeout): {one_line(error)}") from error
     return Processes(strategy)
-
-
-def init_process_group(strategy: Strategy, timeout: float) -> None:
-    """Initialize the process group, unless there is one."""
-    from torch import distributed
-
-    if not distributed.is_initialized() and Processes(strategy).rank != 0:
-        # Without an answer, torch raises after up to 2.6 times the timeout.
-        environment = strategy.cluster_environment  # type: ignore[attr-defined]
-        wait_for_server(environment.main_address, environment.main_port, timeout)
-    strategy.setup_environment()
-
-
-def wait_for_server(host: str, port: int, timeout: float) -> None:
-    """Wait until a server accepts connections."""
-    end = time.monotonic() + timeout
-    while True:
-        try:
-            with socket.create_connection((host, port), max(0.1, end - time.monotonic())) as connection:
-                if connection.getsockname() != connection.getpeername():  # not a connection to itself
-                    return
-        except OSError as error:
-            if time.monotonic() > end - 0.1:
-                raise OSError(f"rank 0 does not answer at {host}, port {port}: {one_line(error)}") from error
-        time.sleep(0.1)
 
 
 def check_strategy(trainer: Trainer) -> None:
@@ -242,14 +198,10 @@ def check_strategy(trainer: Trainer) -> None:
     from zoo.training.state import starts_scripts
 
     strategy = trainer.strategy
-    if sys.platform == "win32" and trainer.world_size > 1:
-        text = "several processes are not supported on Windows: use --trainer.devices 1, or WSL"
-        raise InputError(text, code="unsupported")
-    if not isinstance(strategy, SingleDeviceStrategy | DDPStrategy):
+    is_supported = isinstance(strategy, SingleDeviceStrategy | DDPStrategy)
+    if not is_supported or (strategy.launcher is not None and not starts_scripts(strategy)):
         name = type(strategy).__name__.removesuffix("Strategy")
-        raise InputError(f"--trainer.strategy: {name} is not supported; use one device, or --trainer.strategy ddp")
-    if strategy.launcher is not None and not starts_scripts(strategy):
-        raise InputError("--trainer.strategy: spawn and fork are not supported, also in notebooks; use ddp in a script")
+        raise InputError(f"--trainer.strategy: {name} is not supported, nor spawn or fork; use one device, or ddp in a script")
 
 
 class Signals:

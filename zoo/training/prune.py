@@ -22,7 +22,7 @@ from zoo.inference.model import Model, load
 from zoo.pruning import Cut, prune_structure
 from zoo.pruning.structured import check_ratio
 from zoo.registry import Spec
-from zoo.training.average import check_one_device, measure_splits, new_path
+from zoo.training.average import measure_splits, new_path
 from zoo.training.bench import side_by_side
 from zoo.training.fit import fit
 from zoo.training.folder import read_run_config
@@ -50,7 +50,6 @@ def prune(run: str | Path, options: Prune) -> dict[str, Any]:
         InputError: If an option is wrong, a folder exists, or the backbone cannot be pruned; nothing is written then.
     """
     check_ratio(options.ratio)
-    check_one_device("zoo prune", options.trainer)
     config, model_folder = read_config(run), find(run)
     is_run = (model_folder.parent / "config.yaml").is_file()
     folder, name = (model_folder.parent if is_run else model_folder), f"pruned-{options.ratio}"
@@ -96,7 +95,7 @@ def tuning_options(folder: Path, options: Prune) -> Fit:
     first = build(Fit, read_run_config(folder))
     lr = first.optimizer.lr if options.lr is None else options.lr
     trainer = {name: value for name, value in first.trainer.items() if name not in _NOT_INHERITED}
-    trainer |= {"max_epochs": options.epochs, "devices": 1} | options.trainer
+    trainer |= options.trainer | {"max_epochs": options.epochs, "devices": 1}
     check_trainer(trainer)
     settings: dict[str, Any] = {"trainer": trainer, "run_dir": str(run_dir), "num_workers": options.num_workers}
     return replace(first, optimizer=replace(first.optimizer, lr=lr), resume=None, **settings)
@@ -155,9 +154,7 @@ def options_of(spec: str) -> set[str]:
 
 def _unsupported(spec: str) -> str:
     """Return the message for a backbone without options for the sizes of a pruned network."""
-    entries = [entry for entry in registry.entries("zoo.backbones") if entry.ours]
-    able = [entry.name for entry in entries if {"head_dim", "channels"} & options_of(entry.name)]
-    return f"{spec} cannot be pruned: its options cannot describe the smaller network; backbones that can: {', '.join(able)}"
+    return f"{spec} cannot be pruned: its options cannot describe the smaller network"
 
 
 def _quotient(hidden: int, width: int) -> float:

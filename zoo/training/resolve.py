@@ -2,7 +2,6 @@
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from zoo import registry
@@ -12,7 +11,7 @@ from zoo.backbones.build import check_spec
 from zoo.backbones.recipe import Recipe
 from zoo.checkpoint import read_config as read_model_config
 from zoo.data import ready
-from zoo.errors import InputError, check_rules
+from zoo.errors import InputError, check_choice, check_rules
 from zoo.hub.sources import locate
 from zoo.kernels.plan import check_kernel
 from zoo.registry.signatures import check_sizes
@@ -20,7 +19,6 @@ from zoo.tasks import task_type
 from zoo.tasks.base import Task
 from zoo.tasks.distillation import check_distillation, check_distilled
 from zoo.tasks.options import Decoding
-from zoo.training.callbacks import MovingAverage
 from zoo.training.objects import Objects
 from zoo.training.options import DistillationOptions, Fit, config_values, fixed_options, is_object, parse_interval
 
@@ -73,8 +71,6 @@ def plan_run(options: Fit, objects: Objects = NO_OBJECTS, *, try_network: bool =
     for source in (options.init_from, options.teacher):
         if source is not None:
             read_model_config(locate(source))
-    if options.vectors is not None and not Path(options.vectors).expanduser().is_file():
-        raise InputError(f"--vectors: the file '{options.vectors}' does not exist", code="missing")
     data = make_data(options, objects)
     task, keywords = resolve_task(options, objects, data)
     inputs = recipe_for(options.backbone, objects).inputs
@@ -167,18 +163,12 @@ def check_numbers(options: Fit) -> None:
     """Check the options that neither the task nor the data module checks."""
     check_kernel(options.kernel)
     parse_interval(options.checkpoint_every)
+    check_choice("matmul_precision", options.matmul_precision or "highest", ("highest", "high", "medium"))
     check_rules(
         (0 <= options.seed < 2**32, f"seed={options.seed}: must be between 0 and {2**32 - 1}"),
-        (
-            options.matmul_precision in (None, "highest", "high", "medium"),
-            f"matmul_precision={options.matmul_precision}: use highest, high or medium",
-        ),
         (options.keep >= 1, f"keep={options.keep}: must be 1 or more"),
+        (options.ema is None or 0 < options.ema < 1, f"ema={options.ema}: must be in (0, 1), such as 0.999"),
     )
-    if options.ema is not None:
-        MovingAverage(options.ema)
-    text = "kernel='triton' needs a CUDA device, but the accelerator is cpu: use auto, block or factored"
-    check_rules((options.kernel != "triton" or options.trainer.get("accelerator") != "cpu", text), code="conflict")
 
 
 def with_end(options: Fit, max_epochs: int) -> dict[str, Any]:
@@ -186,9 +176,6 @@ def with_end(options: Fit, max_epochs: int) -> dict[str, Any]:
     epochs, steps = options.trainer.get("max_epochs"), options.trainer.get("max_steps")
     if steps in (None, -1) and epochs == -1 and (options.schedule.name != "constant" or options.schedule.warmup):
         raise InputError("a schedule needs an end: use --trainer.max_steps, or --schedule.name constant --schedule.warmup 0")
-    for name in ("max_epochs", "max_steps", "limit_train_batches"):
-        if options.trainer.get(name) == 0:
-            raise InputError(f"--trainer.{name} 0: must be 1 or more")
     return dict(options.trainer) if epochs is not None or steps is not None else {**options.trainer, "max_epochs": max_epochs}
 
 
@@ -213,11 +200,8 @@ def make_data(options: Fit, objects: Objects = NO_OBJECTS) -> Any:
     data = registry.create("zoo.datasets", options.data or "", **common, stream="token_stream" in recipe.inputs)
     if objects.task is None and options.task is not None:
         wanted, available = (set(task_type(spec)[0].inputs) for spec in (options.task, data.task))
-        if not wanted & available:
-            other, able = recipe.tasks.get(options.task), backbones_that(lambda recipe: options.task in recipe.tasks)
-            hint = f"use --data '{other.data}', for example" if other else "use other --data"
-            hint = f"backbones that support this task: {able}" if able and not other else hint
-            raise InputError(f"--task {options.task}: '{options.data}' is for {data.task}; {hint}", code="mismatch")
+        text = f"--task {options.task}: '{options.data}' is for {data.task}; use other --data"
+        check_rules((bool(wanted & available), text), code="mismatch")
     return data
 
 
@@ -226,22 +210,14 @@ def check_data(inputs: tuple[str, ...], options: Fit, data: Any) -> None:
     kind, name = data.info.inputs, options.data
     content = INPUTS.get(kind, kind)
     if inputs and kind not in inputs:
-        accepted = {kind, "token_stream"} if kind == "tokens" else {kind}  # the same text in another order
-        able = backbones_that(lambda recipe: bool(accepted & {*recipe.inputs}))
         text = f"{options.backbone} reads {INPUTS.get(inputs[0], inputs[0])}, but '{name}' contains {content}"
-        raise InputError(text + (f"; backbones that do: {able}" if able else ""), code="mismatch")
+        raise InputError(text, code="mismatch")
     for option, value, fits in (
         ("embedding", options.embedding, getattr(data, "tokenizer", None) is not None),
         ("vectors", options.vectors, hasattr(data.info, "vectors")),
     ):
         if value is not None and not fits:
             raise InputError(f"--{option} is for text, but '{name}' contains {content}", code="mismatch")
-
-
-def backbones_that(accept: Any) -> str:
-    """List the backbones of the zoo whose recipe is accepted."""
-    entries = [entry for entry in registry.entries("zoo.backbones") if entry.ours]
-    return ", ".join(entry.name for entry in entries if accept(recipe_of(registry.load(entry))))
 
 
 def load_data(options: Fit) -> Any:

@@ -90,34 +90,30 @@ def restore_gradients(module: LightningModule, gradients: dict[str, Any]) -> Non
             weight.grad = gradients[name].to(weight)
 
 
-def set_position(
-    checkpoint: dict[str, Any], trainer: Trainer, position: tuple[int, int], *, validate: bool, begun: bool
-) -> None:
+def set_position(checkpoint: dict[str, Any], trainer: Trainer, position: tuple[int, int], *, begun: bool) -> None:
     """Edit the progress in a checkpoint so that Lightning resumes between two steps, and repeats or skips nothing.
 
     The position is the number of completed epochs and of completed batches of the next one; `begun` tells whether that epoch
-    has started, and `validate` whether a validation has started and is to be repeated.
+    has started.
     """
     epoch, batches = position
     loops = checkpoint["loops"]["fit_loop"]
     done = {"processed": epoch, "completed": epoch}
     counts = {"ready": epoch + 1, "started": epoch + begun, **done}
     loops["epoch_progress"] = {"total": dict(counts), "current": dict(counts)}
-    progress = trainer.fit_loop.epoch_loop.batch_progress
-    total = progress.total.completed
+    total = trainer.fit_loop.epoch_loop.batch_progress.total.completed
     # `started` is off by one, so that Lightning detects neither the end of a batch nor of an epoch. On resume it then counts a
-    # step for its loggers, except during gradient accumulation, and another one after a validation.
+    # step for its loggers, except during gradient accumulation.
     loops["epoch_loop.batch_progress"] = {
         "total": {"ready": total, "started": total - 1, "processed": total, "completed": total},
         "current": dict.fromkeys(("ready", "started", "processed", "completed"), batches),
-        "is_last_batch": validate and progress.is_last_batch,
+        "is_last_batch": False,
     }
     loops["epoch_loop.state_dict"]["_batches_that_stepped"] = logged_steps(trainer) - (not accumulating(trainer, batches))
     validated = trainer.fit_loop.epoch_loop.val_loop.batch_progress.total.completed
-    started = {"ready": validated + 1, "started": validated + 1, "processed": validated, "completed": validated}
     loops["epoch_loop.val_loop.batch_progress"] = {
-        "total": started if validate else dict.fromkeys(started, validated),
-        "current": dict.fromkeys(started, 0),
+        "total": dict.fromkeys(("ready", "started", "processed", "completed"), validated),
+        "current": dict.fromkeys(("ready", "started", "processed", "completed"), 0),
         "is_last_batch": False,
     }
 
