@@ -88,7 +88,8 @@ def test_fit_from_a_trained_model(call, refused, run):
     assert "there is no folder 'nothing'" in refused(*from_run, "nothing", *SMALL)
     assert refused(*from_run, run, "--algebra", "octonion").endswith(f"{source}, expected octonion")
     message = refused(*from_run, run, "--backbone", "vit(dim=32, depth=2)")
-    assert message.startswith(f"{source}, which does not match vit(depth=2, dim=32): 'blocks.")
+    assert message.startswith(f"{source}, which does not match vit(depth=2, dim=32): ")
+    assert "blocks.1" in message
 
 
 def test_fit_from_a_model_with_another_tokenizer_fails(call, refused, tmp_path):
@@ -112,7 +113,6 @@ def test_fit_from_a_model_with_another_tokenizer_fails(call, refused, tmp_path):
         ("run --lr 0.1", "--epochs"),
         ("run --epochs -1", "epochs=-1"),
         ("run --epochs 1 --lr -1", "lr=-1"),
-        ("run --trainer.devices 2", "--trainer.devices 2"),
         ("run --out run/model", "'run/model'"),
         ("run --epochs 1", "'run-pruned-0.5'"),
         ("alone --epochs 1", "no config.yaml"),
@@ -136,7 +136,7 @@ TEXT = {"vocab_size": 11, "max_length": 7, "num_classes": 3}
         ("lstm(hidden=8)", TEXT, "lstm(hidden=8): nothing to prune: SequenceClassifier has no heads, hidden units or channels"),
         ("cnn(filters=4, hidden=8)", TEXT, "cnn(filters=4, hidden=8): nothing to prune"),
         ("fasttext", TEXT, "fasttext: nothing to prune"),
-        ("decomposable_attention(dim=8)", TEXT, "backbones that can: convnet, gpt, transformer, transformer_xl, vit"),
+        ("decomposable_attention(dim=8)", TEXT, "cannot be pruned"),
         ("timm/resnet10t", SIZES, "timm/resnet10t cannot be pruned"),
         ("vit(dim=32, depth=1, heads=1, mlp_ratio=0.04)", SIZES, "removes nothing: no layer has enough heads or units"),
     ],

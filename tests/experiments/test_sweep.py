@@ -221,7 +221,7 @@ def test_a_killed_sweep_resumes_to_the_results_of_a_single_run(tmp_path, monkeyp
     while not list(run.glob("checkpoints/*.ckpt")):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    trained = int((run / ".lock").read_text().split()[1])
+    (trained,) = map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
     process.kill()
     process.join()
     while alive(trained):

@@ -17,7 +17,7 @@ import zoo
 from tests.errors import raises
 from zoo.pruning import LotteryTicket, lottery, prunable, rounds_until
 from zoo.pruning import masks as lib
-from zoo.training.callbacks import MovingAverage
+from zoo.training.callbacks import moving_average
 
 
 class Net(LightningModule):
@@ -188,7 +188,7 @@ def test_pruned_weights_stay_zero(kind):
             steps.append(sum(int((parameters[name] != 0).sum()) for name in ticket.masks))
 
     for number in range(2):
-        average = [MovingAverage(0.5)] if kind == "ema" else []
+        average = [moving_average(0.5)] if kind == "ema" else []
         module = net(**options)
         # Callbacks before the ticket also see masked weights, unless the optimizer does not call hooks.
         order = [ticket, Watch()] if kind == "wrapper" else [Watch(), *average, ticket]

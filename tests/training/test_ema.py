@@ -8,7 +8,7 @@ from lightning.pytorch import Callback, LightningModule
 from torch import nn
 
 import zoo
-from zoo.training.callbacks import MovingAverage
+from zoo.training.callbacks import moving_average
 from zoo.training.resume import newest
 
 DECAY = 0.9
@@ -27,7 +27,7 @@ class Buffers(LightningModule):
 
 
 def test_floats_are_averaged_and_integers_are_copied():
-    net, callback = Buffers(), MovingAverage(DECAY)
+    net, callback = Buffers(), moving_average(DECAY)
     callback.setup(None, net, "fit")
     mean, weights = None, []
     for step in range(300):

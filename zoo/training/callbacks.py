@@ -12,27 +12,15 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import RichProgressBar, WeightAveraging
+from lightning.pytorch.callbacks import WeightAveraging
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from zoo.atomic import write_text
 from zoo.errors import InputError
 from zoo.training.state import broadcast_buffers
-
-
-class ProgressBar(RichProgressBar):
-    """Show Lightning's progress bar, with epochs counted from 1 and without the loggers' version."""
-
-    def _get_train_description(self, current_epoch: int) -> str:
-        return f"{progress(self.trainer).capitalize()} "
-
-    def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
-        """Return the metrics to show beside the bar."""
-        return {name: value for name, value in super().get_metrics(trainer, pl_module).items() if is_shown(name)}
 
 
 class ProgressLines(Callback):
@@ -54,14 +42,10 @@ class ProgressLines(Callback):
     def _print(self, trainer: Trainer) -> None:
         if trainer.is_global_zero and time.monotonic() - self._printed >= self.every:
             self._printed = time.monotonic()
-            shown = sorted((name, value) for name, value in trainer.callback_metrics.items() if is_shown(name))
-            text = "  ".join(f"{name} {float(value):.4f}" for name, value in shown)
+            metrics = {name: value for name, value in trainer.callback_metrics.items() if not name.startswith("lr-")}
+            metrics.pop("train_loss_step", None)
+            text = "  ".join(f"{name} {float(value):.4f}" for name, value in sorted(metrics.items()))
             print(f"{self.title}{progress(trainer)}  {text}", flush=True)  # noqa: T201 (its purpose)
-
-
-def is_shown(name: str) -> bool:
-    """Return whether to show a metric; step losses, learning rates and the logger version are hidden."""
-    return name not in ("v_num", "train_loss_step") and not name.startswith("lr-")
 
 
 class SplitNote(Callback):
@@ -131,40 +115,16 @@ class StopOnDivergence(Callback):
             raise DivergenceError(f"training diverged in {position}: the loss is not finite; use a smaller --optimizer.lr")
 
 
-class MovingAverage(WeightAveraging):
-    """Maintain an exponential moving average (EMA) of weights and buffers, m <- d m + (1 - d) w after each optimizer step.
+def moving_average(decay: float) -> WeightAveraging:
+    """Return a callback with an exponential moving average (EMA) of weights and buffers, m <- decay m + (1 - decay) w.
 
-    Validation uses the average, and it is the ``state_dict`` of every checkpoint. Constant buffers stay bit-for-bit equal, and
-    integer buffers are copied from the network.
-
-    Args:
-        decay: d, in (0, 1).
+    Validation uses the average, and it is the ``state_dict`` of every checkpoint. Integer buffers are copied.
     """
 
-    def __init__(self, decay: float) -> None:
-        average_floats = get_ema_multi_avg_fn(decay)
+    def average(mean: Tensor, weight: Tensor, count: Tensor) -> Tensor:
+        return mean.lerp(weight, 1 - decay) if mean.is_floating_point() else weight
 
-        def average(means: list[Tensor], weights: list[Tensor], count: Tensor) -> None:
-            """Update the means, which all have one dtype."""
-            if means[0].is_floating_point() or means[0].is_complex():
-                average_floats(means, weights, count)
-            else:
-                for mean, weight in zip(means, weights, strict=True):
-                    mean.copy_(weight)
-
-        super().__init__(multi_avg_fn=average)
-        self._swapped = False
-
-    def _swap_models(self, pl_module: LightningModule) -> None:
-        super()._swap_models(pl_module)
-        self._swapped = not self._swapped
-
-    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Save the weights and their average, which are swapped during validation."""
-        super().on_save_checkpoint(trainer, pl_module, checkpoint)
-        if self._swapped:
-            average = checkpoint["current_model_state"]
-            checkpoint |= {"state_dict": average, "current_model_state": checkpoint["state_dict"]}
+    return WeightAveraging(avg_fn=average)
 
 
 class BroadcastBuffers(Callback):

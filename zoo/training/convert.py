@@ -55,11 +55,11 @@ def convert(options: Convert) -> dict[str, Any]:
     check_rules(
         (bool(options.source), "missing --from: use a run, a model folder, a name from zoo list checkpoints, or timm/NAME"),
         (bool(options.to), "missing --to: use --to FOLDER"),
+        (not (options.format and options.data), "--data is not supported for imported weights: leave --data out"),
     )
     folder = new_path(options.to, "--to")
     imported: Any = None
     if options.format is not None:
-        check_rules((options.data is None, "--data is not supported for imported weights: leave --data out"), code="conflict")
         imported = create("importers", options.format, options.source, algebra=options.algebra or None)
         if isinstance(imported, ImportedLayers):
             return write_layers(imported, options)

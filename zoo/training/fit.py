@@ -17,7 +17,7 @@ from zoo import registry
 from zoo.atomic import write_json
 from zoo.checkpoint import save
 from zoo.data.loader import check_order
-from zoo.errors import InputError, Interrupted, Stop
+from zoo.errors import Interrupted, Stop, check_rules
 from zoo.tasks.base import Task
 from zoo.training.checkpoint_io import checkpoint_files, position_of
 from zoo.training.checkpoints import Checkpoints
@@ -27,7 +27,7 @@ from zoo.training.objects import Objects
 from zoo.training.options import Fit
 from zoo.training.processes import Processes, Signals, join
 from zoo.training.resolve import NO_OBJECTS, Plan, check_data, plan_run
-from zoo.training.resume import CHECKSUMS, Resumed, check_network, check_unchanged, read_best, resume, write_checksums
+from zoo.training.resume import CHECKSUMS, Resumed, check_unchanged, read_best, resume, write_checksums
 from zoo.training.state import set_counters
 from zoo.training.summary import record
 from zoo.training.trainer import check_trainer, lightning_errors, make_trainer
@@ -100,6 +100,9 @@ def fit(options: Fit, objects: Objects = NO_OBJECTS, extension: Extension | None
     """
     if options.folds is not None:
         return registry.load(registry.resolve("zoo.experiments", "folds")[0])(options)  # type: ignore[no-any-return]
+    for experiment in Path(options.resume or "").expanduser().absolute().parents[2:3]:  # of EXPERIMENT/ALGEBRA/seed-N/round-N
+        text = f"'{options.resume}' is a round of lottery tickets: use zoo lottery --resume {experiment}"
+        check_rules((not (experiment / "lottery.json").exists(), text), code="conflict")
     planned = plan_run(options, objects)
     if (summary := finished_run(planned.config, options.run_dir, options.resume)) is not None:
         return summary
@@ -133,12 +136,7 @@ def train_run(planned: Plan, session: Session, extension: Extension) -> dict[str
         try:
             resumed = resume(planned.config, planned.fixed, folder.path, processes.count) if folder.resumed else None
             run = set_up(planned, session, resumed, folder.path, extension)
-            try:
-                extension.prepare(run)
-            except InputError:
-                for logger in run.trainer.loggers:
-                    logger.finalize("failed")
-                raise
+            extension.prepare(run)
         except BaseException:
             folder.discard()
             raise
@@ -175,7 +173,6 @@ def set_up(planned: Plan, session: Session, resumed: Resumed | None, folder: Pat
     if options.teacher is not None:
         teacher = load_teacher(options.teacher, options.distillation.temperature, options.distillation.weight, data)
         trainer.callbacks.append(teacher)  # type: ignore[attr-defined]
-    check_network(resumed, task)
     check_order(getattr(net, "has_memory", False), trainer.world_size)
     model = record(planned, net, vectors)
     model["summary"] |= {"run_dir": str(folder), "resumed_from": None if resumed is None else str(resumed.path)}

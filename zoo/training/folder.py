@@ -5,7 +5,7 @@ import re
 import shutil
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from inspect import Parameter, signature
+from inspect import signature
 from itertools import count
 from pathlib import Path
 from typing import Any, Self
@@ -32,10 +32,7 @@ RUNS = Path("runs")
 class RunFolder:
     """A run folder that is locked until `close` or until the process ends.
 
-    Args:
-        path: The folder.
-        lock: The lock; None on ranks other than 0.
-        resumed: Whether the run in the folder is resumed.
+    ``lock`` is None on ranks other than 0, and ``resumed`` tells whether the run in the folder is resumed.
     """
 
     def __init__(self, path: Path, lock: BaseFileLock | None = None, resumed: bool = False) -> None:
@@ -220,11 +217,8 @@ def short_spec(group: str, text: str) -> str:
     except (InputError, ValueError, TypeError):
         return text
     spec = spec if "variant" in long.options else long  # phm-4 becomes phm(n=4), but timm/resnet18 is unchanged
-    unset = Parameter("unset", Parameter.KEYWORD_ONLY)
-    defaults = {name: parameters.get(name, unset).default for name in spec.options}
-    changed = {
-        name: value for name, value in spec.options.items() if (type(value), value) != (type(defaults[name]), defaults[name])
-    }
+    defaults = {name: (type(parameter.default), parameter.default) for name, parameter in parameters.items()}
+    changed = {name: value for name, value in spec.options.items() if defaults.get(name) != (type(value), value)}
     return str(Spec(spec.name, changed))
 
 

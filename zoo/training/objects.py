@@ -14,19 +14,19 @@ from zoo import registry
 from zoo.algebras import Algebra
 from zoo.algebras import algebra as make_algebra
 from zoo.data.arrays import from_arrays
-from zoo.errors import InputError
+from zoo.errors import InputError, check_rules
 from zoo.tasks.base import Task
 from zoo.training.options import OBJECT
 
 REALS = "real"
 """The algebra of a network without hypercomplex layers."""
-KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "algebra": (lambda value: isinstance(value, Algebra), "an Algebra"),
-    "backbone": (callable, "a torch.nn.Module or a factory"),
-    "data": (lambda value: isinstance(value, LightningDataModule), "a LightningDataModule or a pair of arrays (X, y)"),
-    "task": (lambda value: isinstance(value, Task) or (isinstance(value, type) and issubclass(value, Task)), "a Task"),
+KINDS: dict[str, Callable[[Any], bool]] = {
+    "algebra": lambda value: isinstance(value, Algebra),
+    "backbone": callable,
+    "data": lambda value: isinstance(value, LightningDataModule),
+    "task": lambda value: isinstance(value, Task) or (isinstance(value, type) and issubclass(value, Task)),
 }
-"""The options that may be objects: a check of the object, and a description for messages."""
+"""The options that may be objects, and a check of the object."""
 
 
 @dataclass(frozen=True)
@@ -58,24 +58,19 @@ def take_objects(options: Mapping[str, Any]) -> tuple[Objects, dict[str, Any]]:
     """Separate objects from options; in the options, replace them by their specs or by names that mark them as objects."""
     options = dict(options)
     if isinstance(data := options.get("data"), tuple | list):
-        if len(data) != 2:
-            raise InputError(f"data: got {len(data)} items; use a pair (X, y) of arrays, a spec or a data module")
         loading = {name: options.pop(name) for name in ("batch_size", "num_workers") if options.get(name) is not None}
         options["data"] = from_arrays(*data, seed=options.get("seed", 0), **loading)
     given = {name: options[name] for name in KINDS if not isinstance(options.get(name), str | None)}
     named = dict(options)
     for name, value in given.items():
-        is_valid, description = KINDS[name]
-        if not is_valid(value):
-            raise InputError(f"{name}={value!r:.60} must be a spec (text) or {description}")
+        text = f"{name}={value!r:.60} must be a spec, or an Algebra, a network or factory, a LightningDataModule or a Task"
+        check_rules((KINDS[name](value), text))
         named[name] = object_name(value)
     objects = Objects(**given)
     if isinstance(objects.task, Task):
-        if options.get("backbone") is not None and objects.backbone is not objects.task.net:
-            raise InputError(
-                "the task already has a network: leave backbone out, or pass the class of the task",
-                code="conflict",
-            )
+        is_twice = options.get("backbone") is not None and objects.backbone is not objects.task.net
+        text = "the task already has a network: leave backbone out, or pass the class of the task"
+        check_rules((not is_twice, text), code="conflict")
         named["backbone"] = object_name(objects.task.net)
     if objects.net is not None:
         named["algebra"] = algebra_name(objects.net, named.get("algebra"))

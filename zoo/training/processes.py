@@ -159,10 +159,7 @@ def build_trainer(arguments: Mapping[str, Any]) -> Trainer:
 def join(settings: Mapping[str, Any], in_order: bool = False, timeout: float = 1800) -> Processes:
     """Start the processes that the Trainer's arguments ask for, unless a launcher or earlier run has, and join them.
 
-    Args:
-        settings: The arguments of the Trainer.
-        in_order: Whether data are read in order, which only one process can do.
-        timeout: Seconds that processes wait for one another.
+    With `in_order`, data are read in order, which only one process can do. Processes wait `timeout` seconds for one another.
     """
     from torch.distributed import DistError
 

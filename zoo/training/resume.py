@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from zoo import checkpoint as models
 from zoo.atomic import write_json
@@ -108,16 +108,6 @@ def newest(folder: Path) -> tuple[Path, dict[str, Any]]:
 def read_best(folder: Path, best: Mapping[str, Any]) -> dict[str, Any]:
     """Load the best checkpoint of a run."""
     return read_checkpoint(folder / "checkpoints" / best["file"])
-
-
-def check_network(resumed: Resumed | None, task: nn.Module) -> None:
-    """Compare the shapes in a checkpoint with those of the task."""
-    if resumed is None:
-        return
-    saved = {name: value.shape for name, value in resumed.checkpoint["state_dict"].items()}
-    shapes = {name: value.shape for name, value in task.state_dict().items()}
-    if wrong := sorted(name for name in shapes.keys() | saved.keys() if shapes.get(name) != saved.get(name)):
-        raise InputError(f"the checkpoint '{resumed.path}' belongs to another network: {wrong[0]} differs")
 
 
 def network_state(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 
 from lightning.pytorch import Callback, Trainer, loggers
 from lightning.pytorch.accelerators import Accelerator
-from lightning.pytorch.callbacks import Checkpoint, LearningRateMonitor
+from lightning.pytorch.callbacks import Checkpoint, LearningRateMonitor, RichProgressBar
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.plugins import CheckpointIO, LayerSync, Precision
 from lightning.pytorch.profilers import Profiler
@@ -20,7 +20,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from zoo.errors import InputError, one_line, shorten
 from zoo.registry.signatures import mismatch
-from zoo.training.callbacks import BroadcastBuffers, MetricsTable, MovingAverage, ProgressBar, ProgressLines, SplitNote
+from zoo.training.callbacks import BroadcastBuffers, MetricsTable, ProgressLines, SplitNote, moving_average
 from zoo.training.checkpoint_io import AtomicCheckpointIO
 from zoo.training.checkpoints import Checkpoints
 from zoo.training.options import is_object
@@ -51,10 +51,10 @@ def make_trainer(
     arguments["logger"] = run_loggers(arguments.get("logger"), folder, resumed)
     added = [checkpoints, checkpoints.divergence, BroadcastBuffers()]
     added += [LearningRateMonitor(logging_interval="step")] if arguments["logger"] else []
-    added += [] if ema is None else [MovingAverage(ema)]
+    added += [] if ema is None else [moving_average(ema)]
     added.append(SplitNote(title))
     if settings.get("enable_progress_bar") is not False:
-        added.append(ProgressBar(leave=False) if is_terminal else ProgressLines())
+        added.append(RichProgressBar() if is_terminal else ProgressLines())
     arguments["callbacks"] = [*added, *as_list(arguments.get("callbacks"))]
     # `Checkpoints` is not a `Checkpoint`, which Lightning would call after the callbacks that log.
     arguments["enable_checkpointing"] = any(isinstance(callback, Checkpoint) for callback in arguments["callbacks"])
