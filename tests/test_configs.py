@@ -14,7 +14,7 @@ from zoo_experiments.options import Lottery
 from zoo_experiments.sweep import sweep_points
 
 import zoo
-from benchmarks import papers, papers_rows
+from benchmarks import papers_rows
 from zoo import registry
 from zoo.cli import main
 from zoo.hub.catalogue import find
@@ -25,13 +25,11 @@ from zoo.training.resolve import load_data, resolve
 ROOT = Path(__file__).parents[1]
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
 SWEEPS = sorted((ROOT / "configs" / "papers").rglob("*.yaml"))
-ROWS = papers_rows.read_all()
 FRONTIERS = sorted((ROOT / "configs" / "frontier").glob("*.yaml"))
 EQUAL_WEIGHTS = sorted((ROOT / "configs" / "tickets").glob("*.yaml"))
 LOTTERIES = sorted((ROOT / "configs" / "lottery").glob("*.yaml"))
 PRETRAINED = sorted((ROOT / "configs" / "pretrained").glob("*.yaml"))
 TICKETS = [path for path in PRETRAINED if path.stem.endswith("-ticket")]
-SHARED = ROOT.parent / "shared" / "data"
 DEFAULTS = {"vit_digits": "vit", "resnet18_digits": "timm/resnet18"}
 
 
@@ -77,18 +75,6 @@ def test_tickets_compare_real_networks_of_several_widths(path):
     lotteries = [check_lottery(build(Lottery, config["base"] | network))[0] for network in config["networks"].values()]
     assert len({lottery.backbone for lottery in lotteries if lottery.compare == ("real",)}) >= 2
     assert {lottery.seeds for lottery in lotteries} == {3}
-
-
-@pytest.mark.parametrize("name", ["complex_order/trec_transformer_order", "quaternion_nlp/wikiqa_qatt", "phm/snli_phm5"])
-def test_rows_of_papers_run_on_their_data(name, tmp_path, monkeypatch, capsys):
-    if not SHARED.is_dir():
-        pytest.skip("the data sets of the papers are not available next to the repository")
-    monkeypatch.chdir(tmp_path)
-    row = next(row for row in ROWS if name == f"{row.paper}/{row.name}")
-    Path("row.yaml").write_text(yaml.safe_dump(row.config))
-    data = papers.rooted(row.data, SHARED)
-    assert main(["fit", "-c", "row.yaml", "--data", data, *SHORT]) == 0, capsys.readouterr().err
-    assert "test " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: f"{path.parent.name}/{path.stem}")

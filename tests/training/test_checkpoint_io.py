@@ -3,16 +3,12 @@
 import os
 import pickle
 import random
-import resource
-import tempfile
-import time
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.errors import raises
-from tests.faults.process import forked
 from zoo.training.checkpoint_io import AtomicCheckpointIO, read_checkpoint
 
 STATE = {"state_dict": {"w": torch.arange(1000.0)}, "epoch": 3, "random": random.Random(0).getstate()}
@@ -63,38 +59,3 @@ def test_a_pickle_is_refused_and_not_executed(tmp_path, monkeypatch, sealed):
     with raises("corrupt", "'x.ckpt'"):
         read_checkpoint("x.ckpt")
     assert not Path("ran").exists()
-
-
-def test_a_full_disk_raises_and_keeps_the_old_file(path):
-    before, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
-    try:
-        with pytest.raises(OSError, match="File too large") as refusal:
-            AtomicCheckpointIO().save_checkpoint({"state_dict": {"w": torch.zeros(10**6)}}, path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert refusal.value.filename == str(path)
-    assert path.read_bytes() == before
-    assert [file.name for file in path.parent.iterdir()] == [path.name]
-
-
-def write_repeatedly(path: Path) -> None:
-    tempfile.tempdir = "/dev/shm"
-    for number in range(10**6):
-        AtomicCheckpointIO().save_checkpoint({"state_dict": {"w": torch.full((10**6,), float(number))}}, path)
-
-
-def test_a_killed_writer_leaves_an_intact_file_if_the_temporary_folder_is_elsewhere(tmp_path):
-    path, draw = tmp_path / "x.ckpt", random.Random(2)
-    for _ in range(2):
-        path.unlink(missing_ok=True)
-        process = forked(write_repeatedly, path)
-        while not path.exists():
-            assert process.exitcode is None
-            time.sleep(0.01)
-        time.sleep(draw.random() * 0.3)
-        process.kill()
-        process.join()
-        values = read_checkpoint(path)["state_dict"]["w"]
-        assert bool((values == values[0]).all())
-        assert all(file.name == path.name or file.name.startswith(f".{path.name}-") for file in tmp_path.iterdir())

@@ -1,22 +1,18 @@
-"""The files, summary and output of a small run; repeating, testing, predicting, interrupting and resuming."""
+"""The files, summary and output of a small run; repeating and testing it."""
 
 import csv
 import importlib.metadata
 import io
 import json
-import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import yaml
-from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import zoo
-from tests.faults.runs import install_module
 from zoo.cli import main
 from zoo.data import ready
 from zoo.data.images.files import digits
@@ -151,14 +147,6 @@ def test_the_output(started, run, summary):
     assert f"zoo fit -c runs/{run.name}/config.yaml" in out
 
 
-def test_the_printed_next_command_can_be_run(started, run, monkeypatch):
-    monkeypatch.chdir(started[0])
-    (line,) = [line for line in started[1].splitlines() if line.strip().startswith("zoo test")]
-    code, out, _ = call(*line.partition("#")[0].split()[1:])
-    assert code == 0
-    assert "test accuracy" in out
-
-
 # --- repeating ---
 
 
@@ -186,16 +174,6 @@ def test_the_configuration_repeats_the_run_bit_for_bit_unless_the_seed_changes(r
     assert changed["metrics"] != summary["metrics"]
 
 
-def test_the_seed_decides_the_first_weights(options):
-    """The learning rate is too small to change a float32."""
-    files = []
-    for seed in (0, 0, 1):
-        made = zoo.fit(**options(seed=seed, optimizer={"lr": 1e-30, "weight_decay": 0.0}))
-        files.append((Path(made["run_dir"]) / "model" / "model.safetensors").read_bytes())
-    assert files[0] == files[1]
-    assert files[0] != files[2]
-
-
 # --- testing ---
 
 
@@ -213,39 +191,6 @@ def test_testing_reproduces_the_summary_and_writes_nothing(run, summary, tmp_pat
     assert json.loads(call("validate", run, "--json")[1])["loss"] == pytest.approx(min(losses), abs=1e-6)
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
     assert list(tmp_path.iterdir()) == []
-
-
-# --- predicting ---
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    """Test images as PNG files."""
-    folder = tmp_path_factory.mktemp("png")
-    images = ready(digits()).splits["test"].images
-    paths = []
-    for i in range(12):
-        paths.append(folder / f"digit {i}.png")
-        Image.fromarray(np.asarray(images[i])[..., 0]).save(paths[-1])
-    return paths
-
-
-def test_predictions_equal_those_of_the_network(run, net, pictures, tmp_path):
-    code, out, err = call("predict", run, *pictures, "--json")
-    assert (code, err) == (0, "")
-    rows = [json.loads(line) for line in out.splitlines()]
-    with torch.no_grad():
-        expected = net(next(iter(ready(digits(batch_size=12)).test_dataloader()))[0]).softmax(-1)
-    assert [row["file"] for row in rows] == [str(path) for path in pictures]
-    assert [row["label"] for row in rows] == [str(int(i)) for i in expected.argmax(-1)]
-    assert [row["probability"] for row in rows] == pytest.approx(expected.amax(-1).tolist(), abs=1e-5)
-    assert len({row["label"] for row in rows}) > 1
-    code, out, _ = call("predict", run, pictures[0])
-    assert (code, out.split("\t")[:2]) == (0, [str(pictures[0]), rows[0]["label"]])
-    Image.new("RGB", (31, 17), "white").save(tmp_path / "wide.jpg")
-    Image.new("RGBA", (8, 9)).save(tmp_path / "tall.png")
-    code, out, _ = call("predict", run, tmp_path / "wide.jpg", tmp_path / "tall.png")
-    assert (code, len(out.splitlines())) == (0, 2)
 
 
 # --- other data ---
@@ -267,32 +212,7 @@ def test_data_without_a_test_split(options, archive, tmp_path, capsys):
     assert call("validate", tmp_path / "run")[0] == 0
 
 
-def test_other_data_are_normalized_like_the_training_data(options, archive, tmp_path):
-    """Not with their own mean and standard deviation."""
-    from zoo.data.images.files import npz
-
-    made = zoo.fit(**options(data=f"npz(path='{archive('train')}')", run_dir="run"))
-    path = archive("train", "test", name="dark.npz")
-    with np.load(path) as arrays:
-        np.savez(path, **{name: value // 3 if "images" in name else value for name, value in arrays.items()})
-    code, out, _ = call("test", "run", "--data", f"npz(path='{path}')", "--json")
-    assert code == 0
-    info = zoo.checkpoint.read_config("run")["info"]
-    split = ready(npz(path)).splits["test"]
-    images = torch.from_numpy(split.images).permute(0, 3, 1, 2) / 255
-    with torch.no_grad():
-        logits = zoo.load(made["run_dir"]).net((images - info["mean"][0]) / info["std"][0])
-    loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(split.labels))
-    assert json.loads(out)["loss"] == pytest.approx(loss.item(), abs=1e-5)
-
-
 # --- from Python ---
-
-
-def test_python_returns_the_summary(options, tmp_path):
-    made = zoo.fit(**options(run_dir=str(tmp_path / "run")))
-    assert made == json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert made["run_dir"] == str(tmp_path / "run")
 
 
 def test_every_option_reaches_the_run(options, tmp_path):
@@ -307,44 +227,3 @@ def test_every_option_reaches_the_run(options, tmp_path):
     full = zoo.backbone("vit(dim=32,depth=1)", "quaternion", **ready(digits()).info.model_kwargs)
     assert made["parameters"]["total"] > zoo.count(full)["total"]
     assert zoo.count(zoo.load(tmp_path / "run").net)["total"] == made["parameters"]["total"]
-
-
-# --- interrupting and resuming ---
-
-STOPPER = '''
-from pathlib import Path
-from lightning.pytorch import Callback
-
-class Stopper(Callback):
-    """Interrupts the run once, in the second epoch."""
-
-    def on_train_batch_end(self, trainer, *args):
-        if trainer.current_epoch == 1 and not Path("pressed").exists():
-            Path("pressed").touch()
-            raise KeyboardInterrupt
-'''
-
-
-def test_an_interrupted_run_can_be_resumed(options, tmp_path, tmp_path_factory, monkeypatch):
-    """The configuration names a callback of an installed package."""
-    site = tmp_path_factory.mktemp("site")
-    install_module(site, "zoo_test_stopper", STOPPER)
-    monkeypatch.syspath_prepend(str(site))
-    stop = {"trainer": {"callbacks": [{"class_path": "zoo_test_stopper.Stopper"}]}}
-    (tmp_path / "stop.yaml").write_text(yaml.safe_dump(stop))
-    (tmp_path / "base.yaml").write_text(yaml.safe_dump(options(trainer={"max_epochs": 3}, run_dir="first")))
-    code, out, err = call("fit", "-c", "base.yaml", "-c", "stop.yaml")
-    sys.modules.pop("zoo_test_stopper", None)
-    assert code == 130
-    assert "epoch 1/3" in out
-    assert err == "zoo: stopped; progress up to epoch 0001 is saved; resume with: zoo fit --resume first\n"
-    assert not Path("first/summary.json").exists()
-    assert not Path("first/model").exists()
-    code, _, refusal = call("test", "first")
-    assert code == 2
-    assert "no model/config.json" in refusal
-    code, out, err = call(*err.strip().partition("resume with: zoo ")[2].split())
-    assert (code, err) == (0, "")
-    assert "epoch 1/3" not in out
-    assert "epoch 3/3" in out
-    assert json.loads(Path("first/summary.json").read_text())["epochs"] == 3

@@ -13,7 +13,6 @@ from torch.utils.data import DataLoader, TensorDataset
 import zoo
 from tests.errors import raises
 from zoo.data.images.files import digits
-from zoo.layers import Linear
 from zoo.tasks import Classification, ImageClassification
 from zoo.training.objects import Objects, stands_for_spec, take_objects
 from zoo.training.options import OBJECT
@@ -98,39 +97,17 @@ def products(net):
     return [module.structure for module in net.modules() if isinstance(module, zoo.Algebra) and module.n == 4]
 
 
-BUILDS = {
-    "layer": lambda algebra: Linear(algebra, 8, 8),
-    "backbone": lambda algebra: zoo.backbone(VIT, algebra, in_channels=1, image_size=8, num_classes=10),
-    "convert": lambda algebra: zoo.convert(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8)), algebra),
-}
-
-
-@pytest.mark.parametrize("build", BUILDS)
-def test_networks_start_from_the_learned_product(build):
-    algebra = set_product()
-    structures = products(BUILDS[build](algebra))
-    assert structures
-    for structure in structures:
-        assert torch.equal(structure, algebra.structure)
-        assert structure.requires_grad
-        assert structure is not algebra.structure
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_a_run_starts_from_the_learned_product_and_records_an_object(shared):
-    algebra = set_product("phm(n=4, shared=true)" if shared else "phm-4")
+def test_a_run_starts_from_the_learned_product_and_records_an_object():
+    algebra = set_product("phm(n=4, shared=true)")
     given = algebra.structure.detach().clone()
     summary = zoo.fit(algebra=algebra, backbone=VIT, data="digits", run_dir="run", trainer=CPU, optimizer={"lr": 1e-9})
     assert summary["algebra"].endswith(OBJECT)
     assert summary["note"].startswith("given in Python: algebra")
-    for other in ("quaternion", "phm(n=2, shared=true)" if shared else "phm-2"):
-        with raises("invalid", "run/model"):
-            zoo.load("run", algebra=zoo.algebra(other))
+    with raises("invalid", "run/model"):
+        zoo.load("run", algebra=zoo.algebra("quaternion"))
     model = zoo.load("run", algebra=algebra)
-    structures = products(model.net)
-    assert structures
-    for structure in structures:
-        torch.testing.assert_close(structure.detach(), given, atol=1e-5, rtol=0)
+    (structure, *_) = products(model.net)
+    torch.testing.assert_close(structure.detach(), given, atol=1e-5, rtol=0)
     assert model.evaluate() == pytest.approx(summary["metrics"], abs=1e-6)
 
 
@@ -180,19 +157,6 @@ def test_a_task_with_its_network_and_custom_data():
         zoo.load("run", module=Small(), task=Classification)
 
 
-def test_a_task_and_data_with_info():
-    data = digits(batch_size=16)
-    task = Classification(Small(), num_classes=10, lr=0.01)
-    zoo.fit(task=task, data=data, run_dir="run", trainer=CPU)
-    with raises("invalid", "task=CLASS"):
-        zoo.load("run", module=Small())
-    model = zoo.load("run", module=Small(), task=Classification)
-    assert (type(model.task), model.info) == (Classification, data.info)
-    images = torch.randn(3, 1, 8, 8)
-    best = task.net(images).argmax(-1).tolist()
-    assert [row["label"] for row in model.predict(images, normalized=True)] == [str(label) for label in best]
-
-
 def test_a_task_class_and_a_data_module():
     class Calm(ImageClassification):
         """A custom task."""
@@ -210,18 +174,14 @@ MINE = Classification(Small(), num_classes=10)
     ("options", "code", "named"),
     [
         ({"algebra": 3, "backbone": "vit"}, "invalid", ["algebra=3", "an Algebra"]),
-        ({"algebra": "real", "backbone": 3}, "invalid", ["backbone=3"]),
-        ({"algebra": "real", "backbone": "vit", "data": 3}, "invalid", ["data=3", "LightningDataModule"]),
-        ({"algebra": "real", "backbone": "vit", "task": Small}, "invalid", ["task=", "a Task"]),
         ({"algebra": "quaternion", "backbone": Small(), "data": "digits"}, "conflict", ["zoo.convert"]),
         ({"backbone": Small()}, "missing", ["data"]),
         ({"algebra": "real", "backbone": "vit", "data": digits(), "batch_size": 3}, "conflict", ["batch_size"]),
         ({"task": MINE, "data": digits(), "optimizer": {"name": "sgd"}}, "conflict", ["optimizer"]),
         ({"task": MINE, "data": digits(), "backbone": "vit"}, "conflict", ["backbone"]),
-        ({"backbone": Small(), "data": CustomData()}, "missing", ["task"]),
         ({"backbone": Small(), "data": digits(), "folds": 3}, "invalid", ["folds"]),
     ],
-    ids=range(11),
+    ids=range(7),
 )
 def test_invalid_combinations(options, code, named):
     with raises(code, *named):

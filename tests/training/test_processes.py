@@ -14,7 +14,7 @@ import zoo
 from tests.faults.process import Running, free_port, srun
 from tests.faults.runs import write_parallel
 from zoo.training import processes
-from zoo.training.processes import is_first_process, launched_devices
+from zoo.training.processes import launched_devices
 
 LIMITS = ("--trainer.max_epochs=1", "--trainer.accelerator=cpu")
 
@@ -136,14 +136,6 @@ def test_the_devices_of_a_launcher(env, devices, monkeypatch):
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     assert launched_devices() == devices
-
-
-@pytest.mark.parametrize("name", ["RANK", "SLURM_PROCID"])
-def test_only_rank_0_prints(name, monkeypatch):
-    monkeypatch.setenv(name, "0")
-    assert is_first_process()
-    monkeypatch.setenv(name, "1")
-    assert not is_first_process()
 
 
 @pytest.mark.parametrize(("started_by", "parent", "ends"), [(5, 5, False), (5, 1, True)])

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from tests.faults.process import Running
-from tests.faults.runs import install_module
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "PYTHONUNBUFFERED": "1"}
 SMALL = ("--backbone=vit(dim=16,depth=1,dropout=0.1)", "--algebra=quaternion", "--trainer.accelerator=cpu")
@@ -150,34 +149,3 @@ def remaining(number):
     while group(number) and time.monotonic() < deadline:
         time.sleep(0.2)
     return group(number)
-
-
-DIVERGE = """
-import torch
-from lightning.pytorch import Callback
-
-class Diverge(Callback):
-    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
-        open(f'steps{trainer.global_rank}', 'a').write('x')
-
-    def on_train_batch_start(self, trainer, module, batch, batch_idx):
-        if (trainer.global_rank, batch_idx) == (1, 3):
-            torch.nn.init.constant_(module.net.head.weight, float('nan'))
-"""
-
-
-@pytest.mark.slow
-def test_all_processes_stop_if_the_loss_of_one_is_not_finite(tmp_path):
-    """Only the loss of rank 1 is NaN, and both ranks stop at the same step."""
-    site = tmp_path / "site"  # packages in the working folder do not count as installed
-    site.mkdir()
-    install_module(site, "zoo_test_diverge", DIVERGE)
-    config = tmp_path / "c.yaml"
-    config.write_text("trainer: {callbacks: [{class_path: zoo_test_diverge.Diverge}], log_every_n_steps: 4}\n")
-    paths = os.pathsep.join([str(site), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
-    words = ["-c", "c.yaml", *LONG, "--trainer.limit_train_batches=20", "--run-dir=run", "--trainer.devices=2"]
-    process = launch(tmp_path, "fit", *words, PYTHONPATH=paths)
-    code, _, err = finish(process)
-    assert (code, err) == (2, "zoo: training diverged in epoch 1: the loss is not finite; use a smaller --optimizer.lr\n")
-    assert [len((tmp_path / f"steps{rank}").read_text()) for rank in (0, 1)] == [3, 3]
-    assert remaining(process.pid) == []

@@ -1,14 +1,11 @@
 """The Trainer of a run: its arguments, objects from files, defaults, loggers and callbacks."""
 
 import inspect
-import logging
-import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from lightning.pytorch import Callback, Trainer, loggers
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 
@@ -91,43 +88,11 @@ def test_the_trainer_of_a_run(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_arguments_override_defaults(tmp_path):
-    settings = {"accelerator": "cpu", "logger": False, "enable_checkpointing": False, "log_every_n_steps": 3}
-    trainer = trainer_of(settings | {"enable_progress_bar": False}, tmp_path)
-    assert trainer.loggers == []
-    assert not any(isinstance(callback, Checkpoints) and callback.enabled for callback in trainer.callbacks)
-    assert trainer.log_every_n_steps == 3
-    assert not any(isinstance(callback, ProgressLines) for callback in trainer.callbacks)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"accelerator": "tpuu"},
-        {"accelerator": "cpu", "devices": 0},
-        {"precision": 17},
-        {"accelerator": "cpu", "limit_train_batches": 1.5},
-    ],
-    ids=str,
-)
-def test_arguments_that_lightning_refuses(settings, tmp_path):
-    with raises("invalid", "--trainer", *list(settings)[-1:]):
-        trainer_of(settings, tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_trainer_arguments_are_those_of_lightning():
     assert list(inspect.signature(Trainer.__init__).parameters)[1:] == list(TRAINER_ARGUMENTS)
 
 
 # --- runs ---
-
-
-def test_a_described_callback_is_used(options):
-    stop = {"class_path": "lightning.pytorch.callbacks.EarlyStopping"}
-    stop["init_args"] = {"monitor": "val_loss", "patience": 1, "min_delta": 100.0}
-    summary = zoo.fit(**options(trainer={"max_epochs": 6, "callbacks": [stop]}))
-    assert summary["epochs"] == 2
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("bf16-mixed", torch.float32), ("64-true", torch.float64)])
@@ -137,13 +102,6 @@ def test_precision(options, precision, dtype):
     state = torch.load(summary["checkpoint"], weights_only=True)["state_dict"]
     assert {value.dtype for name, value in state.items() if name.endswith("components")} == {dtype}
     zoo.load(summary["run_dir"])
-
-
-def test_a_run_without_checkpoints_saves_its_last_weights(options):
-    summary = zoo.fit(**options(trainer={"enable_checkpointing": False}))
-    assert summary["checkpoint"] is None
-    assert not (Path(summary["run_dir"]) / "checkpoints").exists()
-    assert zoo.count(zoo.load(summary["run_dir"]).net)["total"] == summary["parameters"]["total"]
 
 
 def test_fast_dev_run_saves_nothing(options):
@@ -181,27 +139,10 @@ def test_a_custom_logger_logs_everything(options):
     assert any("test_accuracy" in row for row in memory.rows)
 
 
-def test_tensorboard_has_the_hyperparameters(options):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    summary = zoo.fit(**options())
-    events = EventAccumulator(str(Path(summary["run_dir"]) / "tensorboard")).Reload()
-    (tag,) = events.SummaryMetadata("_hparams_/session_start_info") and ["_hparams_/session_start_info"]
-    assert b"quaternion" in events.SummaryMetadata(tag).plugin_data.content
-    written = yaml.safe_load((Path(summary["run_dir"]) / "tensorboard" / "hparams.yaml").read_text())
-    assert (written["algebra"], written["metrics"]) == ("quaternion", [])
-
-
 @pytest.mark.skipif(bool(find_spec("wandb")), reason="the package is installed")
 def test_a_missing_package_is_named():
     with raises("invalid", "--trainer.logger", "wandb", "pip install"):
         check_trainer({"logger": {"class_path": "lightning.pytorch.loggers.WandbLogger"}})
-
-
-def test_warning_filters_and_log_levels_are_restored(options):
-    before = list(warnings.filters), logging.getLogger("lightning.pytorch").level
-    zoo.fit(**options())
-    assert (list(warnings.filters), logging.getLogger("lightning.pytorch").level) == before
 
 
 def test_divergence_is_detected_within_the_logging_interval(options):

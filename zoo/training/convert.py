@@ -13,7 +13,6 @@ from zoo.atomic import write_bytes
 from zoo.backbones.build import backbone, count, untrained
 from zoo.checkpoint import find, save
 from zoo.checkpoint.folder import library_versions, model_files, network_options
-from zoo.checkpoint.manifest import read_json
 from zoo.conversion import stayed_real, transfer
 from zoo.conversion.imported import ImportedLayers, ImportedNetwork
 from zoo.conversion.transfer import summary
@@ -108,8 +107,6 @@ def load_zoo(options: Convert) -> RealModel:
     source = options.source
     check_rules((options.data is None, f"{source} has its own data: leave --data out"))
     path = locate(source)
-    if (path / "config.json").is_file() and "model_type" in read_json(path / "config.json"):
-        raise InputError(f"'{source}' is a model of transformers: use --format gpt2 for a GPT-2, or convert it in Python")
     model = load(path)
     if algebras_of(model.net):
         raise InputError(f"{source} is already over {model.config['algebra'] or 'an algebra'}: use a real network")

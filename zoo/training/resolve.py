@@ -210,8 +210,11 @@ def check_data(inputs: tuple[str, ...], options: Fit, data: Any) -> None:
     kind, name = data.info.inputs, options.data
     content = INPUTS.get(kind, kind)
     if inputs and kind not in inputs:
+        accepted = {kind, "token_stream"} if kind == "tokens" else {kind}  # the same text in another order
+        entries = [entry for entry in registry.entries("zoo.backbones") if entry.ours]
+        able = ", ".join(entry.name for entry in entries if accepted & {*recipe_of(registry.load(entry)).inputs})
         text = f"{options.backbone} reads {INPUTS.get(inputs[0], inputs[0])}, but '{name}' contains {content}"
-        raise InputError(text, code="mismatch")
+        raise InputError(f"{text}; backbones that do: {able}", code="mismatch")
     for option, value, fits in (
         ("embedding", options.embedding, getattr(data, "tokenizer", None) is not None),
         ("vectors", options.vectors, hasattr(data.info, "vectors")),
