@@ -198,7 +198,8 @@ def check_strategy(trainer: Trainer) -> None:
     is_supported = isinstance(strategy, SingleDeviceStrategy | DDPStrategy)
     if not is_supported or (strategy.launcher is not None and not starts_scripts(strategy)):
         name = type(strategy).__name__.removesuffix("Strategy")
-        raise InputError(f"--trainer.strategy: {name} is not supported, nor spawn or fork; use one device, or ddp in a script")
+        text = f"{name} with spawn, fork or sharding is not supported: use one device, or ddp in a script"
+        raise InputError(f"--trainer.strategy: {text}")
 
 
 class Signals:
