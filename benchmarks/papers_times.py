@@ -83,33 +83,24 @@ def positions(root: Path, rounds: int) -> dict[str, Any]:
     }
 
 
-def how(results: dict[str, Any]) -> list[str]:
+def parts(results: dict[str, Any]) -> dict[str, str]:
+    """Format the tables and numbers of two sections of docs/speed.md."""
+    text = {f"{name}_how": how(part) for name, part in results.items()}
+    return text | translation_parts(results["translation"]) | positions_parts(results["positions"])
+
+
+def how(results: dict[str, Any]) -> str:
     """Describe the machine, date and commit of a measurement."""
-    return [
-        f"Medians on {results['machine']['threads']} threads of {results['machine']['processor']}",
-        f"(`python -m benchmarks.papers_times`, {results['machine']['date']}, commit {machine.short(results['commit'])}).",
-    ]
+    where = results["machine"]
+    return (
+        f"Medians on {where['threads']} threads of {where['processor']}\n"
+        f"(`python -m benchmarks.papers_times`, {where['date']}, commit {machine.short(results['commit'])})."
+    )
 
 
-def section(results: dict[str, Any]) -> list[str]:
-    """Format the two sections of docs/speed.md."""
-    return [*translation_table(results["translation"]), "", *positions_table(results["positions"])]
-
-
-def positions_table(results: dict[str, Any]) -> list[str]:
-    """Format a section with one line per network and one column per kind of positions."""
-    lines = [
-        "## Times of Wang et al. 2020",
-        "",
-        "Figure 2 of the paper plots seconds per epoch for each kind of positions. The paper states that complex-order costs",
-        "little or nothing; our copy has no numbers. We measure a training step on 64 questions of TREC with the networks of",
-        "`configs/papers/complex_order/trec_print.yaml`. Times are relative to the network without positions; the number of",
-        "weights is in parentheses. Complex networks have as many complex channels as the others have real ones.",
-        *how(results),
-        "",
-        f"| network | without | {' | '.join(POSITIONS[1:])} |",
-        f"|---|{'---:|' * len(POSITIONS)}",
-    ]
+def positions_parts(results: dict[str, Any]) -> dict[str, str]:
+    """Format a table with one line per network and one column per kind of positions."""
+    lines = []
     for net, times in results["training"].items():
         sizes = {kind: f"({count / 1e6:.1f}M)" for kind, count in results["parameters"][net].items()}
         cells = [f"{times['none']['ms']:.0f} ms {sizes['none']}"]
@@ -120,32 +111,15 @@ def positions_table(results: dict[str, Any]) -> list[str]:
         f"{net} {times['order']['ratio']:.2f} ({times['order']['low']:.2f} to {times['order']['high']:.2f})"
         for net, times in results["places"].items()
     ]
-    return [
-        *lines,
-        "",
-        f"Complex-order takes {low:.2f} to {high:.2f} times as long as the real network, with twice the weights and up to four",
-        "times the products. Relative to complex-vanilla, it takes (quartiles in parentheses):",
-        f"{', '.join(to_vanilla)}.",
-    ]
+    text = {"positions": "\n".join(lines), "order_to_vanilla": ", ".join(to_vanilla)}
+    return text | {"order_range": f"{low:.2f} to {high:.2f}"}
 
 
-def translation_table(results: dict[str, Any]) -> list[str]:
-    """Format a section with one line per algebra."""
-    lines = [
-        "## Times of Zhang et al. 2021",
-        "",
-        f"Table 3 of the paper, here on Multi30k with `{results['backbone']}`: a training step on",
-        f"64 pairs, and decoding {SENTENCES} sentences to {LENGTH} tokens with beam size 4.",
-        *how(results),
-        "The paper reports seconds for 100 steps and for the test set of IWSLT'14 De-En on one GPU. Ratios are relative to the",
-        "real network.",
-        "",
-        "| algebra | parameters | training step | ratio | paper | decoding | ratio | paper |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
-    ]
+def translation_parts(results: dict[str, Any]) -> dict[str, str]:
+    """Format a table with one line per algebra."""
+    lines, real = [], NETWORKS["real"]
     for algebra, (steps, seconds) in NETWORKS.items():
         training, decoding = results["training"][algebra], results["decoding"][algebra]
-        real = NETWORKS["real"]
         lines.append(
             f"| {algebra} | {results['parameters'][algebra] / 1e6:.1f}M | {training['ms']:.0f} ms | {training['ratio']:.2f} "
             f"| {steps:.2f} s, {steps / real[0]:.2f} | {decoding['ms'] / 1000:.2f} s | {decoding['ratio']:.2f} "
@@ -154,13 +128,7 @@ def translation_table(results: dict[str, Any]) -> list[str]:
     others = [algebra for algebra in NETWORKS if algebra != "real"]
     slower = ", ".join(a for a in others if results["training"][a]["low"] > 1) or "none"
     faster = ", ".join(a for a in others if results["decoding"][a]["high"] < 1) or "none"
-    return [
-        *lines,
-        "",
-        "In the paper all three algebras train more slowly than the real network and decode faster. Here, by more than the",
-        f"quartiles, slower in training: {slower}; faster in decoding: {faster}. Beam search multiplies 64 rows, too many to",
-        "benefit from reading fewer weights; see *Evaluation of a layer* above.",
-    ]
+    return {"translation": "\n".join(lines), "slower_training": slower, "faster_decoding": faster}
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ def text() -> str:
     parts |= {"memory": "\n".join(memory.table(used)), "memory_made": made(used)}
     parts |= {"growth": "\n".join(growth.section(grown)), "growth_threads": grown["features"]["ms"]["machine"]["threads"]}
     parts |= {"peers": "\n".join(peers.section(others)), "peers_made": made(others), "peers_libraries": libraries}
-    parts |= {"papers_times": "\n".join(papers_times.section(read(papers_times.RESULTS)))}
+    parts |= papers_times.parts(read(papers_times.RESULTS))
     return TEMPLATE.read_text(encoding="utf-8").format_map(parts)
 
 
