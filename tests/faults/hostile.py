@@ -21,7 +21,7 @@ DEEP = 10**5
 FACTS = {"in_channels": 1, "image_size": 8, "mean": (0.5,), "std": (0.2,), "sizes": {"train": 9, "val": 1}, "sha256": "ab"}
 INFO = ImageInfo(classes=("cat", "dog", "eel"), **FACTS)
 SPEC = "vit(dim=16,depth=1,heads=1)"
-HARMLESS = ("a mean of 1e308", "a pickle as tokenizer.json", "an importable embedding", "numbers of another kind")
+HARMLESS = ("a pickle as tokenizer.json", "an importable embedding", "numbers of another kind")
 """Changes that are valid or that image models ignore, so the folder loads."""
 
 

@@ -22,7 +22,7 @@ from zoo.atomic import new_folder, write_json, write_text
 from zoo.backbones.build import backbone, untrained
 from zoo.checkpoint.card import MEASURED, card
 from zoo.checkpoint.integrity import Header, check_algebra, check_header, fingerprint_of, read_header
-from zoo.checkpoint.manifest import file_record, find, read_json, sealed, verify
+from zoo.checkpoint.manifest import MOST, file_record, find, is_plain, read_json, sealed, verify
 from zoo.conversion import convert
 from zoo.errors import InputError, one_line
 from zoo.layers.factory import ROLES
@@ -104,6 +104,8 @@ def read_config(path: str | Path) -> dict[str, Any]:
         raise InputError(f"{folder} has format {config['format']}, expected {FORMAT}: update hypercomplex-zoo")
     if wrong := [key for key, kind in KINDS.items() if not isinstance(config[key], kind)]:
         raise InputError(f"{file} has missing or invalid values: {', '.join(wrong)}")
+    if not is_plain(config):
+        raise InputError(f"{file} has text with control characters, or numbers beyond {MOST:g}: do not use the folder")
     return config
 
 
@@ -139,7 +141,6 @@ def load_network(
         net = build(config, over, info, weights, header) if module is None else convert_again(module, over, config)
     except InputError as error:
         raise with_missing_plugins(error, config) from error
-    check_header(weights, net, name, header)
     try:
         if sparse:
             load_packed(net, weights, sparse, masks)
@@ -158,18 +159,21 @@ def build(config: Mapping[str, Any], over: str | Algebra, info: Any, weights: Pa
         raise InputError(f"{weights.parent} contains a {real}, which has no spec: {advice}")
     options = network_options(config, info)
     spec = untrained(config["backbone"])
-    with torch.random.fork_rng(devices=[]), limited(weights, spec, header):
+    message = f"the weights in {weights.parent} do not fit {spec}"
+    numbers = sum(math.prod(shape) for shape, _ in header.values())
+    for key, value in Spec.parse(spec).options.items():
+        if isinstance(value, int) and value > max(numbers, 10_000):
+            raise InputError(f"{message}: {key}={value}, but there are only {numbers} weights")
+    with torch.random.fork_rng(devices=[]):
         try:
-            with torch.device("meta"):
+            with torch.device("meta"), limited(100 + 4 * len(header), message):
                 outline = backbone(spec, deepcopy(config["algebra"] or over), **options)  # backbone() moves a given algebra
-        except InputError:
-            raise
-        except Exception:  # a constructor that needs real numbers, or an invalid spec, which raises again
-            return backbone(spec, over, **options)
+        except (RuntimeError, TypeError, NotImplementedError) as error:
+            raise InputError(f"{message}: {one_line(error)}") from error
         check_header(weights, outline, config["backbone"], header)
         size = sum(buffer.nbytes for buffer in outline.buffers())
         if size > TABLES + 2 * weights.stat().st_size:
-            raise InputError(f"the weights in {weights.parent} do not fit {spec}: its buffers would take {size:,} bytes")
+            raise InputError(f"{message}: its buffers would take {size:,} bytes")
         return backbone(spec, over, **options)
 
 
@@ -185,24 +189,18 @@ def network_options(config: Mapping[str, Any], info: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def limited(weights: Path, spec: str, header: Header) -> Iterator[None]:
-    """Stop building a network that registers far more parameters than the weights file has tensors.
+def limited(most: int, message: str) -> Iterator[None]:
+    """Stop building a network that registers too many parameters.
 
-    The limit is generous because timm models first build their real layers, which are then converted.
+    The limit must be generous because timm models first build their real layers, which are then converted.
     """
-    message = f"the weights in {weights.parent} do not fit {spec}"
-    numbers = sum(math.prod(shape) for shape, _ in header.values())
-    for key, value in Spec.parse(spec).options.items():
-        if isinstance(value, int) and value > max(numbers, 10_000):
-            raise InputError(f"{message}: {key}={value}, but there are only {numbers} weights")
-    limit = 100 + 4 * len(header)
     count = 0
 
     def register(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
         nonlocal count
         count += 1
-        if count > limit:
-            raise InputError(f"{message}: the network has more than {limit // 4} parameter tensors")
+        if count > most:
+            raise InputError(f"{message}: the network has more than {most} parameter tensors")
 
     hook = register_module_parameter_registration_hook(register)
     try:

@@ -13,13 +13,14 @@ from zoo.atomic import to_json
 from zoo.errors import InputError, one_line, shorten
 
 MOST = 1e300
-"""Largest metric: whole numbers in JSON may exceed the range of a float."""
+"""Largest number: whole numbers in JSON may exceed the range of a float."""
 HEADER_BYTES = 2**22
 """Size limit of JSON files and of the headers of weights files; 20,000 tensors need less."""
 NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
 """File names that are valid on every file system."""
 RUNS = ("*", "seed-*/round-*", "*/seed-*/round-*")
 """Patterns of run folders inside runs/ and inside a lottery."""
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -91,19 +92,32 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             raise InputError(f"{path} has a malformed entry for {shorten(name)}: do not use the folder", code="corrupt")
         seen.add(name.lower())
     if not has_figures(manifest):
-        raise InputError(f"{path} has metrics or counts that are not numbers: do not use the folder", code="corrupt")
+        raise InputError(f"{path} has malformed metrics, counts or text: do not use the folder", code="corrupt")
     return manifest
 
 
 def has_figures(facts: Mapping[str, Any]) -> bool:
-    """Return whether metrics, their spread and counts are numbers or None, with printable names."""
+    """Return whether metrics, their spread and counts are numbers or None, and all values are plain, see `is_plain`."""
     spread = facts.get("spread") or {}
-    tables = [facts.get(key) or {} for key in ("metrics", "parameters")]
-    tables += [spread.get(key) or {} for key in ("mean", "std")] if isinstance(spread, dict) else [None]
-    if not all(isinstance(values, dict) and all(map(str.isprintable, values)) for values in tables):
+    if not isinstance(spread, dict) or not is_plain(facts):
         return False
-    numbers = [value for values in tables for value in values.values()]
-    return all(type(number) in (int, float, NoneType) and abs(number or 0) < MOST for number in numbers)
+    tables = [facts.get("metrics") or {}, facts.get("parameters") or {}, spread.get("mean") or {}, spread.get("std") or {}]
+    return all(
+        isinstance(table, dict) and all(type(number) in (int, float, NoneType) for number in table.values()) for table in tables
+    )
+
+
+def is_plain(value: Any) -> bool:
+    """Return whether a JSON value has no control characters, such as terminal sequences, and no number over `MOST`."""
+    values = [value]
+    for each in values:  # grows
+        if isinstance(each, dict):
+            values += [*each, *each.values()]
+        elif isinstance(each, list):
+            values += each
+        elif CONTROL.search(each) if isinstance(each, str) else abs(each or 0) > MOST:
+            return False
+    return True
 
 
 def read_json(path: Path) -> dict[str, Any]:

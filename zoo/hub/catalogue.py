@@ -97,12 +97,10 @@ def of_catalogue(address: str, origin: str) -> Iterator[Release]:
 
 
 def check_entry(address: str, name: str, facts: Any) -> None:
-    """Raise `InputError` if an entry is malformed or has text that cannot be printed."""
+    """Raise `InputError` if an entry is malformed or has control characters."""
     is_valid = isinstance(facts, dict) and KINDS.keys() <= facts.keys() and NAME.fullmatch(name) and ":" not in name
     is_valid = is_valid and all(isinstance(facts.get(key, kind()), kind) for key, kind in (KINDS | OPTIONAL).items())
-    if is_valid:
-        texts = [*facts["locations"], *(facts.get(key, "") for key, kind in OPTIONAL.items() if kind is str)]
-        is_valid = all(isinstance(text, str) and text.isprintable() for text in texts)
+    is_valid = is_valid and all(isinstance(location, str) for location in facts["locations"])
     if not is_valid or not SHA256.fullmatch(facts["sha256"]) or not has_figures(facts):
         raise InputError(f"{address}: the entry of the model {shorten(name)} is malformed", code="corrupt")
 
