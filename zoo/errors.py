@@ -26,12 +26,8 @@ class InputError(ValueError):
     The message is one line that says what is wrong, where, and how to fix it; unprintable characters are escaped. The command
     line prints it and exits with code 2; any other exception is a bug in the zoo or in a plugin.
 
-    Args:
-        message: The message.
-        code: The kind of error, see `ErrorCode`.
-
     Attributes:
-        code: The kind of error.
+        code: The kind of error, see `ErrorCode`.
         is_shared: Whether every process of the run raises this error, so that only rank 0 reports it.
     """
 
@@ -74,15 +70,12 @@ def printable(text: str) -> str:
 
 
 def one_line(error: BaseException, width: int = 300) -> str:
-    r"""Return the message of an error on one line, see `printable`, even if its ``__str__`` fails.
+    r"""Return the message of an error on one line, see `printable`.
 
     >>> one_line(ValueError("a\n  b"))
     'a b'
     """
-    try:
-        text = printable(str(error))
-    except Exception:
-        text = "(its text cannot be shown)"
+    text = printable(str(error))
     return (text if len(text) <= width else f"{text[:width]}...") or "(no text)"
 
 

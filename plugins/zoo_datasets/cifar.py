@@ -44,11 +44,11 @@ class CifarSet:
 
 
 def cifar_set(**fields: Any) -> Callable[..., ImageData]:
-    """Return the preset of CIFAR-10 or CIFAR-100: `preset(path=None, fraction=1.0, limit=None, val=0.1, ...)`.
+    """Return the preset of CIFAR-10 or CIFAR-100: `preset(path=None, limit=None, val=0.1, ...)`.
 
     `path` is a folder with the binary version, or with shards `train_*.npz` and `test.npz`; nothing is unpickled. Without, the
-    set is downloaded from the Hub. `fraction` is the share of the training images to use, `limit` the maximum number of images
-    of every split, `val` the share held out for validation.
+    set is downloaded from the Hub. `limit` is the maximum number of images of every split, `val` the share held out for
+    validation.
 
     Args:
         fields: The fields of `CifarSet`, which is the attribute `record` of the preset.
@@ -56,26 +56,20 @@ def cifar_set(**fields: Any) -> Callable[..., ImageData]:
     record = CifarSet(**fields)
 
     @options_of(ImageData, "channels", "test", size=32)
-    def preset(
-        path: OptionalPath = None, fraction: float = 1.0, limit: int | None = None, val: float = 0.1, **options: Any
-    ) -> ImageData:
-        check_share(fraction, "fraction", allow_one=True)
+    def preset(path: OptionalPath = None, limit: int | None = None, val: float = 0.1, **options: Any) -> ImageData:
         limit = None if limit is None else check_integer("limit", limit, 1)
         root = None if path is None else resolve_path(path, record.name)
-        return ImageData(partial(_read, record, root, fraction, limit, check_share(val, "val")), record.classes, **options)
+        return ImageData(partial(_read, record, root, limit, check_share(val, "val")), record.classes, **options)
 
     return attach_record(preset, record)
 
 
-def _read(record: CifarSet, path: Path | None, fraction: float, limit: int | None, val: float) -> dict[str, Split]:
+def _read(record: CifarSet, path: Path | None, limit: int | None, val: float) -> dict[str, Split]:
     splits = hold_out(read_hub(record) if path is None else read_copy(record, path), "val", val)
-    return {name: _thin(split, fraction if name == "train" else 1.0, limit) for name, split in splits.items()}
-
-
-def _thin(split: Split, fraction: float, limit: int | None) -> Split:
-    """Return a stratified fraction of a split, at most `limit` images."""
-    count = max(1, min(round(fraction * len(split)), limit or len(split)))
-    return split if count == len(split) else split.take(np.flatnonzero(stratified(split.labels, count)))
+    for name, split in splits.items():
+        if limit is not None and limit < len(split):
+            splits[name] = split.take(np.flatnonzero(stratified(split.labels, limit)))
+    return splits
 
 
 def read_copy(record: CifarSet, root: Path) -> dict[str, Split]:

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 from torch import nn
-from zoo_algebras.cayley_dickson import complex as complex_numbers
 from zoo_algebras.complex_order import complex_order as order_algebra
 from zoo_algebras.order_embedding import PhasorEmbedding, complex_order, complex_vanilla
 
@@ -54,12 +53,6 @@ def as_complex(y):
 
 
 # --- the algebra ---
-
-
-def test_defaults_of_the_algebra():
-    assert order_algebra().defaults == {"embedding": "complex_order", "score": "hermitian", "readout": "modulus"}
-    assert order_algebra("shared").defaults == order_algebra().defaults
-    assert complex_numbers().defaults == {}
 
 
 @pytest.mark.parametrize(("inp", "out"), [(6, 8), (10, 4)])
@@ -118,12 +111,6 @@ def test_word_sharing_equals_the_trigonometric_encoding():
             angle = pos / 10000 ** (2 * k / (2 * D))
             assert real[pos - 1, k].item() == pytest.approx(math.cos(angle), abs=1e-6)
             assert imaginary[pos - 1, k].item() == pytest.approx(math.sin(angle), abs=1e-6)
-
-
-def test_initial_frequencies_are_the_same_for_all_words():
-    start = order(frequency="word").frequency.weight
-    assert torch.equal(order().frequency.weight, start.expand(V, D))
-    assert torch.equal(order(frequency="dimension").frequency.weight, start.mean().expand(V, 1))
 
 
 def test_normal_initial_frequencies():

@@ -58,16 +58,6 @@ def test_clifford_algebras_equal_to_cayley_dickson_algebras(small, large):
     assert torch.equal(algebra(small).structure, algebra(large).structure)
 
 
-def test_quaternions_are_a_clifford_algebra_up_to_one_sign():
-    # In Cl(0, 2) e1 e2 = e12 is i j = k; the doubling has i j = k in the same places.
-    i, j, k = torch.eye(4)[1:]
-    for spec in ("quaternion", "clifford(p=0,q=2)"):
-        product = algebra(spec)
-        assert torch.equal(product(i, j), k), spec
-        assert torch.equal(product(j, k), i), spec
-        assert torch.equal(product(k, k), -torch.eye(4)[0]), spec
-
-
 def test_clifford_generators_square_to_their_signature():
     product = algebra("clifford(p=1,q=1,r=1)")
     for blade, square in ((1, 1.0), (2, -1.0), (4, 0.0)):
@@ -79,13 +69,7 @@ def test_clifford_generators_square_to_their_signature():
 
 def test_expected_energy_of_random_products():
     torch.manual_seed(0)
-    energy = torch.stack([algebra("phm(n=8)").structure.square().sum() for _ in range(50)]).mean()
-    assert abs(energy.item() / 64 - 1) < 0.05
-
-
-def test_expected_energy_of_random_factors():
-    torch.manual_seed(0)
-    for spec in ("phm(n=8, rank=16)", "phm(n=4, rank=1)"):
+    for spec in ("phm(n=8)", "phm(n=8, rank=16)"):
         n = algebra(spec).n
         energy = torch.stack([algebra(spec).structure.square().sum() for _ in range(400)]).mean()
         assert abs(energy.item() / n**2 - 1) < 0.15
@@ -97,27 +81,6 @@ def test_initial_factors_reconstruct_the_rule(name, rank):
     rule = algebra(f"phm(n={len(table)}, rank={rank}, rule={name!r})").double()
     assert rule.factors.rank == rank
     torch.testing.assert_close(rule.structure, table, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize(("name", "rank"), [("complex", 3), ("quaternion", 8), ("quaternion", 10)])
-def test_training_recovers_a_product_from_factors(name, rank):
-    table = algebra(name).structure.double()
-    rule = algebra(f"phm(n={len(table)}, rank={rank}, rule={name})").double()
-    torch.manual_seed(0)
-    with torch.no_grad():
-        rule.rule.add_(0.05 * torch.randn_like(rule.rule))
-    assert (rule.structure - table).abs().max() > 0.05
-    stop = {"tolerance_grad": 1e-14, "tolerance_change": 1e-16}
-    optimizer = torch.optim.LBFGS(rule.parameters(), max_iter=500, line_search_fn="strong_wolfe", **stop)
-
-    def loss():
-        optimizer.zero_grad()
-        value = (rule.structure - table).square().sum()
-        value.backward()
-        return value
-
-    optimizer.step(loss)
-    assert (rule.structure - table).abs().max() < 1e-6
 
 
 def test_spare_factors_receive_gradients():

@@ -42,14 +42,6 @@ def test_entries_are_complete_and_sorted(good):
     assert site.exists()
 
 
-def test_groups_stay_apart(environment):
-    text = "".join(f"[{group}]\nfor_{noun} = x:y\n" for noun, group in GROUPS.items())
-    environment.install("all-groups", text + "[console_scripts]\nother = x:y\n")
-    for noun in GROUPS:
-        assert [name for name in names(noun) if name.startswith("for_")] == [f"for_{noun}"]
-        assert "other" not in names(noun)
-
-
 def test_registry_imports_only_zoo_errors_and_light_packages():
     program = (
         "import json, sys, zoo; before = set(sys.modules)\n"

@@ -198,9 +198,6 @@ class Algebra(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Multiply features element by element: [..., C] and [..., C] to [..., C], component-major; n must divide C."""
-        for t in (x, y):
-            if t.ndim == 0 or t.shape[-1] % self.n:
-                raise InputError(f"shape {list(t.shape)}: the size of the last axis must be a multiple of n = {self.n}")
         x, y = (t.unflatten(-1, (self.n, -1)) for t in (x, y))
         return torch.einsum("ijk,...ic,...jc->...kc", self.table(x), x, y).flatten(-2)
 

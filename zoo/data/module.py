@@ -32,9 +32,6 @@ class DataModule(LightningDataModule, Generic[Info]):
     split. Its `__init__` checks options and reads no data; `load` may set `source`, `has_split`, `tokenizer` and
     `split_comment`.
 
-    In a run of several processes, training rows are divided evenly (at most one per process and epoch is dropped), validation
-    and test rows without duplicates.
-
     Args:
         batch_size: Rows per batch, in each process.
         num_workers: Worker processes; 0 makes batches in the training process, which is best for text and small images.
@@ -49,9 +46,6 @@ class DataModule(LightningDataModule, Generic[Info]):
         source: Name of the data in messages.
         split_comment: How missing splits were made.
         skipped: Broken rows that were left out.
-
-    Raises:
-        InputError: An option is wrong.
     """
 
     task: str

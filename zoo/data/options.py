@@ -62,13 +62,11 @@ def check_integer(name: str, value: object, least: int, most: int | None = None)
     return int(value)  # type: ignore[call-overload,no-any-return]
 
 
-def check_share(fraction: float, name: str, *, allow_one: bool = False) -> float:
-    """Check that an option is a number in (0, 1), or with `allow_one` in (0, 1], and return it."""
-    if isinstance(fraction, bool) or not isinstance(fraction, (int, float)):
-        raise InputError(f"{name}={fraction!r}: must be a number")
-    if not 0 < fraction < 1 and not (allow_one and fraction == 1):
-        raise InputError(f"{name}={fraction}: must be in (0, 1{']' if allow_one else ')'}")
-    return fraction
+def check_share(share: float, name: str) -> float:
+    """Check that an option is a number in (0, 1), and return it."""
+    if not isinstance(share, (int, float)) or not 0 < share < 1:
+        raise InputError(f"{name}={share!r}: must be a number in (0, 1)")
+    return share
 
 
 def check_pinned(name: str, expected: str, content: bytes) -> None:

@@ -66,8 +66,8 @@ def test_hub_fine_labels(monkeypatch):
     both = {name: table(200, 100, columns=("img", "fine_label"))[0] for name in ("train", "test")}
     both = {name: part.add_column("coarse_label", [0] * 200) for name, part in both.items()}
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: datasets.DatasetDict(both))
-    data = cifar100(fraction=0.5)
-    assert data.info.sizes == {"train": 90, "val": 20, "test": 200}
+    data = cifar100(limit=150)
+    assert data.info.sizes == {"train": 150, "val": 20, "test": 150}
     assert data.splits["test"].labels.max() == 99
 
 
@@ -145,13 +145,13 @@ def test_pickles_are_refused(tmp_path):
 
 
 def test_options_are_in_the_signature_and_used(tmp_path):
-    shown = "path=None, fraction=1.0, limit=None, val=0.1, size=32, batch_size=64, num_workers=0, augment=auto, seed=0"
+    shown = "path=None, limit=None, val=0.1, size=32, batch_size=64, num_workers=0, augment=auto, seed=0"
     for name in ("cifar10", "cifar100"):
         with raises("invalid", f"{name}({shown})"):
             create("datasets", f"{name}(zzz=1)")
     write_shards(tmp_path)
     options = {"size": 8, "batch_size": 3, "num_workers": 1, "augment": "shift", "seed": 7}
-    data = cifar10(tmp_path, 0.5, 10, 0.2, **options)
+    data = cifar10(tmp_path, 10, 0.2, **options)
     assert data.info.sizes == {"train": 10, "val": 8, "test": 10}
     assert (data.info.image_size, data.batch_size, data.num_workers, data.augment, data.seed) == (8, 3, 1, "shift", 7)
 
