@@ -38,7 +38,7 @@ def implementations(spec: str, causal: bool) -> dict[str, Attend]:
             return _attend_by_definition(q, arrange(k, table, score), v, score, None, causal, 0.0, q.shape[-1] ** -0.5)
 
         def ours(q: Tensor, k: Tensor, v: Tensor, score: str = score) -> Tensor:
-            return attend(q, k, v, table, score, causal=causal)
+            return attend(q, k if score == "dot" else arrange(k, table, score), v, score, causal=causal)
 
         calls |= {score: ours, f"{score}, scores kept": saved}
     return calls

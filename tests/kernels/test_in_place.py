@@ -22,27 +22,19 @@ class Packed(nn.Module):
 LAYERS = {
     "linear": (lambda make: make.linear(24, 20, role="ffn"), (6, 24)),
     "linear, blocks and padding": (lambda make: make.linear(21, 30, role="ffn", blocks=(1, 3), bias=False), (2, 3, 21)),
-    "conv1d": (lambda make: make.conv1d(8, 16, 3, padding=1), (2, 8, 10)),
     "conv2d": (lambda make: make.conv2d(8, 16, 3, padding=1), (2, 8, 6, 6)),
-    "conv2d, no bias": (lambda make: make.conv2d(8, 16, 1, bias=False), (2, 8, 6, 6)),
     "conv2d, groups": (lambda make: make.conv2d(16, 16, 3, groups=2), (2, 16, 6, 6)),
     "embedding": (lambda make: make.embedding(12, 16, padding_idx=0), None),
     "lstm": (lambda make: make.lstm(8, 12), (2, 5, 8)),
-    "lstm, packed": (lambda make: Packed(make.lstm(8, 12), [5, 5]), (2, 5, 8)),
-    "lstm, packed, two directions": (
-        lambda make: Packed(make.lstm(8, 12, num_layers=2, bidirectional=True), [5, 3]),
-        (2, 5, 8),
-    ),
+    "lstm, packed": (lambda make: Packed(make.lstm(8, 12, num_layers=2, bidirectional=True), [5, 3]), (2, 5, 8)),
     "attention": (lambda make: make.attention(16, 2), (2, 5, 16)),
 }
 
 
-def outputs(layer, x, in_place, train):
-    x = x.clone().requires_grad_(train and x.is_floating_point())
+def outputs(layer, x, in_place):
+    x = x.clone().requires_grad_(x.is_floating_point())
     inner = nn.ReLU(in_place)(x * 1.0) if x.is_floating_point() else x
     ys = [nn.Hardswish(in_place)(y) for y in features(layer(inner))]
-    if not train:
-        return ys
     total = sum(y.square().sum() for y in ys)
     return [*ys, *torch.autograd.grad(total, [p for p in (x, *layer.parameters()) if p.requires_grad])]
 
@@ -54,17 +46,12 @@ def features(y):
     return [part for several in y if several is not None for part in features(several)]
 
 
-@pytest.mark.parametrize("train", [True, False], ids=["train", "eval"])
-@pytest.mark.parametrize("kernel", ["auto", "block", "factored", "thin"])
-@pytest.mark.parametrize("spec", ["quaternion", "phm(n=2)"])
+@pytest.mark.parametrize("kernel", ["block", "factored"])
 @pytest.mark.parametrize("name", LAYERS)
-def test_in_place_activations(name, spec, kernel, train):
+def test_in_place_activations(name, kernel):
     torch.manual_seed(0)
     make, shape = LAYERS[name]
-    layer = make(Layers(spec, scope="all+embed")).train(train)
+    layer = make(Layers("quaternion", scope="all+embed"))
     set_kernel(layer, kernel)
     x = torch.randint(12, (3, 7)) if shape is None else torch.randn(shape)
-    with torch.set_grad_enabled(train):
-        actual, expected = outputs(layer, x, True, train), outputs(copy.deepcopy(layer), x, False, train)
-    for a, b in zip(actual, expected, strict=True):
-        torch.testing.assert_close(a, b)
+    torch.testing.assert_close(outputs(layer, x, True), outputs(copy.deepcopy(layer), x, False))

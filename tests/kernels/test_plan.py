@@ -22,7 +22,7 @@ def work(rows, size, n=4, rank=8, training=True, threads=2, prepared=False):
     ("product", "name", "compiled"),
     [
         (work(4096, 2048), "factored", "fused"),
-        (work(4096, 2048, rank=None), "block", "block"),
+        (work(4096, 2048, rank=0), "block", "block"),
         (work(64, 64), "block", "block"),
         (work(0, 64), "block", "block"),
         (work(8192, 1024, 2, 3), "factored", "fused"),

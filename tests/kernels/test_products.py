@@ -41,10 +41,9 @@ def definition(structure, x, w, bias, out, inp):
     return F.linear(x, real_matrix(structure, w, out, inp), bias)
 
 
-@pytest.mark.parametrize("rows", [(0,), (1,), (3, 5), (301,)], ids=str)
+@pytest.mark.parametrize(("rows", "small"), [((0,), 0), ((1,), 0), ((3, 5), 2**18), ((301,), 0)], ids=str)
 @pytest.mark.parametrize(("inp", "out"), SIZES, ids=str)
 @pytest.mark.parametrize("spec", ALGEBRAS)
-@pytest.mark.parametrize("small", [0, 2**18])
 def test_values_and_gradients_equal_the_real_matrix(spec, inp, out, rows, small, monkeypatch):
     structure, factors, x, w, bias, out, inp = make_case(spec, inp, out, rows)
     expected = definition(structure, x, w, bias, out, inp)
@@ -54,21 +53,12 @@ def test_values_and_gradients_equal_the_real_matrix(spec, inp, out, rows, small,
     monkeypatch.setattr("zoo.kernels.block.LARGE", 4 * out.n**2 * inp.elements)
     for y in (factored_linear(x, w, factors, out, inp, bias), block_linear(x, w, structure, out, inp, bias)):
         torch.testing.assert_close(y, expected)
-        for a, b in zip(torch.autograd.grad(y, (x, w, bias), g), expected_grads, strict=True):
-            torch.testing.assert_close(a, b)
+        torch.testing.assert_close(torch.autograd.grad(y, (x, w, bias), g), expected_grads)
     torch.testing.assert_close(thin_linear(x, w, structure, out, inp, bias), expected)
 
 
-@pytest.mark.parametrize("kernel", ["factored", "thin"])
-def test_no_bias(kernel):
-    structure, factors, x, w, _, out, inp = make_case("quaternion", (10, 1), (8, 1), (5,))
-    y = factored_linear(x, w, factors, out, inp) if kernel == "factored" else thin_linear(x, w, structure, out, inp)
-    torch.testing.assert_close(y, definition(structure, x, w, None, out, inp))
-
-
-@pytest.mark.parametrize("spec", ["complex", "quaternion"])
-def test_gradients_of_factors(spec):
-    _, factors, x, w, bias, out, inp = make_case(spec, (6, 1), (10, 1), (3,))
+def test_gradients_of_factors():
+    _, factors, x, w, bias, out, inp = make_case("quaternion", (6, 1), (10, 1), (3,))
     factors = [t.requires_grad_() for t in factors]
 
     def product(x, w, bias, *factors):
@@ -107,24 +97,16 @@ def test_single_gradients(needed):
 def test_non_contiguous_rows_and_expanded_gradients():
     structure, factors, x, w, bias, out, inp = make_case("quaternion", (24, 1), (8, 1), (4, 9))
     wide = torch.randn(4, 9, 48, dtype=torch.float64)
-    for rows in (
-        wide[..., :24],
-        wide[..., ::2],
-        wide[:, ::3, 24:],
-        torch.randn(24, 9, 4, dtype=torch.float64).mT.transpose(0, 1)[..., :24],
-    ):
-        if rows.shape[-1] == 24:
-            torch.testing.assert_close(
-                factored_linear(rows, w, factors, out, inp, bias), definition(structure, rows, w, bias, out, inp)
-            )
+    for rows in (wide[..., :24], wide[..., ::2], wide[:, ::3, 24:]):
+        expected = definition(structure, rows, w, bias, out, inp)
+        torch.testing.assert_close(factored_linear(rows, w, factors, out, inp, bias), expected)
     y = factored_linear(x, w, factors, out, inp, bias).sum()
-    expected_grads = torch.autograd.grad(definition(structure, x, w, bias, out, inp).sum(), (x, w, bias))
-    for a, b in zip(torch.autograd.grad(y, (x, w, bias)), expected_grads, strict=True):
-        torch.testing.assert_close(a, b)
+    expected = torch.autograd.grad(definition(structure, x, w, bias, out, inp).sum(), (x, w, bias))
+    torch.testing.assert_close(torch.autograd.grad(y, (x, w, bias)), expected)
 
 
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 2e-6), (torch.bfloat16, 4e-2)], ids=str)
-@pytest.mark.parametrize("spec", ["complex", "quaternion", "octonion"])
+@pytest.mark.parametrize("spec", ["complex", "octonion"])
 def test_rounding_stays_small(spec, dtype, bound):
     # Relative to the largest entry, of 256 features: combinations add at most log2(n) roundings to those of the definition.
     structure, factors, x, w, bias, out, inp = make_case(spec, (256, 1), (256, 1), (512,), dtype)

@@ -39,12 +39,6 @@ def test_complex_algebra_equals_torch_complex_numbers(kind, convolve, options):
     torch.testing.assert_close(layer(x), torch.cat([expected.real, expected.imag], 1))
 
 
-@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
-def test_same_padding_of_even_kernels():
-    layer, x = Conv1d(algebra("quaternion"), 8, 8, 4, padding="same", bias=False), torch.randn(2, 8, 9)
-    torch.testing.assert_close(layer(x), F.conv1d(F.pad(x, (1, 2)), layer.weight))
-
-
 def test_wrong_number_of_channels_with_groups():
     layer = Conv1d(algebra("quaternion"), 10, 14, 3, groups=2)
     assert layer(torch.randn(10, 5)).shape == (14, 3)
@@ -84,11 +78,6 @@ def test_invalid_sizes(channels, options, value):
         Conv2d(algebra("complex"), *channels, 3, **options)
 
 
-def test_torch_checks_its_own_arguments():
-    with pytest.raises(ValueError, match="padding_mode"):
-        Conv1d(algebra("complex"), 8, 8, 3, padding_mode="mirror")
-
-
 @pytest.mark.parametrize(("inp", "out", "groups"), [(64, 128, 1), (64, 128, 2), (144, 144, 8), (144, 144, 24)])
 def test_output_variance_is_one_with_groups(inp, out, groups):
     # 36 elements are 5 5 5 5 5 5 5 1 or, of 24 groups, 2 for each of the first 18.
@@ -114,18 +103,6 @@ def test_channels_last(groups):
     torch.testing.assert_close(y, expected)
     y.sum().backward()
     assert layer.components.grad.shape == before.shape
-
-
-@pytest.mark.parametrize(
-    ("spec", "options", "expected"),
-    [
-        ("quaternion", {}, 32 * 64 * 9 // 4 + 64),
-        ("quaternion", {"groups": 2, "bias": False}, 32 * 64 * 9 // 8),
-        ("phm(n=2)", {}, 32 * 64 * 9 // 2 + 64 + 8),
-    ],
-)
-def test_parameter_counts(spec, options, expected):
-    assert sum(p.numel() for p in Conv2d(algebra(spec), 32, 64, 3, **options).parameters()) == expected
 
 
 def test_groups_are_independent():

@@ -103,9 +103,6 @@ def test_readouts_equal_torch_complex_numbers():
 @pytest.mark.parametrize(
     ("build", "code", "value"),
     [
-        (lambda: Product(algebra("complex"), 0), "invalid", "dim=0"),
-        (lambda: Product(algebra("complex"), 8)(torch.ones(2, 7), torch.ones(2, 8)), "invalid", "[2, 7]"),
-        (lambda: Product(algebra("complex"), 8)(torch.ones(2, 8), torch.ones(2, 9)), "invalid", "[2, 9]"),
         (lambda: norm("group", 12, 4), "unknown", "'group'"),
         (lambda: ElementNorm(10, 4), "invalid", "n = 4"),
         (lambda: Readout(4, "norm"), "unknown", "'norm'"),

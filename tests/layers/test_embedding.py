@@ -33,7 +33,7 @@ def test_padding_stays_zero_with_parametrizations(change):
 
 
 def test_look_up_of_any_shape_ignores_autocast():
-    table = Embedding(algebra("quaternion"), 11, 10)
+    table = Embedding(algebra("phm(n=4, rank=6)"), 11, 10)
     for index in (torch.tensor(3), torch.zeros(2, 3, 4, dtype=torch.long), torch.zeros(0, 5, dtype=torch.int32)):
         with torch.autocast("cpu", torch.bfloat16):
             y = table(index)
@@ -49,7 +49,7 @@ def test_table_has_unit_variance_with_every_initialisation(init, scope):
     assert abs(table.weight.std() - 1) < 0.05
 
 
-@pytest.mark.parametrize("padding_idx", [0, 3, -1, -10])
+@pytest.mark.parametrize("padding_idx", [0, -3])
 @pytest.mark.parametrize("spec", ["real", "quaternion", "phm-3"])
 def test_padding_row_is_zero_without_gradient(spec, padding_idx):
     table, torchs = Embedding(algebra(spec), 10, 6, padding_idx), nn.Embedding(10, 6, padding_idx)
@@ -60,9 +60,8 @@ def test_padding_row_is_zero_without_gradient(spec, padding_idx):
     others = torch.arange(10) != table.padding_idx
     assert torch.equal(table.weight[others], plain.weight[others])
     assert torch.equal(table(torch.arange(10)), table.weight)
-    for y in (table.output_weight[table.padding_idx], table(torch.tensor([table.padding_idx]))):
-        y.sum().backward()
-        assert table.components.grad.abs().max() == 0
+    table(torch.tensor([table.padding_idx])).sum().backward()
+    assert table.components.grad.abs().max() == 0
 
 
 @pytest.mark.parametrize("padding_idx", [10, -11])
@@ -76,7 +75,3 @@ def test_index_out_of_range(word):
     # With n = 4 and 11 rows there are 12 places: 11 is a place, but no word.
     with pytest.raises(IndexError):
         Embedding(algebra("quaternion"), 11, 8)(torch.tensor([0, word]))
-
-
-def test_repr_shows_the_sizes():
-    assert "5, 4, padding_idx=1" in repr(Embedding(algebra("complex"), 5, 4, padding_idx=1))

@@ -68,12 +68,6 @@ def test_reset_parameters():
     assert layer.bias.abs().max() == 0
 
 
-def test_repr_shows_sizes_blocks_and_algebra():
-    assert "in_features=8, out_features=24, bias=True, blocks=(1, 3)" in repr(Linear(algebra("complex"), 8, 24, blocks=(1, 3)))
-    assert "blocks" not in repr(Linear(algebra("complex"), 8, 24))
-    assert "quaternion" in repr(Linear(algebra("quaternion"), 8, 24))
-
-
 @pytest.mark.parametrize("rows", [0, 2, 64])
 def test_wrong_input_width_raises_torch_error(rows):
     with pytest.raises(RuntimeError, match=f"shapes cannot be multiplied .{rows}x16 and 8x4."):

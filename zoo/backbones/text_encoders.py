@@ -13,7 +13,7 @@ from zoo.errors import InputError
 from zoo.layers import LSTM, Layers
 from zoo.layers.attention import check_heads
 from zoo.layers.positions import length_limit
-from zoo.layers.scores import attend
+from zoo.layers.scores import arrange, attend
 
 
 @recipe(data="glosses", max_epochs=8, lr=5e-3, inputs=("text", "text_pair"))
@@ -196,7 +196,7 @@ class DecomposableAttention(nn.Module):
 def align(query: Tensor, key: Tensor, value: Tensor, structure: Tensor, mask: Tensor) -> Tensor:
     """Average the values [B, M, C] for every query [B, L, C] by the component softmax of their products, [B, L, C]."""
     q, k, v = (t.unsqueeze(1) for t in (query, key, value))
-    return attend(q, k, v, structure, "product", mask, scale=1.0).squeeze(1)
+    return attend(q, arrange(k, structure, "product"), v, "product", mask, scale=1.0).squeeze(1)
 
 
 @recipe(data="glosses(task=pairs)", max_epochs=7, lr=3e-3, inputs=("text_pair",))

@@ -89,9 +89,9 @@ class _Copier:
     def parameter(self, weight: Weight, matrix: Tensor | None = None) -> nn.Parameter:
         """Return the matrix of a weight as a parameter, which is shared by weights with shared components."""
         w, is_trained = weight.components, any(p.requires_grad for p in weight.parameters())
-        if matrix is None and weight.is_matrix and not weight.is_reparametrized:
+        if matrix is None and weight() is weight.components:
             return self.copy(w)  # type: ignore[no-any-return]
-        matrix = (weight.matrix() if matrix is None else matrix).detach()
+        matrix = (weight() if matrix is None else matrix).detach()
         for components, parameter in self.matrices:
             if components is w and parameter.shape == matrix.shape and torch.equal(parameter, matrix):
                 return parameter
@@ -107,7 +107,7 @@ def _linear(old: Linear, copier: _Copier) -> nn.Module:
 
 def _embedding(old: Embedding, copier: _Copier) -> nn.Module:
     new = nn.Embedding(old.num_embeddings, old.embedding_dim, old.padding_idx, device="meta")
-    new.weight = copier.parameter(old.weight_module, None if old.weight_module.is_matrix else old.output_weight)
+    new.weight = copier.parameter(old.weight_module, None if old.weight_module.is_matrix else old.matrix())
     return new
 
 

@@ -69,8 +69,8 @@ class MultiheadAttention(nn.MultiheadAttention):
         transposed = {id(t): t.transpose(0, 1) if is_transposed else t for t in (query, key, value)}
         inputs: Any = [transposed[id(t)] for t in (query, key, value)]
         last: Any = self.out_proj
-        matrix = last.weight_module.matrix() if isinstance(last, ComputedWeight) else last.weight
-        parts: Any = (self.in_proj.matrix(), self.in_proj_bias, self.bias_k, self.bias_v, self.add_zero_attn, self.dropout)
+        matrix = last.weight_module() if isinstance(last, ComputedWeight) else last.weight
+        parts: Any = (self.in_proj(), self.in_proj_bias, self.bias_k, self.bias_v, self.add_zero_attn, self.dropout)
         attend: Any = F.multi_head_attention_forward
         y, weights = attend(
             *inputs, self.embed_dim, self.num_heads, *parts, matrix, last.bias, training=self.training, **options

@@ -46,7 +46,7 @@ def project(pairs: Mapping[str, tuple[Tensor, Weight]], product: Algebra) -> lis
         weight.elements.copy_(nearest_components(matrix, weight.action(), weight.out, weight.inp))
     projections = []
     for name, (matrix, weight) in pairs.items():
-        projected = weight.matrix().mT if weight.transposed else weight.matrix()
+        projected = weight().mT if weight.transposed else weight()
         size = float(matrix.double().norm())
         error = float((matrix.double() - projected.double()).norm()) / size if size else 0.0
         # The expected error of fitting d numbers to D is sqrt(1 - d / D); it is slightly too low because d includes padding.

@@ -5,13 +5,14 @@ kernel, and with it the last bits of a result, depends only on shapes.
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from zoo.algebras import Factors
+from zoo.algebras import Algebra
 from zoo.errors import InputError
+from zoo.kernels.factors import Factors, factors_of
 
 SPEED = 1.6e11
 """Operations per second of one thread in a large matrix product."""
@@ -25,6 +26,8 @@ CALL = 1e-6
 """Overhead of an operation in seconds."""
 BYTES = 4
 """Bytes of a float32."""
+
+Call = Callable[[Tensor, Tensor | None], Tensor]
 
 
 class AxisLayout(NamedTuple):
@@ -60,9 +63,9 @@ class AxisLayout(NamedTuple):
         return self.blocks * self.width
 
     @property
-    def is_whole(self) -> bool:
-        """Whether the axis is one block without padding."""
-        return self.blocks == 1 and self.channels == self.n * self.width
+    def is_padded(self) -> bool:
+        """Whether n does not divide the size of a block."""
+        return self.size != self.n * self.width
 
 
 def axis_layout(channels: int, n: int, blocks: int = 1) -> AxisLayout:
@@ -92,8 +95,8 @@ class Work(NamedTuple):
     inp: AxisLayout
     m: int
     """Dimension of a weight: the algebra's n, or less for weights in a subspace."""
-    rank: int | None
-    """Real multiplications R of the factored product; None without factors, or with R >= m n."""
+    rank: int
+    """Real multiplications R of the factored product; 0 without factors, or with R >= m n."""
     training: bool
     """Whether a gradient of the input, the components or the product is needed."""
     prepared: bool = False
@@ -109,28 +112,24 @@ class Work(NamedTuple):
     inputs: int = 0
 
 
-class Operand(Protocol):
-    """The weight that a kernel multiplies by, such as `zoo.layers.weight.Weight`."""
+class Operand(NamedTuple):
+    """The weight that a kernel multiplies by."""
 
+    components: Tensor
+    """w, [m, out elements, in elements, *kernel]."""
+    algebra: Algebra
     out: AxisLayout
     inp: AxisLayout
 
-    @property
-    def components(self) -> Tensor:
-        """The parameter w, [m, out elements, in elements, *kernel]."""
-
     def action(self) -> Tensor:
         """Return A, [m, n, n], in the dtype and on the device of the components; read-only."""
+        return self.algebra.action(self.components)
 
-    def factors(self) -> Factors | None:
-        """Return the factors [R, m], [R, n], [R, n] in the dtype and on the device of the components, or None; read-only."""
-
-
-def factors_required(weight: Operand) -> Factors:
-    """Return the factors of a weight whose product `Kernel.can` compute."""
-    factors = weight.factors()
-    assert factors is not None
-    return factors
+    def factors(self) -> Factors:
+        """Return the factors of A, [R, m], [R, n] and [R, n]; read-only. They exist if `Work.rank` is positive."""
+        factors = factors_of(self.algebra, self.components)
+        assert factors is not None
+        return factors
 
 
 class Kernel:
@@ -163,17 +162,12 @@ class Kernel:
         """Precompute a function of the weight, which `zoo.keep_matrices` caches; called without gradients."""
         return None
 
-    def bind(self, weight: Operand, prepared: Any = None) -> Callable[[Tensor, Tensor | None], Tensor] | None:
+    def bind(self, weight: Operand, prepared: Any = None) -> Call | None:
         """Return a fast ``(x, bias) -> y`` for rows of the weight's dtype without gradients, or None."""
         return None
 
     def apply(
-        self,
-        x: Tensor,
-        weight: Operand,
-        bias: Tensor | None,
-        prepared: Any = None,
-        geometry: Geometry | None = None,
+        self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any = None, geometry: Geometry | None = None
     ) -> Tensor:
         """Multiply and add a bias.
 

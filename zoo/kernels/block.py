@@ -1,14 +1,15 @@
 """The block kernel: left multiplication by one real matrix, the definition that all kernels are tested against."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.kernels.base import BYTES, CALL, TRAFFIC, AxisLayout, Geometry, Kernel, Operand, Work, real_cost
+from zoo.kernels.base import BYTES, CALL, TRAFFIC, AxisLayout, Call, Geometry, Kernel, Operand, Work, real_cost
+from zoo.kernels.factors import Factors
 
 SMALL = 2**18
 """Size up to which a matrix is assembled at once and saved for the backward pass."""
@@ -43,6 +44,14 @@ def real_matrix(structure: Tensor, components: Tensor, out: AxisLayout, inp: Axi
     return matrix[:, : out.size, :, : inp.size].reshape(out.channels, inp.channels, *kernel)
 
 
+def factored_definition(
+    x: Tensor, w: Tensor, factors: Sequence[Tensor], bias: Tensor | None, out: AxisLayout, inp: AxisLayout
+) -> Tensor:
+    """Multiply rows by the real matrix of a product given by its factors, in differentiable operations."""
+    matrix = real_matrix(Factors(*factors).reconstruct(), w, out, inp)
+    return F.linear(x, matrix.to(x.dtype), bias)
+
+
 def differentiable_gradients(y: Tensor, inputs: Sequence[Tensor], needs: Sequence[bool], g: Tensor) -> list[Tensor | None]:
     """Return differentiable gradients of a ``y`` that was computed by the definition; None where not needed."""
     differentiated = [tensor for tensor, needed in zip(inputs, needs, strict=True) if needed]
@@ -71,7 +80,7 @@ class Block(Kernel):
         """Assemble the real matrix, [out, in, *kernel]."""
         return real_matrix(weight.action(), weight.components, weight.out, weight.inp).contiguous()
 
-    def bind(self, weight: Operand, prepared: Any = None) -> Callable[[Tensor, Tensor | None], Tensor] | None:
+    def bind(self, weight: Operand, prepared: Any = None) -> Call | None:
         """Return the product with the cached matrix."""
         return None if prepared is None else lambda x, bias: F.linear(x, prepared, bias)
 
@@ -169,8 +178,8 @@ def _gradients(
 def _parts_of_matrix(matrix: Tensor, out: AxisLayout, inp: AxisLayout) -> Tensor:
     """View a real matrix as [out blocks, n, n, out width, in blocks, in width], padded with zeros to whole elements."""
     matrix = matrix.view(out.blocks, out.size, inp.blocks, inp.size)
-    if (missing := (out.n * inp.width - inp.size, out.n * out.width - out.size)) != (0, 0):
-        matrix = F.pad(matrix, (0, missing[0], 0, 0, 0, missing[1]))
+    if inp.is_padded or out.is_padded:
+        matrix = F.pad(matrix, (0, out.n * inp.width - inp.size, 0, 0, 0, out.n * out.width - out.size))
     return matrix.view(out.blocks, out.n, out.width, inp.blocks, out.n, inp.width).permute(0, 1, 4, 2, 3, 5)
 
 

@@ -10,11 +10,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import torch
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
 from zoo.errors import InputError
 from zoo.registry.home import home
@@ -22,8 +21,6 @@ from zoo.registry.home import home
 SOURCE = Path(__file__).with_name("fused.cpp")
 SECONDS = 180
 """Timeout of the compiler, and of waiting for another process that compiles."""
-RETRY_SECONDS = 24 * 3600
-"""Time after a failed build before the next attempt."""
 INSTRUCTIONS = {
     "AVX2": ["-mavx2", "-mfma"],
     "AVX512": ["-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mavx2", "-mfma"],
@@ -39,47 +36,37 @@ class BuildError(Exception):
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def is_available() -> bool:
     """Load the operators once per process, compiling them if necessary, and return whether it succeeded."""
-    if "loaded" not in _state and "reason" not in _state:
+    if not _state:
         try:
             _state["loaded"] = str(load_library())
-        except (BuildError, OSError, InputError, Timeout, NotImplementedError) as error:
+        except (BuildError, OSError, InputError, NotImplementedError, subprocess.TimeoutExpired) as error:
             _state["reason"] = str(error) or type(error).__name__
     return "loaded" in _state
 
 
 def status() -> str:
     """Describe in one line which kernels run, without compiling."""
-    if "reason" in _state:
-        return f"Python kernels: {_state['reason']}"
-    if os.environ.get("ZOO_FUSED") == "0":
-        return "Python kernels: ZOO_FUSED=0"
     try:
+        reason = _state.get("reason") or _obstacle()
         path = library()
-        if (failed := path.with_suffix(".failed")).exists():
-            return f"Python kernels: {failed.read_text(encoding='utf-8').strip()}"
-        if path.exists():
-            return f"fused, {path}"
-        return "fused, to be compiled on first use" if compiler() else "Python kernels: no C++ compiler (c++, g++, clang++)"
     except (OSError, InputError) as error:
-        return f"Python kernels: {error}"
+        reason = str(error)
+    if reason:
+        return f"Python kernels: {reason}"
+    return f"fused, {path}" if path.exists() else "fused, to be compiled on first use"
 
 
 def load_library() -> Path:
     """Load the operators and return the library's path, compiling it if it does not exist.
 
     Raises:
-        BuildError: If there is no compiler, the build fails or failed within a day, or the library cannot be loaded.
-        OSError: If the cache folder is not writable.
+        BuildError: If it is disabled, there is no compiler, the build fails, or the library cannot be loaded.
+        OSError: If the cache folder is not writable, or another process compiles for too long.
     """
-    if os.environ.get("ZOO_FUSED") == "0":
-        raise BuildError("ZOO_FUSED=0")
+    if reason := _obstacle():
+        raise BuildError(reason)
     path = library()
     if not path.exists():
-        failed = path.with_suffix(".failed")
-        if failed.exists() and time.time() - failed.stat().st_mtime < RETRY_SECONDS:
-            raise BuildError(failed.read_text(encoding="utf-8").strip())
-        if compiler() is None:
-            raise BuildError("no C++ compiler (c++, g++, clang++)")
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.parent / "build.lock", timeout=SECONDS):
             if not path.exists():
@@ -114,10 +101,9 @@ def compile_library(path: Path) -> None:
     """Compile the library in a temporary folder and move it to its path; the caller must hold the lock of the folder.
 
     Raises:
-        BuildError: If the compiler fails; unless it was killed, the failure is recorded and not retried for a day.
+        BuildError: If the compiler fails.
+        subprocess.TimeoutExpired: If it takes too long.
     """
-    for stale in path.parent.glob("build-*"):  # left by killed processes
-        shutil.rmtree(stale, ignore_errors=True)
     print("zoo: compiling the fused kernel, once; ZOO_FUSED=0 turns it off", file=sys.stderr, flush=True)  # noqa: T201 (its purpose)
     root = Path(torch.__file__).parent
     with tempfile.TemporaryDirectory(dir=path.parent, prefix="build-", ignore_cleanup_errors=True) as folder:
@@ -125,20 +111,16 @@ def compile_library(path: Path) -> None:
         includes = [f"-I{root / 'include'}", f"-I{root / 'include/torch/csrc/api/include'}"]
         libraries = [f"-L{root / 'lib'}", "-ltorch_cpu", "-lc10"]
         command = [str(compiler()), *flags(), *includes, str(SOURCE), "-o", str(built), *libraries]
-        environment = {**os.environ, "TMPDIR": folder}
-        try:
-            result = subprocess.run(
-                command, env=environment, capture_output=True, timeout=SECONDS, stdin=subprocess.DEVNULL, check=False
-            )
-        except subprocess.TimeoutExpired:
-            raise BuildError(f"{command[0]} took more than {SECONDS} s") from None
+        result = subprocess.run(command, capture_output=True, timeout=SECONDS, stdin=subprocess.DEVNULL, check=False)
         if result.returncode:
             lines = result.stderr.decode(errors="replace").splitlines()
             reason = next((line for line in lines if "error" in line.lower()), f"exit status {result.returncode}")
-            message = f"{command[0]} failed: {reason:.200}"
-            if result.returncode > 0 and not any(word in reason for word in ("signal", "space")):
-                path.with_suffix(".failed").write_text(message + "\n", encoding="utf-8")
-            raise BuildError(message)
-        with built.open("rb") as file:
-            os.fsync(file.fileno())
+            raise BuildError(f"{command[0]} failed: {reason:.200}")
         built.replace(path)
+
+
+def _obstacle() -> str | None:
+    """Return why the library cannot be used, or None; a library that is compiled already needs no compiler."""
+    if os.environ.get("ZOO_FUSED") == "0":
+        return "ZOO_FUSED=0"
+    return None if library().exists() or compiler() else "no C++ compiler (c++, g++, clang++)"

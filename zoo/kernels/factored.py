@@ -9,6 +9,7 @@ Neither the real matrix nor its gradient is ever computed, and only x and w are 
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,8 +17,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.kernels import fused
-from zoo.kernels.base import BYTES, CALL, TRAFFIC, AxisLayout, Geometry, Kernel, Operand, Work, factors_required, product_cost
-from zoo.kernels.block import differentiable_gradients, real_matrix
+from zoo.kernels.base import BYTES, CALL, TRAFFIC, AxisLayout, Geometry, Kernel, Operand, Work, product_cost
+from zoo.kernels.block import differentiable_gradients, factored_definition
 from zoo.kernels.factors import Factors
 
 FEWEST_ROWS = 512
@@ -31,14 +32,14 @@ class Factored(Kernel):
 
     def can(self, work: Work) -> bool:
         """Return whether there are factors."""
-        return work.rank is not None and not work.convolution
+        return work.rank > 0 and not work.convolution
 
     def cost(self, work: Work) -> float:
         """Predict R products of elements and the memory traffic of the combinations."""
         # The fused operator is faster, and with few rows the overhead of Python dominates.
         if work.device != "cpu" or work.dtype not in fused.DTYPES or work.rows < FEWEST_ROWS or fused.runs(work):
             return math.inf
-        rank, n, i, o = work.rank or 0, work.inp.n, work.inp.elements, work.out.elements
+        rank, n, i, o = work.rank, work.inp.n, work.inp.elements, work.out.elements
         passes = (3 + work.learned) if work.training else 1
         products = passes * rank * product_cost(work.rows, i, o, work.threads)
         moved = BYTES * work.rows * (i + o) * passes * (2 * n + rank)
@@ -47,13 +48,13 @@ class Factored(Kernel):
 
     def prepare(self, weight: Operand) -> Tensor:
         """Combine the components to [R, out elements, in elements]."""
-        return _combine(factors_required(weight).left, weight.components)
+        return _combine(weight.factors().left, weight.components)
 
     def apply(
         self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any = None, geometry: Geometry | None = None
     ) -> Tensor:
         """Multiply, by the combinations if they are cached."""
-        return factored_linear(x, weight.components, factors_required(weight), weight.out, weight.inp, bias, prepared)
+        return factored_linear(x, weight.components, weight.factors(), weight.out, weight.inp, bias, prepared)
 
 
 def factored_linear(
@@ -70,13 +71,24 @@ def factored_linear(
     The factors, [R, m], [R, n] and [R, n] in the dtype and on the device of x and w, receive gradients too. Second derivatives
     go through the real matrix. ``combined`` is the cached result of `Factored.prepare`.
     """
-    rows = x.reshape(-1, inp.channels)
-    if missing := inp.n * inp.width - inp.size:
-        rows = F.pad(rows.view(len(rows), inp.blocks, inp.size), (0, missing)).flatten(1)
-    y: Tensor = _Factored.apply(rows, w, *factors, out, inp, combined)
-    if out.size != out.n * out.width:
-        y = y.view(-1, out.blocks, out.n * out.width)[..., : out.size]
-    y = y.reshape(*x.shape[:-1], out.channels)
+    y: Tensor = _Factored.apply(pad_rows(x, inp), w, *factors, out, inp, combined)
+    return truncate_rows(y, x.shape[:-1], out, bias)
+
+
+def pad_rows(x: Tensor, layout: AxisLayout) -> Tensor:
+    """Return rows of whole elements: [..., channels] to [rows, blocks * n * width]."""
+    rows = x.reshape(-1, layout.channels)
+    if layout.is_padded:
+        missing = layout.n * layout.width - layout.size
+        rows = F.pad(rows.view(len(rows), layout.blocks, layout.size), (0, missing)).flatten(1)
+    return rows
+
+
+def truncate_rows(y: Tensor, axes: Sequence[int], layout: AxisLayout, bias: Tensor | None) -> Tensor:
+    """Undo `pad_rows` and add a bias: [rows, blocks * n * width] to [*axes, channels]."""
+    if layout.is_padded:
+        y = y.view(-1, layout.blocks, layout.n * layout.width)[..., : layout.size]
+    y = y.reshape(*axes, layout.channels)
     return y if bias is None else y + bias
 
 
@@ -103,10 +115,13 @@ class _Factored(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
         """Return the gradients; if they are to be differentiated, by the definition."""
-        if torch.is_grad_enabled():
-            return *_differentiable_gradients(ctx, g), None, None, None
         x, w, left, right, result = ctx.saved_tensors
-        (out, inp), (need_x, need_w, need_left, need_right, need_result) = ctx.layouts, ctx.needs_input_grad[:5]
+        (out, inp), needs = ctx.layouts, ctx.needs_input_grad[:5]
+        if torch.is_grad_enabled():
+            whole = (layout._replace(channels=layout.n * layout.elements) for layout in (out, inp))
+            y = factored_definition(x, w, (left, right, result), None, *whole)
+            return *differentiable_gradients(y, ctx.saved_tensors, needs, g), None, None, None
+        need_x, need_w, need_left, need_right, need_result = needs
         matrices, g_parts = _combine(left, w), _gather(result, g, out)
         gx = gw = g_left = g_right = g_result = None
         if need_x or need_right:
@@ -120,14 +135,6 @@ class _Factored(torch.autograd.Function):
             g_left = flat @ w.flatten(1).T if need_left else None
             g_result = torch.bmm(x_parts, matrices.mT).flatten(1) @ _components(g, out).T if need_result else None
         return gx, gw, g_left, g_right, g_result, None, None, None
-
-
-def _differentiable_gradients(ctx: Any, g: Tensor) -> list[Tensor | None]:
-    """Return differentiable gradients, through the real matrix."""
-    x, w, *factors = ctx.saved_tensors
-    whole = [layout._replace(channels=layout.n * layout.elements) for layout in ctx.layouts]
-    y = F.linear(x, real_matrix(torch.einsum("ri,rj,rk->ijk", *factors), w, *whole))
-    return differentiable_gradients(y, (x, w, *factors), ctx.needs_input_grad[:5], g)
 
 
 def _combine(left: Tensor, w: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from zoo.kernels import fused
-from zoo.kernels.base import AxisLayout, Geometry, Kernel, Operand, Work, factors_required, real_cost
+from zoo.kernels.base import AxisLayout, Geometry, Kernel, Operand, Work, real_cost
 from zoo.kernels.block import differentiable_gradients, real_matrix
 from zoo.kernels.factors import Factors
 
@@ -31,8 +31,8 @@ class FactoredConv(Kernel):
 
     def can(self, work: Work) -> bool:
         """Return whether there are fixed factors and whole elements."""
-        whole = work.inp.is_whole and work.out.is_whole
-        return work.convolution and work.rank is not None and whole and not work.learned
+        whole = all(layout.blocks == 1 and not layout.is_padded for layout in (work.inp, work.out))
+        return work.convolution and work.rank > 0 and whole and not work.learned
 
     def cost(self, work: Work) -> float:
         """Predict R / n^2 of the real convolution plus combining the components.
@@ -41,18 +41,18 @@ class FactoredConv(Kernel):
         """
         i, o = work.inp.elements, work.out.elements
         gains = work.area > 1 and not i % GROUP_UNIT and not o % GROUP_UNIT and work.device == "cpu"
-        gains = gains and 2 * (work.rank or 0) <= work.inp.n**2
+        gains = gains and 2 * work.rank <= work.inp.n**2
         if not gains or work.dtype not in fused.DTYPES or not work.rows or not fused.is_available():
             return math.inf
         mixing = MIXING * work.inputs / (work.rows * work.area * o)
-        return real_cost(work) * ((work.rank or 0) / work.inp.n**2 + mixing)
+        return real_cost(work) * (work.rank / work.inp.n**2 + mixing)
 
     def apply(
         self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any = None, geometry: Geometry | None = None
     ) -> Tensor:
         """Convolve as one convolution of R groups."""
         assert geometry is not None
-        return factored_conv(x, weight.components, factors_required(weight), geometry, bias)
+        return factored_conv(x, weight.components, weight.factors(), geometry, bias)
 
 
 def factored_conv(x: Tensor, w: Tensor, factors: Factors, geometry: Geometry, bias: Tensor | None = None) -> Tensor:
@@ -85,11 +85,16 @@ class _FactoredConv(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> Any:
         """Return the gradients; if they are to be differentiated, by the definition."""
         x, w, left, right, result = ctx.saved_tensors
-        need_x, need_w, need_bias = ctx.needs_input_grad[:3]
+        (need_x, need_w, need_bias), axes = ctx.needs_input_grad[:3], x.dim() - 2
         gb = g.sum((0, *range(2, g.dim()))) if need_bias else None
         if torch.is_grad_enabled():
-            return *_differentiable_gradients(ctx, g), gb, *(None,) * 4
-        kernels, images, axes = _kernels(left, w), _images(x, w, right), x.dim() - 2
+            n = right.shape[1]
+            layouts = AxisLayout(n * w.shape[1], n), AxisLayout(n * w.shape[2], n)
+            matrix = real_matrix(Factors(left, right, result).reconstruct(), w, *layouts)
+            geometry: Geometry = ctx.geometry
+            y = torch.convolution(x, matrix, None, *geometry, False, [0] * axes, 1)
+            return *differentiable_gradients(y, (x, w), (need_x, need_w), g), gb, *(None,) * 4
+        kernels, images = _kernels(left, w), _images(x, w, right)
         gx, g_kernels = _empty(x, *x.shape) if need_x else None, torch.zeros_like(kernels)
         for start in range(0, len(x), images):
             chunk = slice(start, start + images)
@@ -128,14 +133,3 @@ def _combine(x: Tensor, factor: Tensor) -> Tensor:
 def _kernels(left: Tensor, w: Tensor) -> Tensor:
     """Combine the components of the weight to [R o, i, *kernel], the kernels of R groups."""
     return (left @ w.reshape(len(w), -1)).view(len(left) * w.shape[1], *w.shape[2:])
-
-
-def _differentiable_gradients(ctx: Any, g: Tensor) -> list[Tensor | None]:
-    """Return differentiable gradients of x and w, through the real matrix."""
-    x, w, *factors = ctx.saved_tensors
-    geometry: Geometry = ctx.geometry
-    n = factors[1].shape[1]
-    layouts = AxisLayout(n * w.shape[1], n), AxisLayout(n * w.shape[2], n)
-    matrix = real_matrix(torch.einsum("ri,rj,rk->ijk", *factors), w, *layouts)
-    y = torch.convolution(x, matrix, None, *geometry, False, [0] * (x.dim() - 2), 1)
-    return differentiable_gradients(y, (x, w), ctx.needs_input_grad[:2], g)

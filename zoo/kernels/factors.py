@@ -15,20 +15,18 @@ def factors_of(algebra: Algebra, like: Tensor) -> Factors | None:
     The factors of a fixed product are constants in the dtype and on the device of ``like``; callers must not write to them.
     """
     if not algebra.known:
-        learned = algebra.factors
-        return None if learned is None else _in_subspace(learned, algebra)
+        return _in_subspace(algebra, algebra.factors)
     constant: Factors | None = algebra.fixed("factors", like, lambda: _fixed_factors(algebra))
     return constant
 
 
 def _fixed_factors(algebra: Algebra) -> Factors | None:
-    table = algebra.table(torch.empty(0, dtype=torch.float64, device="cpu"))
-    factors = factorize(table)
-    return _in_subspace(factors, algebra) if factors.rank < algebra.m * algebra.n else None
+    factors = factorize(algebra.table(torch.empty(0, dtype=torch.float64, device="cpu")))
+    return _in_subspace(algebra, factors) if factors.rank < algebra.m * algebra.n else None
 
 
-def _in_subspace(factors: Factors, algebra: Algebra) -> Factors:
-    if algebra.left is None:
+def _in_subspace(algebra: Algebra, factors: Factors | None) -> Factors | None:
+    if factors is None or algebra.left is None:
         return factors
     return factors._replace(left=factors.left @ algebra.left.to(factors.left).T)
 
@@ -48,25 +46,7 @@ def factorize(structure: Tensor) -> Factors:
 @lru_cache(maxsize=64)
 def _factorize(n: int, entries: bytes) -> Factors:
     a = torch.frombuffer(bytearray(entries), dtype=torch.float64).view(n, n, n)
-    factors = min([f for f in (pair_factors(a), hadamard_factors(a)) if f is not None], key=lambda f: f.rank)
-    if not is_exact(factors, a):
-        raise ArithmeticError("the factors do not rebuild the structure tensor exactly")
-    return factors
-
-
-def is_exact(factors: Factors, structure: Tensor) -> bool:
-    """Check whether the factors reconstruct the structure tensor without rounding.
-
-    Integer tensors are checked in int64, since the only denominator of `hadamard_factors` is n, a power of two. Other tensors
-    decompose into pairs, which copy their entries.
-    """
-    n = structure.shape[0]
-    if not torch.equal(structure, structure.round()):
-        return torch.equal(factors.reconstruct(), structure)
-    whole = Factors(factors.left, factors.right, factors.result * n)
-    if not all(torch.equal(f, f.round()) for f in whole):
-        return False
-    return torch.equal(Factors(*(f.long() for f in whole)).reconstruct(), n * structure.long())
+    return min([f for f in (pair_factors(a), hadamard_factors(a)) if f is not None], key=lambda f: f.rank)
 
 
 def pair_factors(structure: Tensor) -> Factors:

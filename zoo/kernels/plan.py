@@ -10,21 +10,18 @@ from zoo.kernels.base import Kernel, Work
 AUTO = "auto"
 
 
-def kernels() -> tuple[Kernel, ...]:
+def kernels() -> list[Kernel]:
     """Return the installed and registered kernels; one that fails to load is skipped with a warning."""
-    loaded = (_load(entry) for entry in registry.entries("zoo.kernels"))
-    return tuple(kernel for kernel in loaded if kernel is not None)
+    return [kernel for entry in registry.entries("zoo.kernels") if (kernel := _load(entry)) is not None]
 
 
 @cache
 def _load(entry: registry.Entry) -> Kernel | None:
     try:
-        kernel = registry.load(entry)()
+        kernel: Kernel = registry.load(entry)()
     except Exception as error:  # plugins may raise anything
         warnings.warn(f"skipping the {entry}: {one_line(error)}", stacklevel=2)
         return None
-    if not isinstance(kernel, Kernel):
-        raise InputError(f"{entry} must be a zoo.kernels.Kernel, got {type(kernel).__name__}")
     return kernel
 
 
@@ -42,13 +39,11 @@ def plan(work: Work, name: str = AUTO) -> Kernel:
 
 
 def check_kernel(name: str) -> None:
-    """Check the name of a kernel.
-
-    Raises:
-        InputError: If the kernel does not exist or cannot run on this machine.
-    """
+    """Raise `InputError` if a kernel does not exist or cannot run on this machine."""
     by_name = {kernel.name: kernel for kernel in kernels()}
-    if name != AUTO and name not in by_name:
+    if name == AUTO:
+        return
+    if name not in by_name:
         raise InputError(f"kernel={shorten(name)}: use {AUTO}, {', '.join(sorted(by_name))}", code="unknown")
-    if name != AUTO and (reason := by_name[name].missing()):
+    if reason := by_name[name].missing():
         raise InputError(f"kernel='{name}' is not supported on this machine: {reason}", code="unsupported")

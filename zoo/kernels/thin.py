@@ -1,7 +1,7 @@
 """The thin kernel for a few rows, as in decoding: every component of the weight is read once."""
 
 import math
-from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -9,8 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.kernels import fused
-from zoo.kernels.base import BYTES, CALL, READING, TRAFFIC, AxisLayout, Geometry, Kernel, Operand, Work, product_cost
-from zoo.kernels.compiled import is_available
+from zoo.kernels.base import BYTES, CALL, READING, TRAFFIC, AxisLayout, Call, Geometry, Kernel, Operand, Work, product_cost
 
 FEW_COLUMNS = 8
 """Columns up to which the weight is multiplied in its memory order."""
@@ -32,7 +31,7 @@ class Thin(Kernel):
         n, rows, i, o = work.inp.n, work.rows, work.inp.elements, work.out.elements
         read = 1.3 * BYTES * work.m * i * o / READING
         if fused.runs(work):
-            if work.rank is not None and rows > (fused.FEW_ROWS // 2 if work.prepared else fused.FEW_ROWS):
+            if work.rank and rows > (fused.FEW_ROWS // 2 if work.prepared else fused.FEW_ROWS):
                 return math.inf  # combining the weight is faster
             multiplied = product_cost(rows * n, i, work.m * o, work.threads, unpacked=rows * n)
             return (max(multiplied, read) + 6 * CALL) / 0.8
@@ -40,21 +39,33 @@ class Thin(Kernel):
         pairs = max(product_cost(rows * n, i, work.m * o, work.threads, unpacked=FEW_COLUMNS), read)
         return (pairs + 3 * BYTES * rows * n * work.m * o / TRAFFIC + 36 * CALL) / 0.8
 
-    def bind(self, weight: Operand, prepared: Any = None) -> Callable[[Tensor, Tensor | None], Tensor] | None:
-        """Return a fast call of `zoo.kernels.fused.fused_thin_linear` if the operator is available."""
-        return fused.bind_thin(weight) if self._is_fused(weight.components, weight) else None
+    def bind(self, weight: Operand, prepared: Any = None) -> Call | None:
+        """Return a call of the compiled operator, whose combinations are the components, if it is available.
+
+        y_k is the sum of all products w_i x_j with the coefficients A[i, j, k].
+        """
+        w, out, inp = weight.components, weight.out, weight.inp
+        is_supported = w.device.type == "cpu" and w.dtype in fused.DTYPES and fused.is_worth_compiling(out, inp)
+        if not is_supported or not fused.is_available():
+            return None
+        sums, identity, layouts = weight.action().flatten(0, 1), _identity(inp.n, w.dtype), (tuple(out), tuple(inp))
+        multiply = torch.ops.zoo.fused_combined.default
+        return lambda x, bias: multiply(x, w, identity, sums, bias, *layouts)
 
     def apply(
         self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any = None, geometry: Geometry | None = None
     ) -> Tensor:
-        """Multiply and sum, by the operator of `zoo.kernels.fused` if it is available."""
+        """Multiply and sum, by the compiled operator if it is available."""
         needs_gradient = torch.is_grad_enabled() and bias is not None and bias.requires_grad
-        multiply = fused.fused_thin_linear if not needs_gradient and self._is_fused(x, weight) else thin_linear
-        return multiply(x, weight.components, weight.action(), weight.out, weight.inp, bias)
+        if not needs_gradient and (call := self.bind(weight)) is not None:
+            return call(x, bias)
+        return thin_linear(x, weight.components, weight.action(), weight.out, weight.inp, bias)
 
-    def _is_fused(self, x: Tensor, weight: Operand) -> bool:
-        is_supported = x.device.type == "cpu" and x.dtype in fused.DTYPES
-        return is_supported and fused.is_worth_compiling(weight.out, weight.inp) and is_available()
+
+@cache
+def _identity(n: int, dtype: torch.dtype) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.eye(n, dtype=dtype)
 
 
 def thin_linear(
@@ -67,7 +78,7 @@ def thin_linear(
     """
     (m, n, _), parts = structure.shape, x.reshape(-1, inp.blocks, inp.size)
     count = len(parts)
-    if inp.size != n * inp.width:
+    if inp.is_padded:
         parts = F.pad(parts, (0, n * inp.width - inp.size))
     if inp.blocks > 1:
         parts = parts.view(count, inp.blocks, n, inp.width).transpose(1, 2)
@@ -81,7 +92,7 @@ def thin_linear(
     y = by_row @ pairs.reshape(count, m * n, out.elements)
     if out.blocks > 1:
         y = y.view(count, n, out.blocks, out.width).transpose(1, 2)
-    if out.size != n * out.width:
+    if out.is_padded:
         y = y.reshape(count, out.blocks, n * out.width)[..., : out.size]
     y = y.reshape(*x.shape[:-1], out.channels)
     return y if bias is None else y + bias

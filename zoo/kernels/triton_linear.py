@@ -15,60 +15,20 @@ import math
 import os
 from functools import cache
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from zoo.errors import InputError
-from zoo.kernels.base import AxisLayout, Geometry, Kernel, Operand, Work, factors_required
-from zoo.kernels.block import differentiable_gradients, real_matrix
-from zoo.kernels.factors import Factors
+from zoo.kernels import AxisLayout, Factors, Geometry, Kernel, Operand, Work
+from zoo.kernels.block import differentiable_gradients, factored_definition
+from zoo.kernels.factored import pad_rows, truncate_rows
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-MOST_TERMS = 8
-"""Terms up to which the kernel keeps all sums in registers and reads its input once."""
-PROGRAMS = 264
-"""Programs that should share the rows of a weight gradient: two for each multiprocessor of a large GPU."""
-FEWEST_ROWS = 512
-"""Minimum number of rows that a program of a weight gradient sums over."""
+TILE, DEPTH = 32, 32
+"""Rows and columns of the tile of a program, and the terms of a dot product that it reads at a time."""
 
 Table = tuple[tuple[float, ...], ...]
-Terms = tuple[tuple[tuple[int, float], ...], ...]
-Axis = tuple[int, int, int, int]
-
-
-class Constants(NamedTuple):
-    """Factors as nested tuples of numbers, [R][m or n], which are compiled into the kernel."""
-
-    left: Table
-    right: Table
-    result: Table
-
-
-class Strided(NamedTuple):
-    """A tensor with the number and stride of its components and two axes, see `zoo.kernels.triton_product.bilinear`."""
-
-    tensor: Tensor
-    components: int
-    stride: int
-    first: Axis
-    second: Axis
-
-    def transposed(self) -> "Strided":
-        """Swap the axes."""
-        return self._replace(first=self.second, second=self.first)
-
-
-class TileSizes(NamedTuple):
-    """The tile of a program: rows, columns, depth, terms that are summed at a time, and warps."""
-
-    p: int
-    q: int
-    s: int
-    group: int
-    warps: int
 
 
 class Triton(Kernel):
@@ -79,8 +39,9 @@ class Triton(Kernel):
 
     def can(self, work: Work) -> bool:
         """Return whether there are fixed factors, a CUDA device (or Triton's interpreter) and a dtype of `DTYPES`."""
-        fixed = work.rank is not None and not work.learned and not work.convolution
-        return fixed and can_compute(torch.device(work.device), work.dtype)
+        is_fixed = work.rank > 0 and not work.learned and not work.convolution
+        has_device = work.device == "cuda" or is_interpreted()
+        return is_fixed and has_device and work.dtype in DTYPES and missing() is None
 
     def cost(self, work: Work) -> float:
         """Return infinity."""
@@ -94,17 +55,11 @@ class Triton(Kernel):
         self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any = None, geometry: Geometry | None = None
     ) -> Tensor:
         """Multiply, with the factors compiled into the kernel."""
-        return triton_linear(x, weight.components, constants(factors_required(weight)), weight.out, weight.inp, bias)
-
-
-def constants(factors: Factors) -> Constants:
-    """Convert factors to nested tuples, without terms that are zero."""
-    needed = torch.stack([f.detach().abs().sum(1) > 0 for f in factors]).all(0)
-    return Constants(*(tuple(map(tuple, f.detach()[needed].double().tolist())) for f in factors))
+        return triton_linear(x, weight.components, weight.factors(), weight.out, weight.inp, bias)
 
 
 def is_interpreted() -> bool:
-    """Return whether Triton's interpreter runs the kernels, on any device, as in tests."""
+    """Return whether Triton's interpreter runs the kernel, on any device, as in tests."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
@@ -113,145 +68,87 @@ def missing() -> str | None:
     """Return why the kernel cannot run on this machine, or None."""
     if find_spec("triton") is None:
         return "Triton is not installed"
-    if not (torch.cuda.is_available() or is_interpreted()):
-        return "torch sees no CUDA device"
-    return None
-
-
-def can_compute(device: torch.device, dtype: torch.dtype) -> bool:
-    """Return whether the kernel supports tensors of a device and dtype."""
-    return dtype in DTYPES and (device.type == "cuda" or is_interpreted()) and missing() is None
+    return None if torch.cuda.is_available() or is_interpreted() else "torch sees no CUDA device"
 
 
 def triton_linear(
-    x: Tensor, w: Tensor, factors: Constants, out: AxisLayout, inp: AxisLayout, bias: Tensor | None = None
+    x: Tensor, w: Tensor, factors: Factors, out: AxisLayout, inp: AxisLayout, bias: Tensor | None = None
 ) -> Tensor:
     """Multiply rows by the weight: [..., in] to [..., out], for w [m, out elements, in elements].
 
-    x, w and the bias receive gradients; second derivatives go through the real matrix.
-
-    Raises:
-        InputError: If the dtype or device is not supported, or Triton is not installed.
+    x, w and the bias receive gradients, the factors [R, m or n] do not; second derivatives go through the real matrix.
     """
-    if not can_compute(x.device, x.dtype):
-        raise InputError(f"the kernel 'triton' cannot multiply {x.dtype} on {x.device.type}: {missing() or 'use block'}")
-    y: Tensor = _Triton.apply(x.reshape(-1, inp.channels), w, bias, factors, out, inp)
-    return y.view(*x.shape[:-1], out.channels)
+    tables = tuple(tuple(map(tuple, factor.detach().double().tolist())) for factor in factors)
+    y: Tensor = _Triton.apply(pad_rows(x, inp), w, tables, out, inp)
+    return truncate_rows(y, x.shape[:-1], out, bias)
 
 
 class _Triton(torch.autograd.Function):
+    """Multiply rows of whole elements, [rows, in blocks * n * width] to [rows, out blocks * n * width]."""
+
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, factors: Constants, out: AxisLayout, inp: AxisLayout
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, w: Tensor, tables: tuple[Table, Table, Table], out: AxisLayout, inp: AxisLayout) -> Tensor:
         ctx.save_for_backward(x, w)
-        ctx.product = factors, out, inp
-        left, right, result = factors
-        y = x.new_empty(len(x), out.channels)
-        sizes = len(x), out.elements, inp.elements
-        bias = None if bias is None else bias.contiguous()
-        _launch(_rows(x, inp), _weight(w).transposed(), _rows(y, out), sizes, right, left, result, bias)
-        return y
+        ctx.product = tables, out, inp
+        (left, right, result), y = tables, x.new_empty(len(x), out.n, out.elements)
+        _launch(_components(x, inp), w.mT, y.transpose(0, 1), right, left, result)
+        return _rows(y, out)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
         """Return the gradients; if they are to be differentiated, by the definition."""
-        (x, w), (factors, out, inp) = ctx.saved_tensors, ctx.product
-        need_x, need_w, need_bias = ctx.needs_input_grad[:3]
-        gb = g.sum(0) if need_bias else None
+        (x, w), (tables, out, inp), needs = ctx.saved_tensors, ctx.product, ctx.needs_input_grad[:2]
         if torch.is_grad_enabled():
-            structure = Factors(*(torch.tensor(f, dtype=w.dtype, device=w.device) for f in factors)).reconstruct()
-            y = F.linear(x, real_matrix(structure, w, out, inp))
-            return *differentiable_gradients(y, (x, w), (need_x, need_w), g), gb, None, None, None
-        left, right, result = factors
-        gx = gw = None
-        rows = _rows(g, out)
-        if need_x:
-            gx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-            _launch(rows, _weight(w), _rows(gx, inp), (len(x), inp.elements, out.elements), result, left, right)
-        if need_w:
-            gw = _weight_gradient(rows, _rows(x, inp), w, factors)
-        return gx, gw, gb, None, None, None
+            factors = [torch.tensor(table, dtype=w.dtype, device=w.device) for table in tables]
+            whole = (layout._replace(channels=layout.n * layout.elements) for layout in (out, inp))
+            y = factored_definition(x, w, factors, None, *whole)
+            return *differentiable_gradients(y, (x, w), needs, g), None, None, None
+        (left, right, result), parts, gx, gw = tables, _components(g, out), None, None
+        if needs[0]:
+            gx = x.new_empty(len(x), inp.n, inp.elements)
+            _launch(parts, w, gx.transpose(0, 1), result, left, right)
+            gx = _rows(gx, inp)
+        if needs[1]:
+            gw = w.new_empty(w.shape)
+            _launch(parts.mT, _components(x, inp), gw, result, right, left)
+        return gx, gw, None, None, None
 
 
-def _weight_gradient(g: Strided, x: Strided, w: Tensor, factors: Constants) -> Tensor:
-    """Sum over the rows, split into shares if there are many rows and few tiles; the shares are added in a fixed order."""
-    left, right, result = factors
-    (m, o, i), rows = w.shape, len(x.tensor)
-    tile = _tile(m, len(left), w.dtype)
-    tiles = -(-o // tile.p) * -(-i // tile.q)
-    shares = max(1, min(-(-PROGRAMS // tiles), rows // FEWEST_ROWS))
-    parts = w.new_empty(shares, m, o, i, dtype=torch.float32 if shares > 1 else w.dtype)
-    _launch(g.transposed(), x, _weight(parts[0]), (o, i, rows), result, right, left, shares=shares)
-    return parts.sum(0).to(w.dtype) if shares > 1 else parts[0]
-
-
-def _launch(
-    a: Strided,
-    b: Strided,
-    out: Strided,
-    sizes: tuple[int, int, int],
-    factor_a: Table,
-    factor_b: Table,
-    factor_out: Table,
-    bias: Tensor | None = None,
-    shares: int = 1,
-) -> None:
-    """Run the kernel on sizes (p, q, s)."""
+def _launch(a: Tensor, b: Tensor, out: Tensor, factor_a: Table, factor_b: Table, factor_out: Table) -> None:
+    """Run the kernel, see `zoo.kernels.triton_product`."""
     from zoo.kernels.triton_product import bilinear
 
-    p, q, s = sizes
+    (_, p, s), q = a.shape, b.shape[2]
     if not p:
         return
-    tile = _tile(out.components, len(factor_a), a.tensor.dtype)
-    precise = not a.tensor.is_cuda or torch.get_float32_matmul_precision() == "highest"
-    bilinear[-(-p // tile.p), -(-q // tile.q), shares](
-        a.tensor,
-        b.tensor,
-        out.tensor,
-        bias,
-        sizes,
-        (-(-s // (shares * tile.s)), out.components * p * q),
-        (a.stride, a.first, a.second),
-        (b.stride, b.first, b.second),
-        (out.stride, out.first, out.second),
-        LEFT=_terms(factor_a),
-        RIGHT=_terms(factor_b),
-        RESULT=tuple(zip(*factor_out, strict=True)),
-        COMPONENTS=(a.components, b.components),
-        BLOCKS=(tile.p, tile.q, tile.s),
-        GROUP=tile.group,
-        HAS_BIAS=bias is not None,
+    precise = not a.is_cuda or torch.get_float32_matmul_precision() == "highest"
+    bilinear[-(-p // TILE), -(-q // TILE)](
+        *(a, b, out),
+        (p, q, s),
+        *(tensor.stride() for tensor in (a, b, out)),
+        A_FACTOR=_terms(factor_a),
+        B_FACTOR=_terms(factor_b),
+        OUT_FACTOR=tuple(zip(*factor_out, strict=True)),
+        COMPONENTS=(len(a), len(b)),
+        TILE=TILE,
+        DEPTH=DEPTH,
         PRECISION="ieee" if precise else "tf32",
         WIDEN=is_interpreted(),
-        num_warps=tile.warps,
         enable_fp_fusion=True,
     )
 
 
-def _tile(components: int, terms: int, dtype: torch.dtype) -> TileSizes:
-    """Return a tile whose sums, of all components and of a group of terms, roughly fit in the registers of its warps."""
-    depth = 16 if dtype == torch.float32 else 32
-    if terms <= MOST_TERMS:
-        return TileSizes(64, 32, depth, terms, 4) if dtype == torch.float32 else TileSizes(64, 64, depth, terms, 8)
-    return TileSizes(64, 32, depth, 4, 8) if components <= 8 else TileSizes(32, 16, depth, 4, 8)
-
-
 @cache
-def _terms(table: Table) -> Terms:
-    """Return the nonzero entries of every row with their indices."""
-    return tuple(tuple((j, value) for j, value in enumerate(row) if value) for row in table)
+def _terms(table: Table) -> tuple[tuple[tuple[int, float], ...], ...]:
+    """Return the nonzero entries of every row with their indices, or one zero entry."""
+    return tuple(tuple((j, value) for j, value in enumerate(row) if value) or ((0, 0.0),) for row in table)
 
 
-def _rows(rows: Tensor, layout: AxisLayout) -> Strided:
-    """Describe rows of features, [rows, channels], whose last elements may be truncated."""
-    outer, inner = rows.stride()
-    is_plain = layout.blocks == 1 and layout.size == layout.n * layout.width
-    features = (1, 0, inner, layout.n) if is_plain else (layout.width, inner, layout.size * inner, layout.size)
-    return Strided(rows, layout.n, layout.width * inner, (1, 0, outer, layout.n), features)
+def _components(rows: Tensor, layout: AxisLayout) -> Tensor:
+    """Return the components of rows of whole elements, [n, rows, elements]; a view for one block."""
+    return rows.reshape(len(rows), layout.blocks, layout.n, layout.width).permute(2, 0, 1, 3).flatten(2)
 
 
-def _weight(w: Tensor) -> Strided:
-    """Describe components [m, out elements, in elements]."""
-    component, outer, inner = w.stride()
-    return Strided(w, len(w), component, (1, 0, outer, len(w)), (1, 0, inner, len(w)))
+def _rows(parts: Tensor, layout: AxisLayout) -> Tensor:
+    """Return rows of whole elements from [rows, n, elements]; a view for one block."""
+    return parts.view(-1, layout.n, layout.blocks, layout.width).transpose(1, 2).reshape(len(parts), layout.n * layout.elements)

@@ -9,7 +9,7 @@ from zoo.errors import InputError, check_choice
 from zoo.layers.kv_cache import KVCache
 from zoo.layers.linear import Linear
 from zoo.layers.positions import apply_rotation, rotation, trigonometric
-from zoo.layers.scores import SCORES, arrange, attend_arranged
+from zoo.layers.scores import SCORES, arrange, attend
 
 
 class Attention(nn.Module):
@@ -25,8 +25,8 @@ class Attention(nn.Module):
         score: ``dot``, ``product`` or ``hermitian``, see `zoo.layers.scores.attend`.
         dropout: Dropout probability of the attention weights.
         bias: Whether the projections have biases.
-        rotary: Whether to apply rotary positions, see `zoo.layers.positions.rotate`; requires heads with a multiple of 2 n
-            channels.
+        rotary: Whether to apply rotary positions in self-attention, see `zoo.layers.positions.rotation`; requires heads with a
+            multiple of 2 n channels.
         cross: Whether keys and values come from a second sequence: projections ``q`` and ``kv`` instead of ``qkv``.
         init: Initialisation, see `zoo.layers.init.draw_components`.
         gain: Factor on the initial standard deviation of the output projection.
@@ -56,10 +56,6 @@ class Attention(nn.Module):
     ) -> None:
         super().__init__()
         check_choice("score", score, SCORES)
-        if not 0 <= dropout < 1:
-            raise InputError(f"dropout={dropout}: must be in [0, 1)")
-        if rotary and cross:
-            raise InputError("rotary=True is not supported with cross=True: positions of two sequences are unrelated")
         check_heads(dim, heads, algebra.n, rotary, head_dim=head_dim)
         self.dim, self.heads, self.n, self.score = dim, heads, algebra.n, score
         self.head_dim = dim // heads if head_dim is None else head_dim
@@ -97,10 +93,9 @@ class Attention(nn.Module):
         """
         if self.cross != (context is not None):
             raise InputError("cross-attention needs a context" if self.cross else "context is only allowed with cross=True")
-        structure = None if self.product is None else self.product.table(x)
         if context is None:
             q, k, v = self._split(self.qkv(x), position_ids, cache)
-            k = arrange(k, structure, self.score)
+            k = self._arrange(k)
             if cache is not None:
                 k, v = cache.append(self, k, v)
         else:
@@ -108,13 +103,16 @@ class Attention(nn.Module):
             cached = None if cache is None else cache.get(self)
             if cached is None:
                 k, v = self._split(self.kv(context))
-                cached = arrange(k, structure, self.score), v
+                cached = self._arrange(k), v
                 if cache is not None:
                     cache.append(self, *cached)
             k, v = cached
-        y = attend_arranged(q, k, v, self.score, mask, causal, self.dropout if self.training else 0.0)
+        y = attend(q, k, v, self.score, mask, causal, self.dropout if self.training else 0.0)
         out: Tensor = self.proj(y.transpose(1, 2).flatten(2))
         return out
+
+    def _arrange(self, k: Tensor) -> Tensor:
+        return k if self.product is None else arrange(k, self.product.table(k), self.score)
 
     def _split(self, y: Tensor, position_ids: Tensor | None = None, cache: KVCache | None = None) -> tuple[Tensor, ...]:
         """Split projections [B, L, k H c] into k tensors [B, H, L, c], and apply rotary positions to queries and keys."""
@@ -132,10 +130,8 @@ class Attention(nn.Module):
         return *apply_rotation(qk, self.n, cos, sin).chunk(2, 1), v
 
     def extra_repr(self) -> str:
-        """Show the sizes and the options that differ from their defaults."""
-        shown = {"score": "dot", "dropout": 0.0, "rotary": False, "cross": False}
-        changed = [f"{name}={getattr(self, name)}" for name, default in shown.items() if getattr(self, name) != default]
-        return ", ".join([f"{self.dim}, heads={self.heads}", *changed])
+        """Show the sizes and the score."""
+        return f"{self.dim}, heads={self.heads}, score={self.score}"
 
 
 def check_heads(dim: int, heads: int, n: int, rotary: bool = False, backbone: str = "", head_dim: int | None = None) -> None:
@@ -243,7 +239,3 @@ class RelativeAttention(nn.Module):
     def no_weight_decay(self) -> set[str]:
         """Return the parameters without weight decay, by timm's convention: u and v, which act as biases."""
         return {"u", "v"}
-
-    def extra_repr(self) -> str:
-        """Show the sizes."""
-        return f"{self.dim}, heads={self.heads}" + (f", dropout={self.dropout}" if self.dropout else "")

@@ -1,55 +1,21 @@
 """Base class of layers with a computed weight, which makes them work with torch's parametrization tools."""
 
-from typing import Any, Never
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from zoo.algebras import Algebra
+from zoo.algebras.read_only import ReadOnly
 from zoo.errors import InputError
 from zoo.kernels import AxisLayout
-from zoo.layers.weight import ComputedMatrix, Weight
-
-ADVICE = ComputedMatrix.message
-NO_PARAMETER = "'weight' of this layer is not a parameter: apply torch's tool to layer.weight_module and 'components'"
+from zoo.layers.weight import Weight
 
 
-class Reparametrized(nn.Module):
-    """A torch parametrization as a function of the computed matrix and its additional parameters."""
+class ComputedMatrix(ReadOnly):
+    """The real matrix of a weight, a temporary tensor; it is read-only because writes to it would be lost."""
 
-    def __init__(self, parametrization: nn.Module, matrix: Tensor) -> None:
-        super().__init__()
-        self.parametrization = parametrization
-        inverse: Any = getattr(parametrization, "right_inverse", None)
-        try:
-            parts = inverse(matrix) if inverse is not None else matrix
-        except NotImplementedError:
-            parts = matrix
-        parts = (parts,) if isinstance(parts, Tensor) else tuple(parts)
-        # Weight normalisation has the parts magnitude and matrix: the matrix is computed, the magnitude becomes a parameter.
-        indices = [i for i, part in enumerate(parts) if part.shape == matrix.shape and torch.equal(part, matrix)]
-        if not indices:
-            raise InputError(f"{type(parametrization).__name__} does not preserve the original matrix: {ADVICE}")
-        self.index = indices[-1]
-        others = [part for i, part in enumerate(parts) if i != self.index]
-        self.originals = nn.ParameterList(nn.Parameter(part.detach().clone()) for part in others)
-
-    def forward(self, matrix: Tensor) -> Tensor:
-        """Apply the parametrization to the matrix."""
-        parts = [*self.originals]
-        parts.insert(self.index, matrix)
-        y: Tensor = self.parametrization(*parts)
-        return y
-
-
-class _Parameters(dict[str, Any]):
-    """The parameters of a layer, which explain to torch's tools that ``weight`` is not among them."""
-
-    def __missing__(self, name: str) -> Never:
-        raise InputError(f"{NO_PARAMETER}, or use torch.nn.utils.parametrizations") if name == "weight" else KeyError(name)
-
-    def __delitem__(self, name: str) -> None:
-        super().__delitem__(name) if name in self else self.__missing__(name)
+    message = "the weight of a layer over an algebra is computed: change layer.components instead"
 
 
 class ComputedWeight(nn.Module):
@@ -60,10 +26,6 @@ class ComputedWeight(nn.Module):
     """
 
     weight_module: Weight
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.__dict__["_parameters"] = _Parameters()
 
     @property
     def components(self) -> nn.Parameter:
@@ -88,12 +50,18 @@ class ComputedWeight(nn.Module):
     @property
     def weight(self) -> Tensor:
         """The real matrix of this layer."""
-        weight: Tensor = self.weight_module()
-        return weight
+        matrix = self.matrix()
+        is_plain = isinstance(matrix, nn.Parameter) or torch.compiler.is_compiling()
+        return matrix if is_plain else matrix.as_subclass(ComputedMatrix)
 
     @weight.setter
     def weight(self, _: Tensor) -> None:
-        raise InputError(ADVICE)
+        raise InputError(ComputedMatrix.message)
+
+    def matrix(self) -> Tensor:
+        """Return the real matrix of this layer; callers must not write to it."""
+        matrix: Tensor = self.weight_module()
+        return matrix
 
     def reset_parameters(self) -> None:
         """Redraw the weight and set the bias to zero."""
@@ -106,9 +74,7 @@ class ComputedWeight(nn.Module):
         if name == "components" or (name == "weight" and self.algebra.n == 1):
             self.weight_module.components = param  # type: ignore[assignment]
         elif name == "weight":
-            raise InputError(ADVICE)
-        elif name == "weight_orig":  # torch.nn.utils.prune
-            raise InputError(NO_PARAMETER)
+            raise InputError(ComputedMatrix.message)
         else:
             super().register_parameter(name, param)
 
@@ -116,6 +82,26 @@ class ComputedWeight(nn.Module):
     def parametrizations(self) -> nn.ModuleDict:
         """The parametrizations of ``weight``, as `torch.nn.utils.parametrize` expects them."""
         return _Parametrizations(self.weight_module)
+
+
+class Reparametrization(nn.Module):
+    """A torch parametrization as a forward hook of a `Weight`, a function of the matrix and of additional parameters."""
+
+    def __init__(self, parametrization: nn.Module, matrix: Tensor) -> None:
+        super().__init__()
+        self.parametrization = parametrization
+        parts = parametrization.right_inverse(matrix) if hasattr(parametrization, "right_inverse") else matrix  # type: ignore[operator]
+        # Weight normalisation has the parts magnitude and matrix: the matrix is computed, the magnitude becomes a parameter.
+        *others, last = parts if isinstance(parts, tuple) else (parts,)
+        if last.shape != matrix.shape or not torch.equal(last, matrix):
+            name = type(parametrization).__name__
+            raise InputError(f"{name} does not preserve the matrix: register it for 'components' of layer.weight_module")
+        self.originals = nn.ParameterList(nn.Parameter(part.detach().clone()) for part in others)
+
+    def forward(self, weight: Weight, args: tuple[()], matrix: Tensor) -> Tensor:
+        """Apply the parametrization to the matrix."""
+        y: Tensor = self.parametrization(*self.originals, matrix)
+        return y
 
 
 class _Parametrizations(nn.ModuleDict):
@@ -131,8 +117,7 @@ class _Parametrizations(nn.ModuleDict):
         return name == "weight"
 
     def __len__(self) -> int:
-        weight: Weight = self.__dict__["target"]
-        return len(weight.reparametrizations) if weight.is_reparametrized else 0
+        return sum(isinstance(module, Reparametrization) for module in self.__dict__["target"].children())
 
     def __getitem__(self, name: str) -> Any:
         return self
@@ -140,9 +125,7 @@ class _Parametrizations(nn.ModuleDict):
     def append(self, parametrization: nn.Module) -> None:
         """Add a parametrization of the matrix."""
         weight: Weight = self.__dict__["target"]
-        weight.reparametrize(Reparametrized(parametrization, weight.matrix().detach()))
-
-    @property
-    def is_tensor(self) -> Never:
-        """Raise an error: `torch.nn.utils.parametrize.remove_parametrizations` is not supported."""
-        raise InputError("parametrizations of a computed weight cannot be removed: create a new layer and load its components")
+        added = Reparametrization(parametrization, weight().detach())
+        weight.add_module(f"parametrization{len(self)}", added)
+        weight.register_forward_hook(added)
+        weight.forget()

@@ -10,7 +10,7 @@ from zoo.algebras import Algebra
 from zoo.kernels import Geometry
 from zoo.kernels.internals import CONV_FORWARD
 from zoo.layers.computed_weight import ComputedWeight
-from zoo.layers.kernel_choice import convolve
+from zoo.layers.kernel_choice import apply_kernel
 from zoo.layers.weight import Weight
 
 Size = int | tuple[int, ...]
@@ -58,15 +58,17 @@ class _Conv(ComputedWeight):
             # Kernels support only zero padding of the same width on both sides.
             y: Tensor | None = None
             if self.padding_mode == "zeros" and not isinstance(self.padding, str):
-                y = convolve(weight, x, self.bias, Geometry(self.stride, self.padding, self.dilation))
-            return torch_convolve(x, weight.matrix(), self.bias) if y is None else y
+                y = apply_kernel(weight, x, self.bias, Geometry(self.stride, self.padding, self.dilation))
+            if y is None:
+                y = torch_convolve(x, weight(), self.bias)
+            return y
         # The channels of a group are spread over all components, but contiguous for torch.
-        y = self._component_major(torch_convolve(self._group_major(x), weight.matrix(), None))
+        y = self._component_major(torch_convolve(self._group_major(x), weight(), None))
         return y if self.bias is None else y + self.bias.to(y.dtype).view(-1, *(1,) * len(self.kernel_size))
 
     def dense_weight(self) -> Tensor:
         """Return the equivalent kernel without groups, [out, in, *kernel], which is zero between groups."""
-        weight, shape = self.weight_module.matrix(), (-1, *(1,) * len(self.kernel_size))
+        weight, shape = self.weight_module(), (-1, *(1,) * len(self.kernel_size))
         # Reorder channel numbers like channels; inputs count from 1, and 0 marks padding.
         channels = torch.arange(1, self.in_channels + 1, device=weight.device).view(shape)
         rows = torch.arange(len(weight), device=weight.device).view(shape)

@@ -25,15 +25,10 @@ class Product(nn.Module):
 
     def __init__(self, algebra: Algebra, dim: int) -> None:
         super().__init__()
-        if dim < 1:
-            raise InputError(f"dim={dim}: must be at least 1")
         self.algebra, self.dim = algebra.for_layer(), dim
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Multiply: [..., dim] and [..., dim] to [..., dim]."""
-        for t in (x, y):
-            if t.shape[-1] != self.dim:
-                raise InputError(f"shape {list(t.shape)}: the last axis must have {self.dim} channels")
         if padding := -self.dim % self.algebra.n:
             x, y = F.pad(x, (0, padding)), F.pad(y, (0, padding))
         product: Tensor = self.algebra(x, y)

@@ -10,7 +10,7 @@ from zoo.algebras import Algebra
 from zoo.errors import InputError, check_choice
 from zoo.layers.computed_weight import ComputedWeight
 from zoo.layers.positions import PositionEmbedding
-from zoo.layers.weight import ComputedMatrix, Weight
+from zoo.layers.weight import Weight
 
 PROJECTIONS = ("auto", "none", "linear", "tanh", "relu")
 """Projections of pretrained vectors; a spec passes none as None."""
@@ -63,34 +63,23 @@ class Embedding(ComputedWeight):
         self.weight_module.reset_parameters()
         self._clear_padding()
 
-    @property
-    def weight(self) -> Tensor:
-        """The real table, [num_embeddings, embedding_dim]."""
-        if self.weight_module.is_matrix:
-            return super().weight
-        return _zero_padding(super().weight, self.padding_idx).as_subclass(ComputedMatrix)
-
-    @weight.setter
-    def weight(self, table: Tensor) -> None:
-        ComputedWeight.weight.__set__(self, table)  # type: ignore[attr-defined]
-
-    @property
-    def output_weight(self) -> Tensor:
-        """The table as the matrix of a tied output layer, whose padding row is zero and receives no gradient."""
-        return _zero_padding(self.weight_module.matrix(), self.padding_idx)
+    def matrix(self) -> Tensor:
+        """Return the real table, [num_embeddings, embedding_dim]; over an algebra its padding row is zero."""
+        table = super().matrix()
+        return table if self.weight_module.is_matrix else _zero_padding(table, self.padding_idx)
 
     def forward(self, index: Tensor) -> Tensor:
         """Look up: integers [...] to [..., embedding_dim]; IndexError (on a GPU an assertion) for an index out of range."""
         weight = self.weight_module
         if weight.needs_matrix:
-            y = F.embedding(index, weight.matrix(), self.padding_idx)
+            y = F.embedding(index, weight(), self.padding_idx)
             return y if weight.is_matrix else _zero_padding(y, self.padding_idx, index)
         # index_select checks the bounds: invalid indices would otherwise read other rows.
         index = torch.arange(self.num_embeddings, device=index.device).index_select(0, index.flatten()).view(index.shape)
         component = index.div(self.inp.width, rounding_mode="floor")
         w = weight.elements.permute(2, 0, 1)[index % self.inp.width]
-        rule = weight.action()[:, component].movedim(0, -2)
         with torch.autocast(index.device.type, enabled=False):  # embeddings ignore autocast, as torch's do
+            rule = weight.action()[:, component].movedim(0, -2)
             y = torch.einsum("...ik,...ic->...kc", rule, w).flatten(-2)[..., : self.embedding_dim]
         return _zero_padding(y, self.padding_idx, index)
 
@@ -108,7 +97,7 @@ class Embedding(ComputedWeight):
 
 def tied_logits(x: Tensor, table: Embedding | nn.Embedding) -> Tensor:
     """Return the logits of an output layer that is tied to a table: [..., dim] to [..., V], zero at padding."""
-    matrix = table.weight_module.matrix() if isinstance(table, Embedding) else table.weight
+    matrix = table.weight_module() if isinstance(table, Embedding) else table.weight
     if torch.is_grad_enabled() or torch.compiler.is_compiling():
         return F.linear(x, _zero_padding(matrix, table.padding_idx))
     # In generation the logits are much smaller than the table.

@@ -130,11 +130,7 @@ class Layers:
         """
         spec = self.choose("embedding", self.embedding_spec, "table")
         info = {"vocab_size": vocab_size, "dim": dim, "max_length": max_length, "vectors": self.vectors}
-        if reserved := sorted(info.keys() & registry.Spec.parse(spec).options.keys()):
-            raise InputError(f"embedding {spec}: remove {', '.join(reserved)}, set by the data and the backbone")
         embedding = registry.create("zoo.embeddings", spec, self, **info)
-        if not isinstance(embedding, nn.Module):
-            raise InputError(f"the plugin of embedding '{spec}' returned {type(embedding).__name__}, not a torch.nn.Module")
         if positions == "auto":
             positions = "none" if getattr(embedding, "ordered", False) else default
         if scale is None:

@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-
-from zoo.errors import InputError
+from torch.autograd.function import once_differentiable
 
 CPU_TILE, GPU_TILE = 2**19, 2**26
 """Scores of a tile: on a CPU for each thread, so that they fit in its cache."""
@@ -79,12 +78,11 @@ class HermitianAttention(torch.autograd.Function):
         return result
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, g: Tensor) -> Any:
-        """Compute the gradients tile by tile; if they are to be differentiated, all at once."""
+        """Compute the gradients tile by tile."""
         q, keys, values = ctx.saved_tensors
         visible: Visible = ctx.visible
-        if torch.is_grad_enabled():
-            return *_differentiable_gradients(q, keys, values, visible, g), None
         grad_q, grad_keys, grad_values = torch.empty_like(q), torch.zeros_like(keys), torch.zeros_like(values)
         with torch.autocast(q.device.type, enabled=False):
             for tile in visible.tiles(keys, q.shape[1]):
@@ -118,12 +116,3 @@ def _norm(z: Tensor) -> Tensor:
     for component in range(1, z.shape[1]):
         total.addcmul_(z[:, component], z[:, component])
     return total.sqrt_()
-
-
-def _differentiable_gradients(q: Tensor, keys: Tensor, values: Tensor, visible: Visible, g: Tensor) -> tuple[Tensor, ...]:
-    if visible.dropout:
-        raise InputError("second derivatives of hermitian attention are not supported with dropout: use dropout=0")
-    inputs = [t if t.requires_grad else t.detach().requires_grad_() for t in (q, keys, values)]
-    scores = torch.linalg.vector_norm(inputs[0].unsqueeze(1) @ inputs[1].mT, dim=1)
-    whole = Tile(slice(None), slice(0, None), keys.shape[2], 0)
-    return torch.autograd.grad(visible.weights(scores + 0, whole) @ inputs[2], inputs, g, create_graph=True)

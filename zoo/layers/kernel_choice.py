@@ -8,8 +8,9 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling, is_exporting
 from torch.nn import functional as F
 
-from zoo.kernels import Factors, Geometry, Kernel, Work, factors_of, fused
-from zoo.kernels.internals import autocast_dtype, is_plain_mode
+from zoo.kernels import Geometry, Kernel, Operand, Work, factors_of, fused
+from zoo.kernels.base import Call
+from zoo.kernels.internals import autocast_dtype, is_any_autocast_enabled, is_plain_mode
 from zoo.kernels.plan import AUTO, check_kernel, plan
 from zoo.layers.weight import Weight
 
@@ -20,19 +21,58 @@ PLAIN = (Tensor, nn.Parameter)
 
 def multiply(weight: Weight, x: Tensor, bias: Tensor | None) -> Tensor:
     """Multiply rows by a weight and add a bias, [..., in] to [..., out]."""
-    y = None if weight.needs_matrix else _multiply(weight, x, bias)
-    return F.linear(x, weight.matrix(), bias) if y is None else y
+    if (call := bound_call(weight, x)) is not None:
+        return call(x, bias)
+    y = apply_kernel(weight, x, bias)
+    return F.linear(x, weight(), bias) if y is None else y
 
 
-def _multiply(weight: Weight, x: Tensor, bias: Tensor | None) -> Tensor | None:
-    """Multiply with the planned kernel, or return None if the real matrix is required."""
-    if is_compiling():
-        return _multiply_in_graph(weight, x, bias)
-    if not is_plain(x, weight.components) or x.shape[-1] != weight.inp.channels:
+def bound_call(weight: Weight, x: Tensor) -> Call | None:
+    """Return the cached call of a kernel for inputs like x, unless the weight has changed or a gradient is recorded.
+
+    A fast path: for one row the plan and its checks take as long as the product.
+    """
+    if not weight.calls or is_compiling() or torch.is_grad_enabled() or type(x) is not Tensor or x.layout != torch.strided:
         return None
-    if (dtype := autocast_dtype(x.device)) is not None and x.dtype != torch.float64:
-        return _multiply_cast(weight, x, bias, dtype)
-    return _apply(weight, x, bias, None) if have_one_dtype(x, weight.components, bias) else None
+    if is_any_autocast_enabled() or not is_plain_mode() or weight.needs_matrix:
+        return None
+    w, constant, call = weight.calls.get((x.shape, x.dtype, x.device), (None, None, None))
+    return call if w is weight.components and constant is weight.algebra.constant else None
+
+
+def apply_kernel(weight: Weight, x: Tensor, bias: Tensor | None, geometry: Geometry | None = None) -> Tensor | None:
+    """Multiply rows, or convolve if a geometry is given, with the planned kernel; return None to use the real matrix."""
+    if weight.needs_matrix:
+        return None
+    if is_compiling():
+        return _multiply_in_graph(weight, x, bias) if geometry is None else None
+    w, cast = weight.components, None if x.dtype == torch.float64 else autocast_dtype(x.device)
+    if not _fits(weight, x, geometry) or (cast is None and not _have_one_dtype(x, w, bias)):
+        return None
+    kernel, prepared = _planned(weight, x, geometry, cast or x.dtype)
+    if (cast is not None and not kernel.casts) or (geometry is not None and kernel.name == "block"):
+        return None
+    operand = Operand(w if cast is None else w.to(cast), weight.algebra, weight.out, weight.inp)
+    value = weight.cached(kernel, lambda: kernel.prepare(operand)) if prepared else None
+    if cast is not None:
+        with torch.autocast(x.device.type, enabled=False):
+            return kernel.apply(x.to(cast), operand, None if bias is None else bias.to(cast), value, geometry)
+    has_few_rows = geometry is None and x.numel() <= FEW_ROWS * x.shape[-1]
+    if has_few_rows and weight.algebra.known and not torch.is_grad_enabled() and (call := kernel.bind(operand, value)):
+        weight.calls[x.shape, x.dtype, x.device] = w, weight.algebra.constant, call
+    return kernel.apply(x, operand, bias, value, geometry)
+
+
+def _fits(weight: Weight, x: Tensor, geometry: Geometry | None) -> bool:
+    """Return whether the tensors are plain dense tensors, neither traced nor transformed, with the shape that is expected."""
+    w, channels = weight.components, weight.inp.channels
+    if type(x) not in PLAIN or type(w) not in PLAIN or x.layout != torch.strided or x.is_meta or not is_plain_mode():
+        return False
+    return x.shape[-1] == channels if geometry is None else x.dim() == w.dim() - 1 and x.shape[1] == channels
+
+
+def _have_one_dtype(x: Tensor, w: Tensor, bias: Tensor | None) -> bool:
+    return x.dtype == w.dtype and x.device == w.device and (bias is None or bias.dtype == w.dtype)
 
 
 def _multiply_in_graph(weight: Weight, x: Tensor, bias: Tensor | None) -> Tensor | None:
@@ -40,54 +80,12 @@ def _multiply_in_graph(weight: Weight, x: Tensor, bias: Tensor | None) -> Tensor
     if is_exporting() or weight.kernel not in (AUTO, "fused") or x.device.type != "cpu":
         return None
     # The graph should not contain the factorization of a fixed product.
-    factors = weight.algebra.derived("factors", weight.components) if weight.algebra.known else weight.factors()
-    is_float = x.dtype in fused.DTYPES and x.dtype == weight.components.dtype
+    algebra, w = weight.algebra, weight.components
+    factors = algebra.derived("factors", w) if algebra.known else factors_of(algebra, w)
+    is_float = x.dtype in fused.DTYPES and x.dtype == w.dtype
     if factors is None or not is_float or not fused.is_worth_compiling(weight.out, weight.inp) or not fused.is_available():
         return None
-    return fused.fused_linear(x, weight.components, factors, weight.out, weight.inp, bias)
-
-
-class _Cast:
-    """A weight in the dtype of autocast."""
-
-    def __init__(self, weight: Weight, dtype: torch.dtype) -> None:
-        self.components, self.algebra = weight.components.to(dtype), weight.algebra
-        self.out, self.inp = weight.out, weight.inp
-
-    def action(self) -> Tensor:
-        return self.algebra.action(self.components)
-
-    def factors(self) -> Factors | None:
-        return factors_of(self.algebra, self.components)
-
-
-def _multiply_cast(weight: Weight, x: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """Multiply with a kernel that supports autocast, or return None: torch then casts the real matrix."""
-    kernel, prepared = _planned(weight, x, None, dtype)
-    if not kernel.casts:
-        return None
-    matrices = weight.cached(kernel, lambda weight: kernel.prepare(_Cast(weight, dtype))) if prepared else None
-    with torch.autocast(x.device.type, enabled=False):
-        return kernel.apply(x.to(dtype), _Cast(weight, dtype), None if bias is None else bias.to(dtype), matrices)
-
-
-def convolve(weight: Weight, x: Tensor, bias: Tensor | None, geometry: Geometry) -> Tensor | None:
-    """Convolve [N, in, *space] and add a bias; return None if torch's convolution is required or planned."""
-    w = weight.components
-    if weight.needs_matrix or is_compiling() or not is_plain(x, w) or autocast_dtype(x.device) is not None:
-        return None
-    fits = x.dim() == w.dim() - 1 and x.shape[1] == weight.inp.channels and have_one_dtype(x, w, bias)
-    return _apply(weight, x, bias, geometry) if fits else None
-
-
-def _apply(weight: Weight, x: Tensor, bias: Tensor | None, geometry: Geometry | None) -> Tensor | None:
-    kernel, prepared = _planned(weight, x, geometry, x.dtype)
-    if geometry is not None and kernel.name == "block":
-        return None
-    value = weight.cached(kernel, kernel.prepare) if prepared else None
-    if geometry is None and weight.algebra.known and not torch.is_grad_enabled() and x.numel() <= FEW_ROWS * x.shape[-1]:
-        weight.remember(x, kernel.bind(weight, value))
-    return kernel.apply(x, weight, bias, value, geometry)
+    return fused.fused_linear(x, w, factors, weight.out, weight.inp, bias)
 
 
 def _planned(weight: Weight, x: Tensor, geometry: Geometry | None, dtype: torch.dtype) -> tuple[Kernel, bool]:
@@ -105,8 +103,8 @@ def _planned(weight: Weight, x: Tensor, geometry: Geometry | None, dtype: torch.
 
 def describe_work(weight: Weight, x: Tensor, training: bool, prepared: bool = False, geometry: Geometry | None = None) -> Work:
     """Return the `Work` of multiplying an input by a weight."""
-    factors = weight.factors()
-    rows, rank = x.numel() // max(1, weight.inp.channels), None if factors is None else factors.rank
+    factors = factors_of(weight.algebra, weight.components)
+    rows, rank = x.numel() // max(1, weight.inp.channels), 0 if factors is None else factors.rank
     context = training, prepared, torch.get_num_threads(), x.dtype, x.device.type
     work = Work(rows, weight.out, weight.inp, weight.algebra.m, rank, *context, learned=not weight.algebra.known)
     if geometry is None:
@@ -122,24 +120,10 @@ def set_kernel(modules: nn.Module | Iterable[nn.Module], kernel: str) -> None:
     """Set the kernel of every weight of a network, or among modules; ``auto`` plans it.
 
     Products that the kernel does not support (``factored`` without factors, ``thin`` in training, ``triton`` on a CPU) use
-    ``block``.
-
-    Raises:
-        InputError: If the kernel does not exist or cannot run on this machine.
+    ``block``.; `InputError` if it does not exist or cannot run on this machine.
     """
     check_kernel(kernel)
     for module in modules.modules() if isinstance(modules, nn.Module) else modules:
         if isinstance(module, Weight):
             module.kernel = kernel
             module.forget()
-
-
-def is_plain(x: Tensor, w: Tensor) -> bool:
-    """Return whether the tensors are plain dense tensors, neither traced nor transformed."""
-    are_plain = type(x) in PLAIN and type(w) in PLAIN and x.layout == torch.strided and not x.is_meta
-    return are_plain and is_plain_mode()
-
-
-def have_one_dtype(x: Tensor, w: Tensor, bias: Tensor | None) -> bool:
-    """Return whether an input, components and a bias have the same dtype and device."""
-    return x.dtype == w.dtype and x.device == w.device and (bias is None or bias.dtype == w.dtype)

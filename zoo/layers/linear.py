@@ -1,7 +1,5 @@
 """The linear layer over any algebra."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -54,10 +52,7 @@ class Linear(ComputedWeight):
 
     def forward(self, x: Tensor) -> Tensor:
         """Multiply and add the bias: [..., in_features] to [..., out_features]."""
-        weight: Any = self._modules["weight_module"]
-        call = weight.ready(x) if weight._ready else None
-        y: Tensor = multiply(weight, x, self.bias) if call is None else call(x, self.bias)
-        return y
+        return multiply(self.weight_module, x, self.bias)
 
     def extra_repr(self) -> str:
         """Show the real sizes, the bias and the blocks."""

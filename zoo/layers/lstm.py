@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from zoo.algebras import Algebra
-from zoo.errors import InputError
+from zoo.errors import check_choice, check_rules
 from zoo.kernels.internals import scan
 from zoo.layers.weight import Weight
 
@@ -92,12 +92,11 @@ class LSTM(nn.Module):
         init: str = "variance",
     ) -> None:
         super().__init__()
-        if rules not in RULES:
-            raise InputError(f"unknown rules '{rules}' of an LSTM: use {', '.join(RULES)}")
-        if num_layers < 1:
-            raise InputError(f"num_layers={num_layers}: must be at least 1")
-        if not 0 <= dropout <= 1:
-            raise InputError(f"dropout={dropout}: must be between 0 and 1")
+        check_choice("rules", rules, RULES)
+        check_rules(
+            (num_layers >= 1, f"num_layers={num_layers}: must be at least 1"),
+            (0 <= dropout <= 1, f"dropout={dropout}: must be between 0 and 1"),
+        )
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bidirectional, self.dropout, self.rules = bidirectional, dropout, rules
         directions = 1 + bidirectional
@@ -121,16 +120,10 @@ class LSTM(nn.Module):
             x: The sequences, padded or packed; the output has the same form.
             hx: Initial h and c, each [num_layers * directions, B, hidden_size]; zeros by default.
             lengths: Lengths of padded sequences, int64 [B]; T by default. The output at padding is zero.
-
-        Raises:
-            InputError: If the shape of x or hx is wrong.
         """
-        data = x.data if isinstance(x, PackedSequence) else x
-        if data.ndim != (2 if isinstance(x, PackedSequence) else 3) or data.shape[-1] != self.input_size:
-            raise InputError(f"the input of this LSTM must be [B, T, {self.input_size}], got {list(data.shape)}")
         if isinstance(x, PackedSequence):
             return self._forward_packed(x, hx)
-        start = self._initial_state(data, x.shape[0], hx)
+        start = self._zeros(x, x.shape[0]) if hx is None else hx
         if torch.compiler.is_compiling():
             return self._forward_scan(x, start, lengths)
         if lengths is not None:
@@ -149,7 +142,7 @@ class LSTM(nn.Module):
 
     def _forward_packed(self, x: PackedSequence, hx: State | None) -> tuple[PackedSequence, State]:
         # Packed sequences are sorted by length: sort the initial state, and restore the order of the last one.
-        start = _reorder(self._initial_state(x.data, int(x.batch_sizes[0]), hx), None if hx is None else x.sorted_indices)
+        start = self._zeros(x.data, int(x.batch_sizes[0])) if hx is None else _reorder(hx, x.sorted_indices)
         y, h, c = _copy(*torch.lstm(x.data, x.batch_sizes, start, self._weights(x.data.is_cuda), *self._options()))
         return PackedSequence(y, x.batch_sizes, x.sorted_indices, x.unsorted_indices), _reorder((h, c), x.unsorted_indices)
 
@@ -169,14 +162,9 @@ class LSTM(nn.Module):
                 x = F.dropout(x, self.dropout, self.training)
         return x, (torch.stack([h for h, _ in states]), torch.stack([c for _, c in states]))
 
-    def _initial_state(self, data: Tensor, batch: int, hx: State | None) -> State:
+    def _zeros(self, like: Tensor, batch: int) -> State:
         shape = len(self.cells), batch, self.hidden_size
-        if hx is None:
-            return data.new_zeros(shape), data.new_zeros(shape)
-        for state in hx:
-            if state.shape != shape:
-                raise InputError(f"the state of this LSTM must be two tensors {list(shape)}, got {list(state.shape)}")
-        return hx
+        return like.new_zeros(shape), like.new_zeros(shape)
 
     def _weights(self, contiguous: bool) -> list[Tensor]:
         """Return the weights for torch's kernel: for every cell two matrices and two biases, the second bias zero."""
@@ -192,10 +180,8 @@ class LSTM(nn.Module):
         return [view for i in range(0, len(matrices), 2) for view in (*matrices[i : i + 2], *biases[i : i + 2])]
 
     def extra_repr(self) -> str:
-        """Show the real sizes and the options that differ from their defaults."""
-        shown = {"num_layers": 1, "bidirectional": False, "dropout": 0.0, "rules": "fused"}
-        changed = [f"{name}={getattr(self, name)}" for name, default in shown.items() if getattr(self, name) != default]
-        return ", ".join([f"{self.input_size}, {self.hidden_size}", *changed])
+        """Show the real sizes."""
+        return f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}, bidirectional={self.bidirectional}"
 
 
 def _copy(*outputs: Tensor) -> Tensors:
@@ -204,7 +190,7 @@ def _copy(*outputs: Tensor) -> Tensors:
 
 
 def _stack(weights: Iterable[Any]) -> Tensor:
-    matrices = [weight.matrix() for weight in weights]
+    matrices = [weight() for weight in weights]
     return matrices[0] if len(matrices) == 1 else torch.cat(matrices)
 
 

@@ -22,12 +22,10 @@ class PositionEmbedding(nn.Module):
         tensor([0., 1., 0., 1.])
     """
 
-    def __init__(self, name: str, dim: int, max_length: int, std: float = 0.1) -> None:
+    def __init__(self, name: str, dim: int, max_length: int) -> None:
         super().__init__()
         check_choice("positions", name, POSITION_EMBEDDINGS)
-        if dim < 1 or max_length < 1:
-            raise InputError(f"positions with dim={dim} and max_length={max_length}: both must be at least 1")
-        self.name, self.dim, self.max_length, self.std = name, dim, max_length, std
+        self.name, self.dim, self.max_length = name, dim, max_length
         self.table = nn.Parameter(torch.empty(max_length, dim)) if name == "learned" else None
         self.limit = max_length if name == "learned" else None
         self.reset_parameters()
@@ -35,7 +33,7 @@ class PositionEmbedding(nn.Module):
     def reset_parameters(self) -> None:
         """Redraw the learned table."""
         if self.table is not None:
-            nn.init.normal_(self.table, std=self.std)
+            nn.init.normal_(self.table, std=0.1)
 
     def no_weight_decay(self) -> set[str]:
         """Return the parameters without weight decay, by timm's convention: the learned table."""
@@ -85,35 +83,25 @@ def angles(position_ids: Tensor, dim: int, like: Tensor) -> Tensor:
     return position_ids.to(dtype).unsqueeze(-1) * speed
 
 
-def rotate(x: Tensor, n: int, position_ids: Tensor | None = None, length: int = 0) -> Tensor:
-    r"""Apply rotary positions to queries or keys (Su et al. 2021, Eq. 34): [B, H, L, n * c] to [B, H, L, n * c].
+def apply_rotation(x: Tensor, n: int, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate pairs of channels of queries or keys, [B, H, L, n c], by the result of `rotation`."""
+    pairs = x.unflatten(-1, (n, -1, 2))
+    return torch.addcmul(pairs * cos, pairs.flip(-1), sin).flatten(-3)
+
+
+def rotation(x: Tensor, n: int, position_ids: Tensor | None = None, length: int = 0) -> tuple[Tensor, Tensor]:
+    r"""Return cosines and signed sines of rotary positions (Su et al. 2021, Eq. 34), [B or 1, 1, L, 1, c / 2, 2].
 
     Channels 2 k and 2 k + 1 of a component are rotated by the angle p / 10000^(2 k / c) at position p. All n components of an
     element are rotated by the same angle, so the scores of components depend only on the distance of the tokens.
 
     Args:
-        x: Heads, each component-major.
+        x: Queries or keys, [B, H, L, n c] with an even c; each head is component-major.
         n: Dimension of the algebra.
         position_ids: Positions p, int64 [L] or [B, L]; by default 0, 1, ..., L - 1.
         length: An upper bound of the position ids; if it is given, sines and cosines are cached.
-
-    Raises:
-        InputError: If a component of a head has an odd number of channels.
     """
-    return apply_rotation(x, n, *rotation(x, n, position_ids, length))
-
-
-def apply_rotation(x: Tensor, n: int, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate pairs of channels by the result of `rotation`."""
-    pairs = x.unflatten(-1, (n, -1, 2))
-    return torch.addcmul(pairs * cos, pairs.flip(-1), sin).flatten(-3)
-
-
-def rotation(x: Tensor, n: int, position_ids: Tensor | None, length: int) -> tuple[Tensor, Tensor]:
-    """Return cosines and signed sines for `apply_rotation`, [B or 1, 1, L, 1, c / 2, 2]; for the arguments see `rotate`."""
     channels = x.shape[-1] // n
-    if x.shape[-1] % n or channels % 2:
-        raise InputError(f"rotary positions with heads of {x.shape[-1]} channels: must be a multiple of {2 * n}")
     rows = slice(x.shape[-2]) if position_ids is None else position_ids
     length = x.shape[-2] if position_ids is None else length
     # Tensors of a compiled graph, a recording or a tensor subclass must not be cached.

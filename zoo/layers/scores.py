@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.errors import InputError, check_choice
 from zoo.kernels.internals import is_plain_mode, is_recording
 from zoo.layers.hermitian import HermitianAttention, Visible
 
@@ -13,9 +12,8 @@ SCORES = ("dot", "product", "hermitian")
 
 def attend(
     q: Tensor,
-    k: Tensor,
+    keys: Tensor,
     v: Tensor,
-    structure: Tensor | None,
     score: str = "dot",
     mask: Tensor | None = None,
     causal: bool = False,
@@ -37,32 +35,14 @@ def attend(
 
     Args:
         q: Queries, [B, H, L, n c].
-        k: Keys, [B, H, M, n c].
+        keys: Keys, [B, H, M, n c] for ``dot``, otherwise prepared by `arrange`, so that decoding prepares every key once.
         v: Values, [B, H, M, n d]; often d = c.
-        structure: A, [n, n, n]; unused by ``dot``.
         score: ``dot``, ``product`` or ``hermitian``.
         mask: bool [B, M], False at padding. The result of a query without visible keys is zero.
         causal: Whether the queries are the last L of M tokens and attend only to keys up to their own position.
         dropout: Dropout probability of the weights.
         scale: Factor on the scores before the softmax, by default 1 / sqrt(n c).
-
-    Raises:
-        InputError: If the score is unknown, or its structure is missing.
     """
-    return attend_arranged(q, arrange(k, structure, score), v, score, mask, causal, dropout, scale)
-
-
-def attend_arranged(
-    q: Tensor,
-    keys: Tensor,
-    v: Tensor,
-    score: str = "dot",
-    mask: Tensor | None = None,
-    causal: bool = False,
-    dropout: float = 0.0,
-    scale: float | None = None,
-) -> Tensor:
-    """Compute `attend` for keys that `arrange` has prepared, so that decoding prepares every key once."""
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     if q.shape[2] == 1:  # the last token attends to all keys; a branch, because torch.export needs a constant `is_causal`
         causal = False
@@ -75,17 +55,12 @@ def attend_arranged(
     return _attend_by_definition(q, keys, v, score, mask, causal, dropout, scale)
 
 
-def arrange(k: Tensor, structure: Tensor | None, score: str) -> Tensor:
+def arrange(k: Tensor, structure: Tensor, score: str) -> Tensor:
     """Arrange keys so that a real dot product with q gives a component of the score.
 
     [B, H, M, n c] becomes [B, H, n, M, n c]: sum_ij A[i, j, k] q_i . k_j = q . K_k, where component i of K_k is
-    sum_j A[i, j, k] k_j, with conj(k_j) for ``hermitian``. Keys for ``dot`` are unchanged. Errors as in `attend`.
+    sum_j A[i, j, k] k_j, with conj(k_j) for ``hermitian``. The structure is A, [n, n, n].
     """
-    if score == "dot":
-        return k
-    check_choice("score", score, SCORES)
-    if structure is None:
-        raise InputError(f"score '{score}' needs the structure tensor of an algebra")
     n = structure.shape[0]
     if score == "hermitian":
         real, imaginary = k.tensor_split([k.shape[-1] // n], -1)

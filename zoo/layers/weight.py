@@ -11,19 +11,12 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 
 from zoo.algebras import Algebra
-from zoo.algebras.read_only import ReadOnly
 from zoo.errors import InputError
-from zoo.kernels import AxisLayout, Factors, Kernel, axis_layout, factors_of, real_matrix
-from zoo.kernels.internals import autocast_dtype, is_any_autocast_enabled, is_plain_mode, is_recording
+from zoo.kernels import AxisLayout, Kernel, axis_layout, factors_of, real_matrix
+from zoo.kernels.internals import autocast_dtype, is_plain_mode, is_recording
 from zoo.layers.init import draw_components
 
 _LOCK = Lock()
-
-
-class ComputedMatrix(ReadOnly):
-    """The real matrix of a weight, a temporary tensor; it is read-only because writes to it would be lost."""
-
-    message = "the weight of a layer over an algebra is computed: change layer.components instead"
 
 
 class Weight(nn.Module):
@@ -54,11 +47,8 @@ class Weight(nn.Module):
     """
 
     components: nn.Parameter
-    reparametrizations: nn.ModuleList
-    is_reparametrized = False
     plans: dict[Any, Kernel]
-    _cache: dict[Any, tuple[Any, ...]]
-    _ready: dict[Any, tuple[Any, ...]]
+    calls: dict[Any, tuple[Any, ...]]
 
     def __init__(
         self,
@@ -77,8 +67,6 @@ class Weight(nn.Module):
         super().__init__()
         if not isinstance(algebra, Algebra):
             raise InputError(f"the first argument of a layer must be a zoo.Algebra, got {algebra!r:.40}")
-        if wrong := [size for size in (in_channels, out_channels, *blocks) if not hasattr(size, "__index__")]:
-            raise InputError(f"the sizes of a layer must be whole numbers, got {type(wrong[0]).__name__} {wrong[0]!r:.40}")
         n = algebra.n
         self.algebra, self.transposed, self.init, self.gain = algebra.for_layer(), transposed, init, gain
         self.inp, self.out = _layouts(n, in_channels, out_channels, groups, blocks)
@@ -95,7 +83,7 @@ class Weight(nn.Module):
         self.reset_parameters()
         if n > 1 and algebra.known:
             with torch.device("cpu"):
-                self.factors()  # cache them for compiled graphs
+                factors_of(self.algebra, self.components)  # cache them for compiled graphs
 
     def reset_parameters(self) -> None:
         """Redraw the components; `torch.manual_seed` determines the result."""
@@ -117,43 +105,30 @@ class Weight(nn.Module):
         """Return the product of a weight and an input, [m, n, n], see `Algebra.action`."""
         return self.algebra.action(self.components)
 
-    def factors(self) -> Factors | None:
-        """Return the factors of the product, see `zoo.kernels.factors_of`."""
-        return factors_of(self.algebra, self.components)
-
     def forward(self) -> Tensor:
-        """Return the real matrix, [out, in / groups, *kernel], or [in, out] if transposed; read-only if it is computed."""
-        matrix = self._compute()
-        if isinstance(matrix, nn.Parameter) or is_compiling():
-            return matrix
-        return matrix.as_subclass(ComputedMatrix)
+        """Return the real matrix, [out, in / groups, *kernel], or [in, out] if transposed; callers must not write to it."""
+        if self.is_matrix:
+            return self.components
+        if is_compiling() or not self.is_cached or (torch.is_grad_enabled() and self.requires_gradient()):
+            return self._assemble()
+        matrix: Tensor = self.cached("matrix", lambda: self._assemble().contiguous())
+        return matrix
 
-    def matrix(self) -> Tensor:
-        """Return the real matrix after the hooks of this module; callers must not write to it."""
-        return self() if self._forward_pre_hooks or self._forward_hooks else self._compute()
+    def _assemble(self) -> Tensor:
+        matrix = real_matrix(self.action(), self.elements, self.out, self.inp)
+        return matrix.mT if self.transposed else matrix
 
     @property
     def needs_matrix(self) -> bool:
-        """Whether products require the real matrix: over the reals, or with hooks or parametrizations."""
-        return self.inp.n == 1 or self.is_reparametrized or bool(self._forward_pre_hooks or self._forward_hooks)
+        """Whether products require the real matrix: over the reals, or with hooks, such as parametrizations."""
+        return self.inp.n == 1 or bool(self._forward_pre_hooks or self._forward_hooks)
 
-    def _compute(self) -> Tensor:
-        matrix: Tensor
-        if self.is_matrix:
-            matrix = self.components
-        elif is_compiling() or not self.is_cached or (torch.is_grad_enabled() and self.requires_gradient()):
-            matrix = self._assemble()
-        else:
-            matrix = self.cached("matrix", lambda weight: weight._assemble().contiguous())
-        if self.is_reparametrized:
-            for function in self.reparametrizations:
-                matrix = function(matrix)
-        return matrix
+    def requires_gradient(self) -> bool:
+        """Return whether the components or the product are trained."""
+        return self.components.requires_grad or (not self.algebra.known and self.algebra.rule.requires_grad)
 
     def prune_axis(self, side: Literal["inp", "out"], elements: Tensor, layout: AxisLayout) -> None:
-        """Prune elements of the input or the output axis.
-
-        Not supported for grouped convolutions and parametrized weights.
+        """Prune elements of the input or the output axis; not supported for grouped convolutions and parametrized weights.
 
         Args:
             side: The axis.
@@ -168,16 +143,43 @@ class Weight(nn.Module):
         kernel = tuple(self.elements.shape[3:])
         self._fans = _fans(self.inp.n, (self.inp.channels, self.inp), (self.out.channels, self.out), 1, kernel)
 
-    def reparametrize(self, function: nn.Module) -> None:
-        """Append a function that is applied to the matrix."""
-        if not self.is_reparametrized:
-            self.reparametrizations, self.is_reparametrized = nn.ModuleList(), True
-            self.forget()
-        self.reparametrizations.append(function)
+    @property
+    def is_cached(self) -> bool:
+        """Whether `zoo.keep_matrices` is active."""
+        return self._scopes > 0
+
+    def cached(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Return a function of this weight, computed without gradient and cached inside `zoo.keep_matrices`.
+
+        Tensors that `torch.func.functional_call` swaps in do not use the cached value.
+        """
+        w, rule = self.components, self.algebra.rule if not self.algebra.known else None
+        if not is_plain_mode() or is_recording(w):
+            return make()
+        key = key, autocast_dtype(w.device), w.dtype, w.device
+        entry = self._cache.get(key)
+        if entry is None or entry[0] is not w or entry[1] is not rule:
+            with torch.inference_mode(False), torch.no_grad():  # inference tensors cannot be used in a backward pass
+                entry = w, rule, make()
+            if self.is_cached:
+                self._cache[key] = entry
+        return entry[2]
 
     def forget(self) -> None:
         """Clear the planned kernels and all caches."""
-        self.plans, self._cache, self._ready = {}, {}, {}
+        self.plans, self.calls = {}, {}
+        self._cache: dict[Any, tuple[Any, ...]] = {}
+
+    def scope(self, change: int) -> None:
+        """Enter (1) or exit (-1) a scope of `zoo.keep_matrices`; the last exit clears the cache."""
+        self._scopes += change
+        self.calls = {}
+        if not self._scopes:
+            self._cache = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Exclude caches and scopes from copies and pickles."""
+        return {**self.__dict__, "_scopes": 0, "_cache": {}, "calls": {}, "plans": {}}
 
     def _apply(self, fn: Any, recurse: bool = True) -> "Weight":
         self.forget()
@@ -190,66 +192,6 @@ class Weight(nn.Module):
 
         super()._apply(apply, recurse)  # type: ignore[no-untyped-call]
         return self
-
-    def _assemble(self) -> Tensor:
-        matrix = real_matrix(self.action(), self.elements, self.out, self.inp)
-        return matrix.mT if self.transposed else matrix
-
-    def requires_gradient(self) -> bool:
-        """Return whether the components or the product are trained."""
-        return self.components.requires_grad or (not self.algebra.known and self.algebra.rule.requires_grad)
-
-    @property
-    def is_cached(self) -> bool:
-        """Whether `zoo.keep_matrices` is active."""
-        return self._scopes > 0
-
-    def cached(self, key: Any, make: Callable[["Weight"], Any]) -> Any:
-        """Return a function of this weight, computed without gradient and cached inside `zoo.keep_matrices`.
-
-        Tensors that `torch.func.functional_call` swaps in do not use the cached value.
-        """
-        w, rule = self.components, self.algebra.rule if not self.algebra.known else None
-        if not is_plain_mode() or is_recording(w):
-            return make(self)
-        key = key, autocast_dtype(w.device), w.dtype, w.device
-        entry = self._cache.get(key)
-        if entry is None or entry[0] is not w or entry[1] is not rule:
-            with torch.inference_mode(False), torch.no_grad():  # inference tensors cannot be used in a backward pass
-                entry = w, rule, make(self)
-            if self.is_cached:
-                self._cache[key] = entry
-        return entry[2]
-
-    def remember(self, x: Tensor, call: Callable[[Tensor, Tensor | None], Tensor] | None) -> None:
-        """Cache the bound call of a kernel for inputs of the shape, dtype and device of x, see `ready`."""
-        if call is not None:
-            self._ready[x.shape, x.dtype, x.device] = self.components, self.algebra.constant, call
-
-    def ready(self, x: Tensor) -> Callable[[Tensor, Tensor | None], Tensor] | None:
-        """Return the cached call for inputs like x, unless the weight has changed or a gradient is recorded.
-
-        A fast path: for one row the plan and its checks take as long as the product.
-        """
-        if is_compiling() or torch.is_grad_enabled() or type(x) is not Tensor or x.layout is not torch.strided:
-            return None
-        if is_any_autocast_enabled() or not is_plain_mode() or self._forward_hooks or self._forward_pre_hooks:
-            return None
-        algebra: Any = self._modules["algebra"]  # faster than the attribute
-        w, constant, call = self._ready.get((x.shape, x.dtype, x.device), (None,) * 3)
-        changed = w is not self._parameters.get("components") or constant is not algebra.constant
-        return None if changed else call
-
-    def scope(self, change: int) -> None:
-        """Enter (1) or exit (-1) a scope of `zoo.keep_matrices`; the last exit clears the cache."""
-        self._scopes += change
-        self._ready = {}
-        if not self._scopes:
-            self._cache = {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Exclude caches and scopes from copies and pickles."""
-        return {**self.__dict__, "_scopes": 0, "_cache": {}, "_ready": {}, "plans": {}}
 
     def extra_repr(self) -> str:
         """Show the shapes of the components and of the matrix."""
