@@ -41,20 +41,6 @@ def test_kernel_axes_are_last():
     assert torch.equal(m[..., 2, 3], real_matrix(table, w[..., 2, 3], AxisLayout(7, 4), AxisLayout(10, 4)))
 
 
-def test_real_matrix_equals_the_weight():
-    w = torch.randn(1, 5, 3)
-    assert torch.equal(real_matrix(torch.ones(1, 1, 1), w, AxisLayout(5, 1), AxisLayout(3, 1)), w[0])
-
-
-@pytest.mark.parametrize(
-    ("channels", "n", "blocks", "size", "width", "elements"),
-    [(10, 4, 1, 10, 3, 3), (12, 4, 1, 12, 3, 3), (30, 4, 3, 10, 3, 9), (1, 16, 1, 1, 1, 1), (6, 1, 2, 3, 3, 6)],
-)
-def test_layout(channels, n, blocks, size, width, elements):
-    axis = axis_layout(channels, n, blocks)
-    assert (axis.size, axis.width, axis.elements) == (size, width, elements)
-
-
 @pytest.mark.parametrize(("channels", "blocks"), [(0, 1), (10, 3), (2, 4), (4, 0), (-4, 2)])
 def test_blocks_must_be_equal(channels, blocks):
     with raises("invalid", f"{channels} channels", f"{blocks} equal blocks"):

@@ -19,8 +19,7 @@ def _seed():
 
 
 @pytest.mark.parametrize("spec", SPECS)
-@pytest.mark.parametrize("gain", [1.0, 0.5])
-@pytest.mark.parametrize(("inp", "out"), [(256, 1024), (1024, 256), (480, 720)])
+@pytest.mark.parametrize(("inp", "out", "gain"), [(256, 1024, 1.0), (480, 720, 0.5)])
 def test_variance_initialisation_has_the_expected_std(spec, inp, out, gain):
     layer = Linear(algebra(spec), inp, out, gain=gain)
     table, n = layer.algebra.structure, layer.algebra.n

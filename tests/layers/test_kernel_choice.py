@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import zoo
-from tests.faults.process import forked
 from zoo.kernels import real_matrix
 from zoo.kernels.block import Block
 from zoo.kernels.factored import Factored
@@ -129,35 +128,6 @@ def test_real_matrix_is_used_by_transformations(use, called):
     assert called == []
     if use not in (parametrized, in_bfloat16):
         torch.testing.assert_close(y, reference(layer, x))
-
-
-def one_rank(rank, folder):
-    torch.set_num_threads(2)
-    torch.distributed.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=2)
-    layer = with_kernel("factored").double()
-    net = torch.nn.parallel.DistributedDataParallel(layer)
-    net(rows_of(rank)).sin().mean().backward()
-    torch.save(layer.components.grad, folder / f"{rank}.pt")
-    torch.distributed.destroy_process_group()
-
-
-def rows_of(rank):
-    return torch.randn(200, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(rank))
-
-
-def test_distributed_gradients_equal_those_of_all_rows(tmp_path):
-    ranks = [forked(one_rank, rank, tmp_path) for rank in (0, 1)]
-    for process in ranks:
-        process.join(60)
-    codes = [process.exitcode for process in ranks]
-    for process in ranks:
-        process.kill()  # it would wait for a failed rank
-    assert codes == [0, 0]
-    actual = [torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1)]
-    layer = with_kernel("block").double()
-    layer(torch.cat([rows_of(0), rows_of(1)])).sin().mean().backward()
-    for gradient in actual:
-        torch.testing.assert_close(gradient, layer.components.grad)
 
 
 def test_copies_keep_the_requested_kernel():

@@ -7,14 +7,6 @@ from torch import nn
 from zoo.layers.kv_cache import KVCache
 
 
-def test_position_ids_continue():
-    cache, tokens = KVCache(), torch.ones(2, 3, dtype=torch.int64)
-    assert cache.advance(tokens, None).tolist() == [0, 1, 2]
-    assert cache.advance(tokens[:, :2], None).tolist() == [3, 4]
-    assert cache.mask is None
-    assert cache.length == 5
-
-
 def test_position_ids_start_after_padding():
     cache = KVCache()
     tokens = torch.tensor([[0, 0, 5], [4, 5, 6]])

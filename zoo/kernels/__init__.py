@@ -1,23 +1,12 @@
 """Kernels that multiply by a weight over an algebra; `real_matrix` defines the result of all of them."""
 
-from zoo.kernels.base import AxisLayout, Geometry, Kernel, Operand, Work, axis_layout
-from zoo.kernels.block import block_linear, real_matrix
-from zoo.kernels.factored import factored_linear
-from zoo.kernels.factors import Factors, factorize, factors_of
-from zoo.kernels.thin import thin_linear
-
-__all__ = [
-    "AxisLayout",
-    "Factors",
-    "Geometry",
-    "Kernel",
-    "Operand",
-    "Work",
-    "axis_layout",
-    "block_linear",
-    "factored_linear",
-    "factorize",
-    "factors_of",
-    "real_matrix",
-    "thin_linear",
-]
+from zoo.kernels.base import AxisLayout as AxisLayout
+from zoo.kernels.base import Geometry as Geometry
+from zoo.kernels.base import Kernel as Kernel
+from zoo.kernels.base import Operand as Operand
+from zoo.kernels.base import Work as Work
+from zoo.kernels.base import axis_layout as axis_layout
+from zoo.kernels.block import block_linear as block_linear
+from zoo.kernels.block import real_matrix as real_matrix
+from zoo.kernels.factors import Factors as Factors
+from zoo.kernels.factors import factors_of as factors_of

@@ -166,9 +166,7 @@ class Kernel:
         """Return a fast ``(x, bias) -> y`` for rows of the weight's dtype without gradients, or None."""
         return None
 
-    def apply(
-        self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any = None, geometry: Geometry | None = None
-    ) -> Tensor:
+    def apply(self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any, geometry: Geometry | None) -> Tensor:
         """Multiply and add a bias.
 
         Args:

@@ -84,9 +84,7 @@ class Block(Kernel):
         """Return the product with the cached matrix."""
         return None if prepared is None else lambda x, bias: F.linear(x, prepared, bias)
 
-    def apply(
-        self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any = None, geometry: Geometry | None = None
-    ) -> Tensor:
+    def apply(self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any, geometry: Geometry | None) -> Tensor:
         """Multiply or convolve with the real matrix."""
         if geometry is not None:
             matrix = self.prepare(weight) if prepared is None else prepared

@@ -50,21 +50,13 @@ class Factored(Kernel):
         """Combine the components to [R, out elements, in elements]."""
         return _combine(weight.factors().left, weight.components)
 
-    def apply(
-        self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any = None, geometry: Geometry | None = None
-    ) -> Tensor:
+    def apply(self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any, geometry: Geometry | None) -> Tensor:
         """Multiply, by the combinations if they are cached."""
         return factored_linear(x, weight.components, weight.factors(), weight.out, weight.inp, bias, prepared)
 
 
 def factored_linear(
-    x: Tensor,
-    w: Tensor,
-    factors: Factors,
-    out: AxisLayout,
-    inp: AxisLayout,
-    bias: Tensor | None = None,
-    combined: Tensor | None = None,
+    x: Tensor, w: Tensor, factors: Factors, out: AxisLayout, inp: AxisLayout, bias: Tensor | None, combined: Any = None
 ) -> Tensor:
     """Multiply rows by the weight: [..., in] to [..., out], for w [m, out elements, in elements].
 
@@ -96,17 +88,8 @@ class _Factored(torch.autograd.Function):
     """Multiply rows of whole elements, [rows, in blocks * n * width] to [rows, out blocks * n * width]."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        w: Tensor,
-        left: Tensor,
-        right: Tensor,
-        result: Tensor,
-        out: AxisLayout,
-        inp: AxisLayout,
-        combined: Tensor | None,
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, w: Tensor, left: Tensor, right: Tensor, result: Tensor, *options: Any) -> Tensor:
+        out, inp, combined = options
         ctx.save_for_backward(x, w, left, right, result)
         ctx.layouts = out, inp
         matrices = _combine(left, w) if combined is None else combined

@@ -47,9 +47,7 @@ class FactoredConv(Kernel):
         mixing = MIXING * work.inputs / (work.rows * work.area * o)
         return real_cost(work) * (work.rank / work.inp.n**2 + mixing)
 
-    def apply(
-        self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any = None, geometry: Geometry | None = None
-    ) -> Tensor:
+    def apply(self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any, geometry: Geometry | None) -> Tensor:
         """Convolve as one convolution of R groups."""
         assert geometry is not None
         return factored_conv(x, weight.components, weight.factors(), geometry, bias)

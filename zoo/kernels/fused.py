@@ -108,9 +108,7 @@ class Fused(Kernel):
         rows = torch.ops.zoo.fused_rows.default
         return lambda x, bias: rows(x, w, left, right, result, bias, *layouts)
 
-    def apply(
-        self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any = None, geometry: Geometry | None = None
-    ) -> Tensor:
+    def apply(self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any, geometry: Geometry | None) -> Tensor:
         """Multiply, by the combinations if they are cached."""
         factors = weight.factors()
         needs_gradient = torch.is_grad_enabled() and (x.requires_grad or (bias is not None and bias.requires_grad))

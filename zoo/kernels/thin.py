@@ -52,9 +52,7 @@ class Thin(Kernel):
         multiply = torch.ops.zoo.fused_combined.default
         return lambda x, bias: multiply(x, w, identity, sums, bias, *layouts)
 
-    def apply(
-        self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any = None, geometry: Geometry | None = None
-    ) -> Tensor:
+    def apply(self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any, geometry: Geometry | None) -> Tensor:
         """Multiply and sum, by the compiled operator if it is available."""
         needs_gradient = torch.is_grad_enabled() and bias is not None and bias.requires_grad
         if not needs_gradient and (call := self.bind(weight)) is not None:

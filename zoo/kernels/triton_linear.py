@@ -51,9 +51,7 @@ class Triton(Kernel):
         """Return why the kernel cannot run on this machine, or None."""
         return missing()
 
-    def apply(
-        self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any = None, geometry: Geometry | None = None
-    ) -> Tensor:
+    def apply(self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any, geometry: Geometry | None) -> Tensor:
         """Multiply, with the factors compiled into the kernel."""
         return triton_linear(x, weight.components, weight.factors(), weight.out, weight.inp, bias)
 

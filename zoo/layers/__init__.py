@@ -1,30 +1,17 @@
 """Layers over any algebra, and the factory that backbones create them with."""
 
-from zoo.layers.attention import Attention, RelativeAttention
-from zoo.layers.conv import Conv1d, Conv2d
-from zoo.layers.elements import ElementNorm, Product, Readout
-from zoo.layers.embedding import Embedding, TokenEmbedding
-from zoo.layers.factory import Layers
-from zoo.layers.kernel_choice import set_kernel
-from zoo.layers.linear import Linear
-from zoo.layers.lstm import LSTM
-from zoo.layers.positions import PositionEmbedding
-from zoo.layers.weight import keep_matrices
-
-__all__ = [
-    "LSTM",
-    "Attention",
-    "Conv1d",
-    "Conv2d",
-    "ElementNorm",
-    "Embedding",
-    "Layers",
-    "Linear",
-    "PositionEmbedding",
-    "Product",
-    "Readout",
-    "RelativeAttention",
-    "TokenEmbedding",
-    "keep_matrices",
-    "set_kernel",
-]
+from zoo.layers.attention import Attention as Attention
+from zoo.layers.attention import RelativeAttention as RelativeAttention
+from zoo.layers.conv import Conv1d as Conv1d
+from zoo.layers.conv import Conv2d as Conv2d
+from zoo.layers.elements import ElementNorm as ElementNorm
+from zoo.layers.elements import Product as Product
+from zoo.layers.elements import Readout as Readout
+from zoo.layers.embedding import Embedding as Embedding
+from zoo.layers.embedding import TokenEmbedding as TokenEmbedding
+from zoo.layers.factory import Layers as Layers
+from zoo.layers.kernel_choice import set_kernel as set_kernel
+from zoo.layers.linear import Linear as Linear
+from zoo.layers.lstm import LSTM as LSTM
+from zoo.layers.positions import PositionEmbedding as PositionEmbedding
+from zoo.layers.weight import keep_matrices as keep_matrices

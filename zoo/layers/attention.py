@@ -25,14 +25,10 @@ class Attention(nn.Module):
         score: ``dot``, ``product`` or ``hermitian``, see `zoo.layers.scores.attend`.
         dropout: Dropout probability of the attention weights.
         bias: Whether the projections have biases.
-        rotary: Whether to apply rotary positions in self-attention, see `zoo.layers.positions.rotation`; requires heads with a
-            multiple of 2 n channels.
+        rotary: Whether to apply rotary positions in self-attention, to heads with a multiple of 2 n channels.
         cross: Whether keys and values come from a second sequence: projections ``q`` and ``kv`` instead of ``qkv``.
         init: Initialisation, see `zoo.layers.init.draw_components`.
         gain: Factor on the initial standard deviation of the output projection.
-
-    Raises:
-        InputError: If a head does not hold whole elements, or an option is invalid.
 
     Example:
         >>> Attention(Algebra(torch.ones(2, 2, 2)), 8, heads=2)(torch.ones(1, 5, 8)).shape
@@ -138,11 +134,6 @@ def check_heads(dim: int, heads: int, n: int, rotary: bool = False, backbone: st
     """Check that a head, of dim / heads or ``head_dim`` channels, holds whole elements, and pairs of them if ``rotary``.
 
     The error suggests a valid size, as an option of ``backbone`` if given.
-
-    Example:
-        >>> check_heads(64, 4, 5, backbone="vit")
-        Traceback (most recent call last):
-        zoo.errors.InputError: dim=64: each of heads=4 must hold whole elements of an algebra with n = 5: write vit(dim=80)
     """
     if heads < 1:
         raise InputError(f"heads={heads}: must be at least 1")

@@ -37,16 +37,16 @@ class _Conv(ComputedWeight):
         gain: float = 1.0,
     ) -> None:
         super().__init__()
-        layout: dict[str, Any] = {"groups": groups, "blocks": blocks, "init": init, "gain": gain}
-        options: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "padding_mode": padding_mode}
-        options |= {"groups": max(groups, 1), "bias": False, "device": "meta"}
-        torch_conv: Any = self.real(max(groups, 1), max(groups, 1), kernel_size, **options)  # type: ignore[arg-type]
+        options: Any = {"stride": stride, "padding": padding, "dilation": dilation, "padding_mode": padding_mode}
+        torch_conv: Any = self.real(1, 1, kernel_size, bias=False, device="meta", **options)  # type: ignore[arg-type]
+        torch_conv.groups = groups
         # Torch's layer checks the arguments and implements padding. It is not a submodule: its weight is on the meta device,
         # and ours is passed to its forward.
         self.__dict__["torch_conv"] = torch_conv
         self.kernel_size, self.stride, self.padding = torch_conv.kernel_size, torch_conv.stride, torch_conv.padding
         self.dilation, self.padding_mode, self.groups = torch_conv.dilation, torch_conv.padding_mode, groups
         self.in_channels, self.out_channels = in_channels, out_channels
+        layout: Any = {"groups": groups, "blocks": blocks, "init": init, "gain": gain}
         self.weight_module = Weight(algebra, in_channels, out_channels, self.kernel_size, **layout)
         self.bias = nn.Parameter(torch.zeros(out_channels)) if bias else None
 
@@ -59,16 +59,16 @@ class _Conv(ComputedWeight):
             y: Tensor | None = None
             if self.padding_mode == "zeros" and not isinstance(self.padding, str):
                 y = apply_kernel(weight, x, self.bias, Geometry(self.stride, self.padding, self.dilation))
-            if y is None:
-                y = torch_convolve(x, weight(), self.bias)
-            return y
+            convolved: Tensor = torch_convolve(x, weight(), self.bias) if y is None else y
+            return convolved
         # The channels of a group are spread over all components, but contiguous for torch.
-        y = self._component_major(torch_convolve(self._group_major(x), weight(), None))
-        return y if self.bias is None else y + self.bias.to(y.dtype).view(-1, *(1,) * len(self.kernel_size))
+        grouped = self._component_major(torch_convolve(self._group_major(x), weight(), None))
+        return grouped if self.bias is None else grouped + self.bias.to(grouped.dtype).view(-1, *(1,) * len(self.kernel_size))
 
     def dense_weight(self) -> Tensor:
         """Return the equivalent kernel without groups, [out, in, *kernel], which is zero between groups."""
-        weight, shape = self.weight_module(), (-1, *(1,) * len(self.kernel_size))
+        weight: Tensor = self.weight_module()
+        shape = -1, *(1,) * len(self.kernel_size)
         # Reorder channel numbers like channels; inputs count from 1, and 0 marks padding.
         channels = torch.arange(1, self.in_channels + 1, device=weight.device).view(shape)
         rows = torch.arange(len(weight), device=weight.device).view(shape)

@@ -34,10 +34,6 @@ class Product(nn.Module):
         product: Tensor = self.algebra(x, y)
         return product[..., : self.dim]
 
-    def extra_repr(self) -> str:
-        """Show the size."""
-        return str(self.dim)
-
 
 class ElementNorm(nn.Module):
     r"""Root-mean-square norm with one gain per algebra element: y = g x / rms(x), C / n gains.
@@ -59,10 +55,6 @@ class ElementNorm(nn.Module):
         """Normalise: [..., C] to [..., C]."""
         wide = x.to(torch.promote_types(x.dtype, torch.float32))  # 256^2 overflows in float16
         return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)).to(x.dtype) * self.gain.repeat(self.n)
-
-    def extra_repr(self) -> str:
-        """Show the sizes."""
-        return f"{self.n * self.gain.numel()}, n={self.n}"
 
 
 class TokenBatchNorm(nn.BatchNorm1d):
@@ -124,7 +116,3 @@ class Readout(nn.Module):
             return x
         elements: Tensor = x.unflatten(-1, (self.n, -1))
         return torch.linalg.vector_norm(elements, dim=-2) if self.name == "modulus" else elements[..., 0, :]
-
-    def extra_repr(self) -> str:
-        """Show n and the name."""
-        return f"n={self.n}, {self.name}"

@@ -95,18 +95,6 @@ class Embedding(ComputedWeight):
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
 
 
-def tied_logits(x: Tensor, table: Embedding | nn.Embedding) -> Tensor:
-    """Return the logits of an output layer that is tied to a table: [..., dim] to [..., V], zero at padding."""
-    matrix = table.weight_module() if isinstance(table, Embedding) else table.weight
-    if torch.is_grad_enabled() or torch.compiler.is_compiling():
-        return F.linear(x, _zero_padding(matrix, table.padding_idx))
-    # In generation the logits are much smaller than the table.
-    y = F.linear(x, matrix)
-    if table.padding_idx is not None:
-        y[..., table.padding_idx] = 0
-    return y
-
-
 def _zero_padding(y: Tensor, padding_idx: int | None, index: Tensor | None = None) -> Tensor:
     """Set vectors y, [..., embedding_dim], to zero where the index [...], by default 0, 1, 2, ..., is padding."""
     if padding_idx is None:
@@ -189,8 +177,15 @@ class EmbeddingTable(nn.Module):
         return isinstance(self.projection, nn.Identity)
 
     def logits(self, x: Tensor) -> Tensor:
-        """Return the logits of the tied output layer, [..., dim] to [..., V] (Press & Wolf 2017); see `tied_logits`."""
-        return tied_logits(x, self.table)
+        """Return the logits of the tied output layer, [..., dim] to [..., V], zero at padding (Press & Wolf 2017)."""
+        table, padding_idx = self.table, self.table.padding_idx
+        matrix = table.weight_module() if isinstance(table, Embedding) else table.weight  # folded
+        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return F.linear(x, _zero_padding(matrix, padding_idx))
+        # In generation the logits are much smaller than the table.
+        y = F.linear(x, matrix)
+        y[..., padding_idx] = 0
+        return y
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Look up and project: [B, L] to [B, L, dim]."""

@@ -21,7 +21,7 @@ PLAIN = (Tensor, nn.Parameter)
 
 def multiply(weight: Weight, x: Tensor, bias: Tensor | None) -> Tensor:
     """Multiply rows by a weight and add a bias, [..., in] to [..., out]."""
-    if (call := bound_call(weight, x)) is not None:
+    if weight.calls and (call := bound_call(weight, x)) is not None:
         return call(x, bias)
     y = apply_kernel(weight, x, bias)
     return F.linear(x, weight(), bias) if y is None else y
@@ -32,7 +32,7 @@ def bound_call(weight: Weight, x: Tensor) -> Call | None:
 
     A fast path: for one row the plan and its checks take as long as the product.
     """
-    if not weight.calls or is_compiling() or torch.is_grad_enabled() or type(x) is not Tensor or x.layout != torch.strided:
+    if is_compiling() or torch.is_grad_enabled() or type(x) is not Tensor or x.layout != torch.strided:
         return None
     if is_any_autocast_enabled() or not is_plain_mode() or weight.needs_matrix:
         return None

@@ -1,12 +1,10 @@
 """The key-value cache of autoregressive decoding."""
 
 from collections.abc import Callable, Hashable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-
-T = TypeVar("T")
 
 
 class Rows(NamedTuple):
@@ -26,7 +24,7 @@ class Rows(NamedTuple):
         start = self.start if limit is None else max(self.start, self.end - limit)
         old, count = self._replace(start=start).view, new.shape[-2]
         if torch.is_grad_enabled() or self.buffer.is_inference() != torch.is_inference_mode_enabled():
-            return all_rows(torch.cat([old, new], -2))
+            return Rows(torch.cat([old, new], -2), 0, self.end - start + count)
         buffer, end = self.buffer, self.end
         if end + count > buffer.shape[-2]:
             # Doubling the capacity copies each row once on average.
@@ -36,11 +34,6 @@ class Rows(NamedTuple):
             start = 0
         buffer.narrow(-2, end, count).copy_(new)
         return Rows(buffer, start, end + count)
-
-
-def all_rows(part: Tensor) -> Rows:
-    """Return all rows of a tensor."""
-    return Rows(part, 0, part.shape[-2])
 
 
 class KVCache:
@@ -86,11 +79,11 @@ class KVCache:
     def append(self, layer: nn.Module, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Append keys and values of a layer, and return all of them, [..., M, c]."""
         if layer in self._keys_values:
-            old_keys, old_values = self._keys_values[layer]
-            self._keys_values[layer] = old_keys.append(keys, self.limit), old_values.append(values, self.limit)
+            rows = [old.append(new, self.limit) for old, new in zip(self._keys_values[layer], (keys, values), strict=True)]
         else:
-            self._keys_values[layer] = all_rows(keys), all_rows(values)
-        return self.get(layer)  # type: ignore[return-value]
+            rows = [Rows(part, 0, part.shape[-2]) for part in (keys, values)]
+        self._keys_values[layer] = rows[0], rows[1]
+        return rows[0].view, rows[1].view
 
     def get(self, layer: nn.Module) -> tuple[Tensor, Tensor] | None:
         """Return the keys and values of a layer, or None."""
@@ -111,13 +104,12 @@ class KVCache:
                 self._tables[key] = table
         return table[:length]  # type: ignore[index]
 
-    def once(self, key: Hashable, position_ids: Tensor, make: Callable[[], T]) -> T:
+    def once(self, key: Hashable, position_ids: Tensor, make: Callable[[], Any]) -> Any:
         """Return a function of the position ids of a step, computed once for all layers."""
         cached = self._step.get(key)
         if cached is None or cached[0] is not position_ids:
             self._step[key] = cached = position_ids, make()
-        value: T = cached[1]
-        return value
+        return cached[1]
 
     def select(self, rows: Tensor) -> None:
         """Select batch rows, int64 [R], in this order; rows may be repeated."""

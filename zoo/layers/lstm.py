@@ -69,9 +69,6 @@ class LSTM(nn.Module):
         inp_blocks: Number of vectors side by side on the input axis.
         init: Initialisation, see `zoo.layers.init.draw_components`.
 
-    Raises:
-        InputError: If an argument is out of range.
-
     Example:
         >>> y, (h, c) = LSTM(Algebra(torch.ones(2, 2, 2)), 6, 5)(torch.ones(3, 7, 6))
         >>> y.shape, h.shape

@@ -56,7 +56,7 @@ class PositionEmbedding(nn.Module):
 
     def extra_repr(self) -> str:
         """Show the name and the sizes."""
-        return f"{self.name}, {self.dim}" + (f", max_length={self.max_length}" if self.limit else "")
+        return f"{self.name}, {self.dim}, max_length={self.limit}"
 
 
 def length_limit(net: nn.Module) -> int | None:
