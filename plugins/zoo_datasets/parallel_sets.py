@@ -74,8 +74,6 @@ def parallel_set(**record: Any) -> Callable[..., ParallelData]:
 
 def check_parallel_set(record: ParallelSet, path: OptionalPath, sides: Sides, test: str) -> None:
     """Check the options of a preset before reading data."""
-    if len(set(sides)) == 1:
-        raise InputError(f"{record.name}: source={sides[0]} and target={sides[1]} are the same language; use two")
     if path is None and not record.repository:
         advice = f"use {record.name}(path=FOLDER) with a folder of train.{sides[0]}, train.{sides[1]} and so on"
         raise InputError(f"{record.name}: no correct copy on the Hugging Face Hub is known; {advice}")

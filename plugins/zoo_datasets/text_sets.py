@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from zoo.data.options import DataError, OptionalPath, options_of, resolve_path
+from zoo.data.options import DataError, OptionalPath, check_integer, find_file, options_of, quote_few, resolve_path
 from zoo.data.text.files import data_suffix
 from zoo.data.text.formats import ENDINGS, column_names
 from zoo.data.text.module import TextData
@@ -92,11 +92,6 @@ class TextSet:
             return "text_classification"
         return "pair_classification" if self.hub.group is None else "answer_ranking"
 
-    @property
-    def hidden(self) -> bool:
-        """Whether the labels of the official test split are secret, so that the validation split is for testing."""
-        return self.splits == HIDDEN
-
     def variant(self, value: object) -> Self:
         """Return the record for a value of the option in `variants`."""
         assert self.variants is not None
@@ -104,10 +99,6 @@ class TextSet:
         if value not in changes:
             raise InputError(f"{self.name}: {option}={value!r}; use {', '.join(map(str, changes))}")
         return replace(self, variants=None, **changes[value])
-
-    def all_variants(self) -> list[Self]:
-        """Return the record of every variant."""
-        return [self] if self.variants is None else [self.variant(value) for value in self.variants[1]]
 
 
 def text_set(*fields: Any, **others: Any) -> Callable[..., TextData]:
@@ -174,7 +165,7 @@ def read_copy(record: TextSet, path: str | Path) -> dict[str, Table]:
     tables = {split: table for split, file in files.items() if (table := _read(record, file, split)) is not None}
     if "train" not in tables:
         tables["train"] = tables.pop("val")
-    elif record.hidden and "test" not in tables and "val" in tables:
+    elif record.splits == HIDDEN and "test" not in tables and "val" in tables:
         tables["test"] = tables.pop("val")
     return _split_by_group(tables) if record.task == "text_classification" else tables
 
@@ -189,10 +180,8 @@ def _read(record: TextSet, file: Path, split: str) -> Table | None:
     if layout is None and data_suffix(file) in (".tsv", ".csv"):
         layout = next((bare for bare in record.columns if bare.width == len(names)), None)
     if layout is None:
-        options = [", ".join(map(str, layout.all)) for layout in named]
-        options += [f"{layout.width} columns without a header" for layout in record.columns if layout.width is not None]
-        existing = ", ".join(name[:20] for name in names[:8]) or "no columns"
-        raise DataError(f"{file}: {record.name} needs the columns {', or '.join(options)}; the file has {existing}")
+        expected = ", or ".join(", ".join(map(str, layout.all)) for layout in record.columns)
+        raise DataError(f"{file}: {record.name} needs the columns {expected}; the file has {quote_few(names) or 'no columns'}")
     texts: dict[str, Any] = dict(zip(("text",) if len(layout.texts) == 1 else ("first", "second"), layout.texts, strict=True))
     table = labelled_rows(read_table(file, **texts, label=layout.label, group=layout.group, header=layout.width is None))
     if not len(table) and split != "test":
@@ -226,15 +215,11 @@ def sva(path: str | Path | None = None, attractors: int = 0, **options: Any) -> 
         path: The folder with `numpred.val` and `numpred.test.1` to `numpred.test.5` (.tsv, .tsv.gz). The Hub has no copy.
         attractors: Test on `numpred.test.K` instead: sentences with K nouns of the other number before the verb, 1..5.
         options: See `TextData`.
-
-    Raises:
-        InputError: The path or a file is missing, a file is invalid, or `attractors` is not 0..5.
     """
     if path is None:
         message = "sva: not on the Hugging Face Hub; use sva(path=FOLDER) with the folder of numpred.val.tsv"
         raise InputError(message, code="missing")
-    if isinstance(attractors, bool) or attractors not in range(6):
-        raise InputError(f"sva: attractors={attractors!r}; use 1 to 5, or 0 for the mixed test rows")
+    check_integer("attractors", attractors, 0, 5)
     return TextData(partial(_sva_splits, path, attractors), "text_classification", names=NUMBERS, **options)
 
 
@@ -243,13 +228,11 @@ def _sva_splits(path: str | Path, attractors: int) -> dict[str, Table]:
     sample = _numpred(folder, "numpred.val")
     tenth = np.arange(len(sample)) % 10
     splits = {name: sample.where(np.isin(tenth, tenths)) for name, tenths in TENTHS.items()}
-    if attractors:
-        splits["test"] = _numpred(folder, f"numpred.test.{attractors}")
-    return splits
+    return splits | ({"test": _numpred(folder, f"numpred.test.{attractors}")} if attractors else {})
 
 
 def _numpred(folder: Path, name: str) -> Table:
-    for file in (folder / f"{name}.tsv.gz", folder / f"{name}.tsv"):
-        if file.is_file():
-            return read_table(file, text=1, label=0, header=False)
-    raise InputError(f"sva: {folder} has no {name}.tsv or {name}.tsv.gz; use sva(path=FOLDER) with its folder", code="missing")
+    file = find_file("sva", folder, [f"{name}.tsv", f"{name}.tsv.gz"])
+    if file is None:
+        raise InputError(f"sva: {folder} has no {name}.tsv or {name}.tsv.gz", code="missing")
+    return read_table(file, text=1, label=0, header=False)

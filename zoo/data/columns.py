@@ -4,7 +4,6 @@ import math
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -44,49 +43,47 @@ def parse_cell(cell: Any) -> tuple[float, str]:
     return (number if math.isfinite(number) else math.nan), text
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Column:
     """The cells of a column as numbers, and as categories unless all are numbers.
 
     Attributes:
         name: Name of the column.
         numbers: Every cell as a number, NaN if it is not one, float64 [N].
-        texts: Every cell as text, empty if it is missing; None if all cells are numbers.
+        texts: Every cell as text, empty if it is missing, object [N]; None if all cells are numbers.
     """
 
     name: str
     numbers: Array
-    texts: Sequence[str] | None = None
+    texts: Array | None = None
 
     @classmethod
     def of(cls, name: str, cells: Iterable[Any]) -> Self:
         """Parse the cells of a column."""
         parsed = [parse_cell(cell) for cell in cells]
-        return cls(name, np.array([number for number, _ in parsed], np.float64), [text for _, text in parsed])
+        return cls(name, np.array([number for number, _ in parsed], float), np.array([text for _, text in parsed], object))
 
-    @cached_property
+    @property
     def words(self) -> Array:
-        """The rows whose cells are neither numbers nor missing."""
-        if self.texts is None:
-            return np.empty(0, np.int64)
-        return np.flatnonzero(np.isnan(self.numbers) & np.array([text != "" for text in self.texts]))
-
-    @cached_property
-    def categories(self) -> dict[str, int]:
-        """The code of each category, in order of first appearance."""
-        return {text: code for code, text in enumerate(dict.fromkeys(filter(None, self.texts or ())))}
+        """Whether a cell is neither a number nor missing, [N]."""
+        return np.isnan(self.numbers) & (self.texts != "") if self.texts is not None else np.zeros(len(self.numbers), bool)
 
     @property
     def is_number(self) -> bool:
         """Whether the column is numeric."""
-        return self.texts is None or len(self.words) <= (1 - NUMBER_SHARE) * sum(map(bool, self.texts))
+        return self.texts is None or self.words.sum() <= (1 - NUMBER_SHARE) * (self.texts != "").sum()
 
-    def category_codes(self) -> Array:
-        """Return the category of every cell, -1 if it is missing, int [N]; `DataError` if there are too many categories."""
+    @property
+    def categories(self) -> set[str]:
+        """The categories."""
+        return {*(() if self.texts is None else self.texts)} - {""}
+
+    def category_texts(self) -> Array:
+        """Return the category of every cell, empty if it is missing, [N]; `DataError` if there are too many categories."""
         if self.texts is None or len(self.categories) > MAX_CATEGORIES:
-            values = f"more than {MAX_CATEGORIES} different values, such as {quote_few(self.categories, 3)}"
+            values = f"more than {MAX_CATEGORIES} different values, such as {quote_few(sorted(self.categories), 3)}"
             raise DataError(f"column {self.name!r} has {values}; drop it, or do not list it in categories")
-        return np.array([self.categories.get(text, -1) for text in self.texts])
+        return self.texts
 
 
 @dataclass

@@ -178,11 +178,11 @@ def parallel(source: str, target: str, path: str | Path | None = None, **options
         path: A folder.
         **options: Of `ParallelData`.
     """
-    if path is None:
-        return ParallelData(
-            lambda: {"train": read_pairs(resolve_path(source, "parallel"), resolve_path(target, "parallel"))}, **options
-        )
-    return ParallelData(partial(read_folder, "parallel", path, (source, target)), **options)
+    if path is not None:
+        return ParallelData(partial(read_folder, "parallel", path, (source, target)), **options)
+    return ParallelData(
+        lambda: {"train": read_pairs(*(resolve_path(file, "parallel") for file in (source, target)))}, **options
+    )
 
 
 def read_folder(
@@ -193,13 +193,8 @@ def read_folder(
     trained: Sequence[str] = ("train",),
 ) -> dict[str, Table]:
     """Read a folder of files NAME.SIDE, such as train.en and train.de, plain or compressed (.gz, .xz); see `split_files`."""
-    folder = resolve_path(path, preset)
-    if not folder.is_dir():
-        raise InputError(
-            f"{preset}: {folder} is a file; use the folder of train.{sides[0]} and train.{sides[1]}", code="missing"
-        )
     endings = ([f".{side}{pack}" for pack in ("", *OPENERS)] for side in sides)
-    sources, targets = (split_files(preset, folder, ending, names, trained) for ending in endings)
+    sources, targets = (split_files(preset, path, ending, names, trained) for ending in endings)
     if lone := sorted(sources.keys() ^ targets.keys()):
         file = (sources | targets)[lone[0]]
         raise InputError(f"{preset}: {file} has no counterpart; use both .{sides[0]} and .{sides[1]}", code="missing")

@@ -18,6 +18,7 @@ from zoo.data.module import DataModule
 from zoo.data.options import DataError, check_share, options_of, quote_few
 from zoo.data.splits import held_out
 from zoo.data.text.reading import split_files
+from zoo.data.text.table import codes
 from zoo.errors import InputError
 
 TASKS = {"classification": "vector_classification", "regression": "regression"}
@@ -134,12 +135,11 @@ class TableData(DataModule[TableInfo]):
             if value is None:
                 x[:, i] = np.nan_to_num((column.numbers[rows] - info.mean[i]) / info.std[i])
             else:
-                x[:, i] = column.category_codes()[rows] == column.categories.get(value, -2)
+                x[:, i] = column.category_texts()[rows] == value
         target = self.raw.columns[self.target]
         if info.classes:
-            ids = {target.categories[name]: i for i, name in enumerate(info.classes) if name in target.categories}
-            y = np.array([ids.get(code, -1) for code in target.category_codes()[rows].tolist()], dtype=np.int64)
-            return torch.from_numpy(x), torch.from_numpy(y)
+            ids = {name: i for i, name in enumerate(info.classes)}
+            return torch.from_numpy(x), torch.tensor([ids.get(text, -1) for text in target.category_texts()[rows]])
         numbers = (target.numbers[rows] - info.target_mean) / info.target_std
         return torch.from_numpy(x), torch.from_numpy(numbers.astype(np.float32)[:, None])
 
@@ -152,9 +152,10 @@ class TableData(DataModule[TableInfo]):
         problems: dict[int, str] = {}
         for column in self.raw.columns.values():
             if not self._is_category(column):
-                problems |= dict.fromkeys(column.words.tolist(), f"column {column.name!r} is numeric, but contains text")
+                message = f"column {column.name!r} is numeric, but contains text"
+                problems |= dict.fromkeys(np.flatnonzero(column.words).tolist(), message)
         target = self.raw.columns[self.target]
-        missing = np.isnan(target.numbers) if self.kind == "regression" else target.category_codes() < 0
+        missing = np.isnan(target.numbers) if self.kind == "regression" else target.category_texts() == ""
         return problems | {int(row): f"missing value in the target column {self.target!r}" for row in np.flatnonzero(missing)}
 
     def _split(self, usable: Array) -> dict[str, Array]:
@@ -166,7 +167,7 @@ class TableData(DataModule[TableInfo]):
                 raise DataError(f"{self.source}: no usable rows in the {name} split")
         shares = {"test": self.test, "val": self.val} if len(rows) == 1 else {"val": self.val}
         missing = {name: share for name, share in shares.items() if name not in rows}
-        classes = self.raw.columns[self.target].category_codes() if self.kind == "classification" else None
+        classes = codes(self.raw.columns[self.target].category_texts()) if self.kind == "classification" else None
         for name, share in missing.items():
             train = rows["train"]
             labels = np.zeros(len(train), np.int64) if classes is None else classes[train]
@@ -180,18 +181,16 @@ class TableData(DataModule[TableInfo]):
         """Return the features of a column: name, category (None for a number), mean and standard deviation."""
         if not self._is_category(column):
             return [(column.name, None, *_moments(column.numbers[train]))]
-        seen = set(column.category_codes()[train].tolist())
-        return [(column.name, name, 0.0, 1.0) for name in sorted(column.categories) if column.categories[name] in seen]
+        return [(column.name, name, 0.0, 1.0) for name in sorted({*column.category_texts()[train]} - {""})]
 
     def _target_fields(self, train: Array) -> dict[str, Any]:
         column = self.raw.columns[self.target]
         if self.kind == "regression":
             mean, std = _moments(column.numbers[train])
             return {"out_features": 1, "target_mean": mean, "target_std": std}
-        if len(set(column.category_codes()[train].tolist())) < 2:
+        if len({*column.category_texts()[train]}) < 2:
             raise DataError(f"{self.source}: the training rows have one value of {self.target!r} only; expected at least two")
-        order = (lambda name: (float(name), name)) if column.is_number else str
-        classes = sorted(column.categories, key=order)
+        classes = sorted(column.categories, key=(lambda name: (float(name), name)) if column.is_number else str)
         return {"out_features": len(classes), "classes": tuple(classes)}
 
 

@@ -1,7 +1,6 @@
 import random
 from itertools import pairwise
 
-import numpy as np
 import pytest
 
 from zoo.data.text.tokens import LengthBatches
@@ -39,14 +38,3 @@ def test_batches_without_a_token_budget():
 def test_rows_of_a_batch_have_similar_lengths(options):
     ranges = sorted((min(lengths(batch)), max(lengths(batch))) for batch in LengthBatches(LENGTHS, **options))
     assert all(most <= least for (_, most), (least, _) in pairwise(ranges))
-
-
-def test_rows_of_equal_length_are_shuffled():
-    first, second = ({frozenset(batch) for batch in LengthBatches(LENGTHS, 8, epoch=epoch)} for epoch in (0, 1))
-    assert first != second
-
-
-def test_no_rows():
-    for options in ({"batch_size": 4}, {"batch_tokens": 4}):
-        batches = LengthBatches(np.array([], dtype=np.int64), **options)
-        assert (len(batches), list(batches)) == (0, [])

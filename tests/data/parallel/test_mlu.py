@@ -2,7 +2,6 @@ import random
 import re
 
 import pytest
-from zoo_datasets.parallel_sets import LONGEST
 from zoo_datasets.parallel_sets import mlu as preset
 
 from zoo.data.module import ready
@@ -64,12 +63,3 @@ def test_pairs_depend_on_counts_only(made):
         assert other.splits[name].texts == made.splits[name].texts
     assert other.splits["train"].texts[0] == made.splits["train"].texts[0][:1000]
     assert made.splits["test"].texts[0][:2] == ["x=463,y=-738,x*x", "y=-433,x=-221,x+x"]
-
-
-def test_tokens_are_characters(made):
-    assert set(made.tokenizer.tokens[4:]) == set("xy=,+-*0123456789")
-    assert made.info.max_length == LONGEST == 20
-    (source, _), targets, numbers, *_ = next(iter(made.test_dataloader()))
-    number = int(numbers[0])
-    assert made.tokenizer.decode(source[0].tolist()) == made.splits["test"].texts[0][number]
-    assert made.tokenizer.decode(targets[0].tolist()) == made.splits["test"].texts[1][number]

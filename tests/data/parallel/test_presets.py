@@ -70,13 +70,6 @@ def test_iwslt15_without_training_pairs(tmp_path):
         ready(published.iwslt15(tmp_path, source="vi", target="en"))
 
 
-def test_shakespeare_style_sides(tmp_path):
-    write(tmp_path, "train", "dev", "test", sides=("modern", "original"))
-    data = ready(published.shakespeare_style(tmp_path, tokenizer="space"))
-    assert data.splits["val"].texts[0][0] == "dev.modern 0"
-    assert data.splits["val"].texts[1][0] == "dev.original 0"
-
-
 @pytest.mark.parametrize(
     ("name", "path"), [("iwslt15", None), ("shakespeare_style", None), ("multi30k", "empty"), ("wmt14", "empty")]
 )

@@ -1,7 +1,6 @@
 from functools import partial
 
 import numpy as np
-import pytest
 
 from zoo.data import ready
 from zoo.data.loader import EpochSampler
@@ -27,16 +26,6 @@ def test_batches_have_similar_lengths():
 def test_batches_are_not_sorted_by_length():
     means = LENGTHS[list(BucketSampler(LENGTHS, 8, 0))[:1000]].reshape(-1, 8).mean(1)
     assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.3
-
-
-def test_rows_of_an_incomplete_batch_are_random():
-    last = [LENGTHS[list(BucketSampler(LENGTHS, 34, seed))[-17:]] for seed in range(30)]
-    assert np.concatenate(last).mean() == pytest.approx(LENGTHS.mean(), abs=15)
-
-
-def test_rows_of_similar_length_share_a_batch():
-    batches = np.reshape(list(BucketSampler([9, 1, 8, 2], 2, 5)), (2, 2)).tolist()
-    assert sorted(map(sorted, batches)) == [[0, 2], [1, 3]]
 
 
 def test_two_processes_equal_one_with_twice_the_batch_size(corpus, tmp_path, monkeypatch):

@@ -1,5 +1,4 @@
 import inspect
-import json
 import sys
 from collections import Counter
 from itertools import pairwise
@@ -69,17 +68,6 @@ def test_splits_are_stratified_and_share_no_definition_or_lemmas():
             assert abs(count - share * shares[topic]) <= 0.01 * shares[topic] + 2
 
 
-def test_topics():
-    data = glosses(seed=3)
-    assert data.info.sizes == {"train": 17471, "val": 1094, "test": 3279}
-    assert data.info.classes == wordnet.CLASSES
-    assert data.task == "text_classification"
-    for table in data.splits.values():
-        (texts,) = table.texts
-        for text, label in zip(texts, table.labels, strict=True):
-            assert label in {gloss.topic for gloss in BY_DEFINITION[text]}
-
-
 @pytest.fixture(scope="module")
 def pairs():
     return glosses("pairs", tokenizer="word")
@@ -136,7 +124,7 @@ def test_ranking_has_one_right_answer_among_the_candidates_of_a_question(ranking
     assert sum(map(len, keys)) == len(set.union(*keys))
 
 
-@pytest.mark.parametrize("limit", [2, 5, 8, 9, 10, 60, 100, 1000])
+@pytest.mark.parametrize("limit", [5, 9, 100])
 def test_limited_topics_have_the_same_labels_in_every_split(limit):
     splits = glosses(limit=limit).splits
     assert {len(table) for table in splits.values()} == {limit}
@@ -154,38 +142,13 @@ def test_limit_selects_a_subset(pairs, ranking):
             assert set(zip(*table.texts, table.labels, strict=True)) <= set(zip(*whole.texts, whole.labels, strict=True))
 
 
-def test_default_tokenizers():
-    kinds = {
-        task: json.loads(glosses(task, limit=20).tokenizer.to_json())["model"]["type"]
-        for task in ("topics", "pairs", "ranking")
-    }
-    assert kinds == {"topics": "WordLevel", "pairs": "BPE", "ranking": "BPE"}
-    assert glosses("pairs", limit=60, vocab=400).info.vocab_size == 400
-
-
 def test_changed_file_raises(monkeypatch):
     monkeypatch.setitem(wordnet.FILE_SHA256, "imagenet_synset_to_lemma.txt", "0" * 64)
     with raises("mismatch", "imagenet_synset_to_lemma.txt", "1b8babda1874", "1.0.31"):
         glosses()
 
 
-def test_missing_file_raises(monkeypatch):
-    monkeypatch.setattr(wordnet, "find_spec", lambda name: None)
-    with raises("mismatch", "imagenet_synset_to_definition.txt", "1.0.31"):
-        glosses()
-
-
 # --- tasks that write ---
-
-
-def test_language_model_glosses():
-    data, topics = glosses(task="language_model", limit=60), glosses(limit=60, tokenizer="word").splits
-    assert (data.task, data.info.inputs) == ("language_model", "tokens")
-    for name in ("train", "val", "test"):
-        lines = data.tokenizer.decode(data.splits[name]).splitlines()
-        assert len(lines) == 60
-        assert all(": " in line for line in lines)
-    assert set(topics) == set(data.splits)
 
 
 def test_seq2seq_glosses():

@@ -120,17 +120,12 @@ GOOD = '{"text": "x", "label": 1}\n'
         ("x.tsv", b"label\ttext\na\tb\na\tcaf\xe9\n", 3, "byte 0xe9"),
         ("x.csv", "label,text\na,b\na,b,c\n", 3, "3 fields, but line 1 has 2"),
         ("x.csv", 'label,text\na,b\na,"b\n', 3, "unexpected end of data"),
-        ("x.csv", b"label,text\na,b\na,caf\xe9\n", 3, "byte 0xe9"),
-        ("x.csv", 'label,text\na,b\n\na,""\n', 4, "'text'"),
         ("x.jsonl", GOOD + '{"text": "x"}\n', 2, "'label'"),
         ("x.jsonl", GOOD + '{"text": "x", "label": null}\n', 2, "'label' is missing"),
         ("x.jsonl", GOOD + '{"text": "x", "label": 0.5}\n', 2, "'label' is 0.5"),
         ("x.jsonl", GOOD + '{"text": 5, "label": 1}\n', 2, "column 'text' is 5"),
-        ("x.jsonl", GOOD + '{"text": null, "label": 1}\n', 2, "column 'text' is missing"),
         ("x.jsonl", GOOD + '{"text": "\\ud800", "label": 1}\n', 2, "surrogate"),
         ("x.jsonl", GOOD + '\n{"text": "x", "label"\n', 3, "JSON"),
-        ("x.jsonl", GOOD + "[1]\n", 2, "JSON list"),
-        ("x.jsonl", GOOD.encode() + b'{"text": "caf\xe9"}\n', 2, "byte 0xe9"),
     ],
 )
 def test_invalid_line_raises(file, name, content, line, value):
@@ -144,14 +139,10 @@ def test_invalid_line_raises(file, name, content, line, value):
     [
         ("x.tsv", "", {"text": "text"}, "data", "no rows"),
         ("x.tsv", "label\ttext\n", {"text": "text"}, "data", "no rows"),
-        ("x.csv", "label,text\n", {"text": "text"}, "data", "no rows"),
-        ("x.jsonl", "\n", {"text": "text"}, "data", "no rows"),
         ("x.doc", "a", {"text": "text"}, "invalid", ".tsv, .csv, .jsonl, .parquet"),
         ("x.tsv.gz", "a\tb\n", {"text": "text"}, "data", "x.tsv.gz: "),
-        ("x.tsv.xz", "a\tb\n", {"text": "text"}, "data", "x.tsv.xz: "),
         ("x.parquet", "a\tb\n", {"text": "text"}, "data", "Parquet"),
         ("x.tsv", "a\tb\n", {"text": 2, "label": 0}, "missing", "column 2"),
-        ("x.tsv", "a\tb\n", {"text": -1, "label": 0}, "missing", "column -1"),
         ("x.tsv", "a\tb\n", {"text": "b", "header": False}, "missing", "'b'"),
         ("x.jsonl", GOOD, {"text": 0}, "data", "column 0"),
         ("x.tsv", "a\tb\n", {"text": 0, "label": 1, "header": "yes"}, "invalid", "header='yes'"),
@@ -162,11 +153,6 @@ def test_invalid_file_or_option_raises(file, name, content, columns, code, value
         read_table(file(content, name), **columns)
 
 
-def test_missing_columns_of_parquet_are_listed(formats):
-    with raises("missing", "'words'", "'label', 'text', 'id'"):
-        read_table(formats("parquet"), text="words")
-
-
 def test_missing_value_of_parquet_raises(tmp_path):
     path = tmp_path / "x.parquet"
     pq.write_table(pa.table({"label": [1, None], "text": ["a", "b"]}), path)
@@ -174,7 +160,7 @@ def test_missing_value_of_parquet_raises(tmp_path):
         read_table(path, text="text")
 
 
-@pytest.mark.parametrize("val", ["val", "dev", "valid", "validation"])
+@pytest.mark.parametrize("val", ["val", "validation"])
 def test_folder_of_splits(file, tmp_path, val):
     file(tsv(), "train.tsv")
     file(gzip.compress(tsv()), f"{val}.tsv.gz")

@@ -11,7 +11,13 @@ from zoo import registry
 from zoo.data.text.table import Table
 
 ENTRIES = [entry for entry in registry.entries("datasets") if entry.ours]
-ALL = [record for preset in TEXT_SETS for record in preset.record.all_variants()]
+
+
+def variants(record):
+    return [record] if record.variants is None else [record.variant(value) for value in record.variants[1]]
+
+
+ALL = [record for preset in TEXT_SETS for record in variants(preset.record)]
 
 
 def labels_of(record):

@@ -29,15 +29,6 @@ def test_folds_partition_the_rows(grouped, folds):
     assert sorted(text for test in tests for text in test) == sorted(rows.texts[-1])
 
 
-@pytest.mark.parametrize("grouped", [False, True])
-def test_every_row_is_in_one_split(grouped):
-    rows = asked() if grouped else table()
-    for fold in range(5):
-        parts = cut(rows, fold=fold)
-        assert list(parts) == ["train", "val", "test"]
-        assert sorted(text for part in parts.values() for text in part.texts[-1]) == sorted(rows.texts[-1])
-
-
 def test_folds_are_stratified():
     tests = [cut(table(), fold=fold)["test"] for fold in range(5)]
     counts = np.array([[test.labels.count(label) for label in "abc"] for test in tests])
@@ -60,12 +51,6 @@ def test_groups_identify_questions():
     test = split_tables({"train": rows}, 0.5, 3, 0)["test"]
     assert len(test) == 2
     assert len(set(test.groups)) == 1
-
-
-def test_rows_keep_their_locations():
-    rows = table()
-    for part in cut(rows).values():
-        assert [part.location(i) for i in range(len(part))] == [f"the data, row {int(text) + 1}" for text in part.texts[0]]
 
 
 def test_only_row_of_a_class_stays_in_training():

@@ -27,7 +27,8 @@ def text(
         on_bad_rows: `error`, or `skip` to skip broken rows, which the run counts.
         options: See `TextData`.
     """
-    return _from_files(path, "text_classification", {"text": text, "label": label}, header, on_bad_rows, options)
+    read = partial(read_splits, path, text=text, label=label, header=header, on_bad_rows=on_bad_rows)
+    return TextData(read, "text_classification", **options)
 
 
 @options_of(TextData)
@@ -51,8 +52,8 @@ def pairs(
         on_bad_rows: See `text`.
         options: See `TextData`.
     """
-    columns = {"first": first, "second": second, "label": label}
-    return _from_files(path, "pair_classification", columns, header, on_bad_rows, options)
+    read = partial(read_splits, path, first=first, second=second, label=label, header=header, on_bad_rows=on_bad_rows)
+    return TextData(read, "pair_classification", **options)
 
 
 @options_of(TextData)
@@ -79,10 +80,4 @@ def ranking(
         options: See `TextData`.
     """
     columns = {"first": query, "second": answer, "label": label, "group": query if group is None else group}
-    return _from_files(path, "answer_ranking", columns, header, on_bad_rows, options)
-
-
-def _from_files(
-    path: str, task: str, columns: dict[str, Any], header: bool | str, on_bad_rows: str, options: dict[str, Any]
-) -> TextData:
-    return TextData(partial(read_splits, path, **columns, header=header, on_bad_rows=on_bad_rows), task, **options)
+    return TextData(partial(read_splits, path, **columns, header=header, on_bad_rows=on_bad_rows), "answer_ranking", **options)

@@ -129,8 +129,9 @@ def split_files(
     return files
 
 
-def read_pairs(source: Path, target: Path) -> Table:
+def read_pairs(*paths: str | Path) -> Table:
     """Read two parallel files of UTF-8 lines, plain or compressed; only a line feed ends a line."""
+    source, target = (resolve_path(path, "parallel") for path in paths)
     if source.samefile(target):
         raise InputError(f"{source}: source and target are the same file; use two files", code="conflict")
     first, second = ([line.removesuffix("\n").removesuffix("\r") for line in read_lines(path)] for path in (source, target))

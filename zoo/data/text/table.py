@@ -82,7 +82,7 @@ class Table:
         return self if np.all(keep) else self.take(np.flatnonzero(keep))
 
 
-def codes(values: Sequence[Any]) -> Array:
+def codes(values: Sequence[Any] | Array) -> Array:
     """Number the values of a column in order of first appearance, int32 [N]."""
     known: dict[Any, int] = {}
     return np.fromiter((known.setdefault(value, len(known)) for value in values), np.int32, len(values))
