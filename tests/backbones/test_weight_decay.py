@@ -13,12 +13,8 @@ NETWORKS = {
     "phm": ("lstm(dim=8, hidden=8)", "phm-4", TOKENS | {"num_classes": 3}, "algebra.structure"),
     "phm, shared": ("fasttext(dim=8, hidden=8)", "phm(n=4,shared=true)", TOKENS | {"num_classes": 3}, "algebra.structure"),
     "phm, rank": ("gpt(dim=32, depth=1, heads=2, ffn=32)", "phm(n=4, rank=6)", TOKENS, "algebra.factor_matrices"),
-    "phm, scores": ("gpt(dim=32, depth=1, heads=2, ffn=32, score=product)", "phm-4", TOKENS, "attention.product.structure"),
-    "positions": ("gpt(dim=32, depth=1, heads=2, ffn=32)", "quaternion", TOKENS, "position_embedding.table"),
     "u": ("transformer_xl(dim=32, depth=1, heads=2, ffn=32)", "quaternion", TOKENS, "attention.u"),
-    "v": ("transformer_xl(dim=32, depth=1, heads=2, ffn=32)", "quaternion", TOKENS, "attention.v"),
     "class token": ("vit(dim=32, depth=1)", "quaternion", IMAGE, "cls_token"),
-    "image positions": ("vit(dim=32, depth=1)", "phm-4", IMAGE, "pos_embed"),
 }
 
 

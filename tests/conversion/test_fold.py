@@ -1,4 +1,4 @@
-"""Folded networks: torch layers with the same outputs, modes, hooks and shared parameters."""
+"""Folded networks: torch layers with the same outputs, modes and shared parameters."""
 
 import copy
 
@@ -150,26 +150,6 @@ def test_layers_that_share_components_share_a_parameter():
     folded = zoo.fold(nn.Sequential(layer, plain, layer))
     assert folded[0].weight is folded[1].weight
     assert folded[0] is folded[2]
-
-
-def test_hooks_are_copied():
-    class Counting(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer, self.calls = Linear(algebra("complex"), 4, 4), []
-            self.layer.register_forward_hook(self.count, with_kwargs=True)
-            self.layer.register_forward_pre_hook(lambda module, args: (args[0] * 2,))
-
-        def count(self, module, args, kwargs, result):
-            self.calls.append(type(module))
-
-        def forward(self, x):
-            return self.layer(x)
-
-    net, x = Counting(), torch.randn(2, 4)
-    folded = zoo.fold(net)
-    assert torch.equal(folded(x), net(x))
-    assert (folded.calls, net.calls) == ([nn.Linear], [Linear])
 
 
 def test_a_parametrized_weight_is_folded():

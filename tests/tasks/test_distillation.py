@@ -1,8 +1,6 @@
 """Distillation: the loss, the callback, and runs with a teacher."""
 
 import shutil
-from dataclasses import replace
-from types import SimpleNamespace
 
 import lightning.pytorch as pl
 import numpy as np
@@ -16,7 +14,6 @@ import zoo
 from tests.errors import raises
 from zoo.tasks import Classification, Distillation, LanguageModel, Regression
 from zoo.tasks.distillation import distillation_loss
-from zoo.training.network import load_teacher
 
 VIT = "vit(dim=16, depth=1, heads=2)"
 TRAINER = {"max_epochs": 2, "accelerator": "cpu", "limit_train_batches": 3, "limit_val_batches": 2, "limit_test_batches": 1}
@@ -169,18 +166,3 @@ def test_a_run_with_an_invalid_teacher(options, code, value, tmp_path):
     with raises(code, value):
         zoo.fit(**{"backbone": VIT, "algebra": "quaternion", "run_dir": str(tmp_path / "run"), "trainer": TRAINER} | options)
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("changes", "values"),
-    [
-        ({"classes": ("no", "yes")}, ["classes = 10 (0, 1, 2, ...)", "2 (no, yes)"]),
-        ({"mean": (0.5,)}, ["mean = 1 (", "1 (0.5)"]),
-    ],
-)
-def test_data_that_differ_from_those_of_the_teacher(runs, changes, values):
-    info = zoo.load(runs / "teacher").info
-    teacher = str(runs / "teacher"), 4.0, 0.9
-    with raises("mismatch", *values):
-        load_teacher(*teacher, SimpleNamespace(info=replace(info, **changes)))
-    load_teacher(*teacher, SimpleNamespace(info=info))

@@ -71,15 +71,6 @@ def test_metrics_on_characters_of_one_two_and_three_bytes(measured, tokenizer, v
     assert measured(task_of(net, data.info.vocab_size), data, stage) == pytest.approx(expected, rel=1e-5)
 
 
-def test_metrics_do_not_depend_on_batches(measured):
-    results = [
-        measured(task_of(Pairs(data.info.vocab_size), data.info.vocab_size), data)
-        for data in (data_of(batch_size=1), data_of(batch_size=4), data_of(batch_size=100), data_of(max_length=30))
-    ]
-    assert all(one == pytest.approx(results[0], rel=1e-5) for one in results[1:])
-    assert results[0]["perplexity"] == pytest.approx(math.exp(results[0]["loss"]), rel=1e-5)
-
-
 def test_label_smoothing_in_training_only():
     data = data_of()
     vocab = data.info.vocab_size

@@ -99,15 +99,6 @@ def test_a_language_model_trains_with_and_without_lengths(lengths):
     assert metrics["test_bits_per_byte"] == pytest.approx(expected, rel=1e-5, nan_ok=True)
 
 
-def test_the_learning_rate_in_hparams_can_be_changed():
-    """Lightning's learning rate finder does."""
-    task = Classification(nn.Linear(4, 3), 3, lr=0.1, schedule="constant", warmup=0.0)
-    task.hparams.lr = 0.01
-    trainer = Trainer(logger=False, max_epochs=1, limit_train_batches=1, enable_checkpointing=False, **QUIET)
-    trainer.fit(task, loader())
-    assert trainer.optimizers[0].param_groups[0]["lr"] == 0.01
-
-
 def test_an_empty_batch_is_ignored():
     task = Classification(nn.Identity(), 3)
     task.measure("val", task.step((torch.randn(4, 3), torch.tensor([0, 1, 2, 0]))))

@@ -55,12 +55,6 @@ def test_every_task_has_its_class_and_monitor(task):
     assert TASKS.keys() == {entry.name for entry in registry.entries("zoo.tasks") if entry.ours}
 
 
-def test_the_number_of_classes_follows_from_the_data():
-    assert made("text_classification", outputs=3).num_classes == 3
-    assert "val_auroc" not in made("text_classification", outputs=3).stage_metrics("val")
-    assert "val_auroc" in made("text_classification").stage_metrics("val")
-
-
 @pytest.mark.parametrize("task", TASKS)
 def test_unsupported_data(task):
     with raises("invalid", TASKS[task][0].__name__, "sound"):

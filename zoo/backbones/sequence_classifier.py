@@ -163,6 +163,5 @@ def text_classifier(
     """
     scale = None if scale_embedding else 1.0
     encoder = encode(layers.token_embedding(vocab_size, width, max_length, positions=positions, dropout=dropout, scale=scale))
-    options: dict[str, Any] = {"pooling": pooling, "pair": pair, "outputs": num_classes, "hidden": hidden, "depth": depth}
-    options |= {"match": match, "readout": readout, "dropout": dropout, "vectors": vectors}
-    return SequenceClassifier(layers, encoder, size, **options)
+    head: dict[str, Any] = {"hidden": hidden, "depth": depth, "match": match, "readout": readout, "dropout": dropout}
+    return SequenceClassifier(layers, encoder, size, pooling=pooling, pair=pair, outputs=num_classes, vectors=vectors, **head)

@@ -21,9 +21,9 @@ def fold(model: Model) -> Model:
     r"""Return a copy in which torch layers with the same real matrices replace all layers over an algebra.
 
     `Linear`, `Conv1d`, `Conv2d`, `Embedding`, `LSTM` and the multi-head attention of `zoo.convert` become those of `torch.nn`,
-    with torch's names in the state dict. A matrix is n times as large as its components. Devices, dtypes, modes, hooks,
-    ``requires_grad`` and shared parameters are preserved. Products of two inputs (`zoo.layers.Product`, attention with
-    ``score=product``) are not changed.
+    with torch's names in the state dict. A matrix is n times as large as its components. Devices, dtypes, modes,
+    ``requires_grad`` and shared parameters are preserved; hooks of folded layers are not. Products of two inputs
+    (`zoo.layers.Product`, attention with ``score=product``) are not changed.
 
     A grouped convolution becomes a dense one with zeros, because each group reads a part of every component. The second biases
     of an LSTM are zero and not trained.
@@ -45,11 +45,8 @@ def fold(model: Model) -> Model:
     with torch.inference_mode(False):
         copier = _Copier()
         # Submodules first, because torch's attention contains a linear layer.
-        pairs = [(old, new) for old in reversed(list(net.modules())) if (new := copier.fold(old)) is not None]
-        for old, new in pairs:
-            for name in vars(old):
-                if name.startswith(("_forward_", "_backward_")) or name == "_is_full_backward_hook":
-                    setattr(new, name, copier.copy(getattr(old, name)))
+        for module in reversed(list(net.modules())):
+            copier.fold(module)
         folded: Any = copier.copy(model)
     net = folded if isinstance(folded, nn.Module) else folded.net
     for name, module in net.named_modules():
@@ -77,14 +74,11 @@ class _Copier:
     def copy(self, part: Any) -> Any:
         return copy.deepcopy(part, self.memo)
 
-    def fold(self, old: nn.Module) -> nn.Module | None:
-        """Return the torch layer that replaces a layer over an algebra; None for other modules."""
+    def fold(self, old: nn.Module) -> None:
+        """Let copies have a torch layer in place of a layer over an algebra."""
         build = next((build for kind, build in _BUILDERS.items() if computes_as(old, kind)), None)
-        if build is None:
-            return None
-        new = build(old, self).train(old.training)
-        self.memo[id(old)] = new
-        return new
+        if build is not None:
+            self.memo[id(old)] = build(old, self).train(old.training)
 
     def parameter(self, weight: Weight, matrix: Tensor | None = None) -> nn.Parameter:
         """Return the matrix of a weight as a parameter, which is shared by weights with shared components."""

@@ -62,7 +62,3 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'zoo.tasks' has no attribute '{name}'")
     return getattr(import_module(f"zoo.tasks.{_MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*_MODULES, "task_type"])

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, ClassVar, Self, TextIO, TypedDict
+from typing import Any, ClassVar, Self, TextIO
 
 import torch
 from lightning.pytorch import Callback, LightningModule
@@ -14,23 +14,9 @@ from torchmetrics import Metric, MetricCollection
 
 from zoo.data.info import DataInfo, ImageInfo, ParallelInfo, TextInfo, VectorInfo
 from zoo.errors import InputError
-from zoo.tasks.inputs import Example, encode_texts, read_images, read_texts, read_vectors
+from zoo.tasks.inputs import Example, read_images, read_texts, read_vectors
 from zoo.tasks.metrics import EvaluationScope, MeanLoss, StepOutput, even_states
 from zoo.tasks.optimization import check_network, check_optimizer, check_schedule, lr_factor, make_optimizer
-
-
-class TaskOptions(TypedDict, total=False):
-    """Keyword arguments of every task, see `Task`."""
-
-    lr: float
-    weight_decay: float
-    optimizer: str
-    betas: tuple[float, float] | None
-    eps: float | None
-    mup_base_width: int | None
-    schedule: str
-    warmup: float
-    floor: float
 
 
 class Task(LightningModule):
@@ -59,9 +45,11 @@ class Task(LightningModule):
         monitor: The validation metric that selects the best epoch, and ``min`` or ``max``.
         columns: Names of the texts of an example, for tasks on text.
         per_token: Whether the network returns outputs for every token of its last input instead of one for each example.
+        has_soft_targets: Whether the network returns logits, and `step` calls `distilled`.
         next_commands: Pairs of a command to suggest after training, with ``{run}`` for the run folder, and its purpose.
         info: Facts about the data, set by `from_info`; `collate` and `prediction_rows` need it.
         tokenizer: The tokenizer of the data, for tasks on text.
+        distillation: The `zoo.tasks.Distillation` callback of a run with a teacher, or None.
 
     Raises:
         InputError: If an option is unknown or out of range.
@@ -72,9 +60,11 @@ class Task(LightningModule):
     monitor: ClassVar[tuple[str, str]] = "val_loss", "min"
     columns: ClassVar[tuple[str, ...]] = ("text",)
     per_token: ClassVar[bool] = False
+    has_soft_targets: ClassVar[bool] = False
     next_commands: ClassVar[tuple[tuple[str, str], ...]] = ()
     info: Any = None
     tokenizer: Any = None
+    distillation: Any = None
 
     def __init__(
         self,
@@ -189,6 +179,12 @@ class Task(LightningModule):
         y: Tensor = self.net(*inputs) if isinstance(inputs, tuple | list) else self.net(inputs)
         return y
 
+    def distilled(self, loss: Tensor, logits: Tensor, inputs: Any, counted: Tensor | None = None) -> Tensor:
+        """Return the training loss: the given loss of the labels, combined with that of the soft targets of a teacher."""
+        if self.distillation is None or not self.training:
+            return loss
+        return self.distillation(loss, logits, inputs, counted)  # type: ignore[no-any-return]
+
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the training loss of a batch.
 
@@ -298,7 +294,8 @@ class Task(LightningModule):
         """
         if self.tokenizer is None:
             return (torch.stack([example.value for example in examples]),)
-        tokens = encode_texts(self.tokenizer, examples)
+        columns = zip(*(example.value for example in examples), strict=True)
+        tokens = [self.tokenizer.encode(column, lambda row: examples[row].location).padded() for column in columns]
         return (tokens[0] if len(tokens) == 1 else tuple(tokens),)
 
     def prediction_rows(self, examples: Sequence[Example], outputs: Any) -> list[dict[str, Any]]:

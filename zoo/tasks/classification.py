@@ -1,7 +1,7 @@
 """Classification of images, vectors, texts and pairs of texts, and ranking of answers."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +12,7 @@ from torchmetrics.retrieval import RetrievalMAP, RetrievalMRR, RetrievalPrecisio
 
 from zoo.data.info import ImageInfo, TableInfo, TextInfo
 from zoo.errors import InputError
-from zoo.tasks.base import Task, TaskOptions
-from zoo.tasks.distillation import SoftTargets
+from zoo.tasks.base import Task
 from zoo.tasks.inputs import Example
 from zoo.tasks.metrics import StepOutput
 
@@ -26,7 +25,7 @@ class AUROC(BinaryAUROC):
         super().update(preds.softmax(-1)[:, 1], target)
 
 
-class Classification(SoftTargets, Task):
+class Classification(Task):
     """Classification with cross entropy; measures accuracy, macro F1 and, for two classes, the area under the ROC curve.
 
     Args:
@@ -39,11 +38,10 @@ class Classification(SoftTargets, Task):
         top: Number of labels in a prediction row, the most probable first.
     """
 
+    has_soft_targets = True
     top: int = 1
 
-    def __init__(
-        self, net: nn.Module, num_classes: int, *, label_smoothing: float = 0.0, **options: Unpack[TaskOptions]
-    ) -> None:
+    def __init__(self, net: nn.Module, num_classes: int, *, label_smoothing: float = 0.0, **options: Any) -> None:
         super().__init__(net, **options)
         self.num_classes, self.label_smoothing = num_classes, label_smoothing
 
@@ -121,7 +119,7 @@ class PairClassification(TextClassification):
     next_commands = (('predict {run} "one text" "another"', "compare your own texts, or a file with two per line"),)
 
 
-class AnswerRanking(SoftTargets, Task):
+class AnswerRanking(Task):
     """Answer selection: rank the candidate answers of a question by the probability that they are right.
 
     The loss is the cross entropy of each pair of question and answer (Tay et al. 2019, section 4.1). Measures mean average
@@ -133,6 +131,7 @@ class AnswerRanking(SoftTargets, Task):
 
     info_type = TextInfo
     inputs = ("text_pair",)
+    has_soft_targets = True
     monitor = "val_map", "max"
     columns = ("question", "answer")
     next_commands = (('predict {run} "a question" "an answer"', "score an answer"),)

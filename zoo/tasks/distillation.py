@@ -38,7 +38,7 @@ class Distillation(Callback):
         loss = (1 - weight) cross entropy with the labels + weight `distillation_loss`
 
     The teacher is not part of the task: it is not trained, saved or synchronized between processes. Validation and test use
-    the labels only. The task must be a subclass of `SoftTargets`.
+    the labels only. The task must have `has_soft_targets`.
 
     Args:
         teacher: A trained network with the same inputs and outputs as the network of the task, moved to its device.
@@ -91,26 +91,9 @@ class Distillation(Callback):
         return (1 - self.weight) * loss + self.weight * soft
 
 
-class SoftTargets:
-    """Mixin of tasks whose network returns logits and can learn from those of a teacher.
-
-    Attributes:
-        distillation: The callback with the teacher, or None.
-    """
-
-    distillation: Distillation | None = None
-    training: bool
-
-    def distilled(self, loss: Tensor, logits: Tensor, inputs: Any, counted: Tensor | None = None) -> Tensor:
-        """Return the training loss: the given loss of the labels, combined with `Distillation` if there is a teacher."""
-        if self.distillation is None or not self.training:
-            return loss
-        return self.distillation(loss, logits, inputs, counted)
-
-
-def check_distilled(task: type) -> None:
+def check_distilled(task: Any) -> None:
     """Raise `InputError` if a task does not support distillation."""
-    if not issubclass(task, SoftTargets):
+    if not getattr(task, "has_soft_targets", False):
         raise InputError(f"task {task.__name__} does not support distillation: use a classification or language model task")
 
 

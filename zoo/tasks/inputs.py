@@ -127,18 +127,11 @@ def _lines(source: str, content: str, size: int) -> Iterator[tuple[str, tuple[st
         yield f"{source}:{number}", tuple(text.split("\t")) if size > 1 else (text,)
 
 
-def encode_texts(tokenizer: Any, examples: Sequence[Example]) -> list[Tensor]:
-    """Return the token ids of each column of texts, int64 [B, L], padded with 0 on the right."""
-    locations = [example.location for example in examples]
-    columns = zip(*(example.value for example in examples), strict=True)
-    return [tokenizer.encode(column, locations.__getitem__).padded() for column in columns]
-
-
 # --- images ---
 
 
 def read_images(inputs: Sequence[Any], info: ImageInfo, normalized: bool = False) -> Iterator[Example]:
-    """Yield images as normalized inputs of the network, float32 [C, S, S].
+    """Yield images as normalized inputs of the network, float32 [C, S, S]; files are rotated according to EXIF.
 
     Args:
         inputs: File or folder names; Pillow images; arrays and tensors of uint8 pixels of any size, or of floats in [0, 1] of
@@ -154,21 +147,16 @@ def read_images(inputs: Sequence[Any], info: ImageInfo, normalized: bool = False
     for item in inputs:
         if isinstance(item, str | Path):
             for file in files_in(Path(item), ENDINGS):
-                yield Example(str(file), load_image(file, info), {"file": str(file)})
+                try:
+                    with Image.open(file, formats=FORMATS) as image:
+                        pixels = preprocess(ImageOps.exif_transpose(image), info)
+                except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+                    raise InputError(f"cannot read the image {file}: {getattr(error, 'strerror', None) or error}") from error
+                yield Example(str(file), pixels, {"file": str(file)})
             continue
-        for image in [item] if isinstance(item, Image.Image) else _split_images(item, info, number):
-            yield Example(f"image {number}", _preprocess(image, info, number, normalized), {"image": number})
+        for part in [item] if isinstance(item, Image.Image) else _split_images(item, info, number):
+            yield Example(f"image {number}", _preprocess(part, info, number, normalized), {"image": number})
             number += 1
-
-
-def load_image(path: Path, info: ImageInfo) -> Tensor:
-    """Load an image file as an input of the network, [C, S, S], rotated according to its EXIF orientation."""
-    try:
-        with Image.open(path, formats=FORMATS) as image:
-            return preprocess(ImageOps.exif_transpose(image), info)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise InputError(f"cannot read the image {path}: {reason}") from error
 
 
 def _split_images(item: Any, info: ImageInfo, number: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, TextIO, Unpack
+from typing import Any, ClassVar, TextIO
 
 import torch
 from torch import Tensor, nn
@@ -12,9 +12,7 @@ from torchmetrics import Metric, MetricCollection
 from zoo.data.info import CorpusInfo
 from zoo.data.text.tokens import UNKNOWN
 from zoo.errors import InputError
-from zoo.tasks.base import TaskOptions
 from zoo.tasks.decoding import Prompts
-from zoo.tasks.distillation import SoftTargets
 from zoo.tasks.generation import GenerativeTask, Location, prompt_location
 from zoo.tasks.inputs import Example
 from zoo.tasks.metrics import Ratio, StepOutput
@@ -48,7 +46,7 @@ class Perplexity(Ratio):
         return super().compute().exp()
 
 
-class LanguageModel(SoftTargets, GenerativeTask):
+class LanguageModel(GenerativeTask):
     """Language modelling with cross entropy in nats; measures perplexity per token, bits per character and bits per byte.
 
     The memory of a network with ``net.has_memory`` is passed from batch to batch, separately in training and evaluation, and
@@ -64,11 +62,10 @@ class LanguageModel(SoftTargets, GenerativeTask):
 
     info_type = CorpusInfo
     inputs = ("tokens", "token_stream")
+    has_soft_targets = True
     next_commands: ClassVar[tuple[tuple[str, str], ...]] = (('generate {run} --prompt "some text"', "continue a text"),)
 
-    def __init__(
-        self, net: nn.Module, vocab_size: int, *, label_smoothing: float = 0.0, **options: Unpack[TaskOptions]
-    ) -> None:
+    def __init__(self, net: nn.Module, vocab_size: int, *, label_smoothing: float = 0.0, **options: Any) -> None:
         super().__init__(net, **options)
         self.vocab_size, self.label_smoothing = vocab_size, label_smoothing
         self.memory: dict[bool, list[Tensor]] = {True: [], False: []}

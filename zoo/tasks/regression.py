@@ -1,14 +1,14 @@
 """Regression: one or more real numbers for each input."""
 
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torchmetrics import MeanSquaredError, Metric, MetricCollection
 
 from zoo.data.info import TableInfo, VectorInfo
-from zoo.tasks.base import Task, TaskOptions
+from zoo.tasks.base import Task
 from zoo.tasks.inputs import Example
 from zoo.tasks.metrics import StepOutput
 
@@ -27,7 +27,7 @@ class Regression(Task):
     info_type = VectorInfo
     inputs = ("vector",)
 
-    def __init__(self, net: nn.Module, num_targets: int = 1, **options: Unpack[TaskOptions]) -> None:
+    def __init__(self, net: nn.Module, num_targets: int = 1, **options: Any) -> None:
         super().__init__(net, **options)
         self.num_targets = num_targets
 

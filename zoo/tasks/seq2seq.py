@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,6 @@ from zoo.data.info import ParallelInfo
 from zoo.data.text.tokens import BEGIN, END, UNKNOWN
 from zoo.errors import InputError
 from zoo.registry import build_options
-from zoo.tasks.base import TaskOptions
 from zoo.tasks.decoding import Decoding, Prompts, generate
 from zoo.tasks.decoding.logits import forbid_special
 from zoo.tasks.generation import GenerativeTask, Location, prompt_location
@@ -73,7 +72,7 @@ class Seq2Seq(GenerativeTask):
         tokenizer: Any = None,
         label_smoothing: float = 0.1,
         decoding: Decoding | Mapping[str, Any] | None = None,
-        **options: Unpack[TaskOptions],
+        **options: Any,
     ) -> None:
         decoding = asdict(_as_decoding(decoding))  # plain values for the hyperparameters in checkpoints
         super().__init__(net, **options)

@@ -102,13 +102,6 @@ def test_rows_do_not_influence_each_other(toy, prompts):
     assert beam_search(net, start.flip(0), None, source.flip(0), options, 10, 3)[::-1] == together
 
 
-def test_padding_on_the_left_changes_nothing(toy):
-    net, options = toy(), Decoding(beam=3, repetition_penalty=1.2)
-    start, wide = torch.tensor([[4, 5], [6, 4]]), torch.tensor([[6, 4, 5], [5, 6, 4]])
-    mask = torch.tensor([[False, True, True]] * 2)
-    assert beam_search(net, wide, mask, None, options, 8) == beam_search(net, start, None, None, options, 8)
-
-
 def test_the_search_compares_with_the_best_finished_text(toy):
     """With p = 0.4 for the end, texts of 1, 2, 3 tokens have 0.4, 0.24, 0.144; active ones have 0.6, then 0.36 < 0.4."""
     net = toy(vocabulary=5)
@@ -129,10 +122,3 @@ def test_the_search_continues_while_a_hypothesis_can_improve(toy):
     assert [text.tokens for text in texts] == [[4] * 8, [3]]
     (texts,) = beam_search(net, torch.tensor([[2]]), None, None, Decoding(beam=2, length_penalty=0.0), 8, 3)
     assert [text.tokens for text in texts] == [[3]]
-
-
-def test_the_prompt_is_read_once_per_row(toy, prompts):
-    net, (start, source) = toy(end_bias=-40.0), prompts
-    beam_search(net, start, None, source, Decoding(beam=3), 6, 3)
-    assert net.calls == 6
-    assert net.rows == 3 + 5 * 9

@@ -54,15 +54,6 @@ def test_rows_do_not_influence_each_other(toy, prompts, way):
     assert together[0, : alone.shape[1]].tolist() == alone[0].tolist()
 
 
-@every_way
-def test_padding_on_the_left_changes_nothing(toy, way):
-    net, options = toy(), Decoding(**WAYS[way])
-    start = torch.tensor([[4, 5], [6, 4]])
-    wide = torch.tensor([[0, 0, 4, 5], [5, 5, 6, 4]])
-    mask = torch.tensor([[False, False, True, True]] * 2)
-    assert torch.equal(text(net, start, None, None, options, count=15), text(net, wide, mask, None, options, count=15))
-
-
 @pytest.mark.parametrize("way", ["drawn", "top", "penalty"])
 def test_the_seed_decides(toy, way):
     net, start = toy(), torch.tensor([[4, 5]] * 4)
