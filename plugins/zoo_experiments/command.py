@@ -21,7 +21,7 @@ def sweep(file: str, *, options: Sweep) -> Result:
     """
     from zoo_experiments.sweep import sweep
 
-    results = sweep(read_config(file)[1], file, options, say=say)
+    results = sweep(read_config(file), file, options, say=say)
     return Result(results, lambda _: print_results("sweep", results, repeated("sweep", file, options)), bool(results["failed"]))
 
 
@@ -35,7 +35,7 @@ def frontier(file: str, *, options: Sweep) -> Result:
         raise InputError("--only is not supported here: remove networks from the file", code="unsupported")
     from zoo_experiments.frontier import frontier
 
-    results = frontier(read_config(file)[1], file, options, say=say)
+    results = frontier(read_config(file), file, options, say=say)
     return Result(
         results, lambda _: print_results("frontier", results, repeated("frontier", file, options)), bool(results["failed"])
     )

@@ -7,7 +7,7 @@ from typing import Any
 from zoo.checkpoint.card import number
 from zoo.cli.models import to_fetch
 from zoo.cli.result import Result
-from zoo.errors import InputError, check_rules
+from zoo.errors import InputError
 
 
 def export(
@@ -29,39 +29,27 @@ def export(
     """
     if to is None:
         raise InputError("missing --to: use --to FOLDER", code="missing")
-    folder, is_model = Path(to).expanduser(), format == "zoo"
-    check_rules(
-        (not folder.exists(), f"'{folder}' exists: choose another folder with --to, or delete it"),
-        (not (is_model and quantize), "--quantize int8 requires --format onnx"),
-        (is_model or not sparse, f"--sparse requires --format zoo, got {format}"),
-    )
-    result = export_model(run, folder, sparse) if is_model else export_folded(run, folder, format, quantize)
-    return Result(result | {"folder": to}, print_export if is_model else print_folded)
-
-
-def export_folded(source: str, folder: Path, kind: str, quantize: str | None) -> dict[str, Any]:
-    """Write the folded network for other runtimes."""
     from zoo.hub.sources import locate
     from zoo.inference.model import load
-    from zoo_export.export import check_options, export
+    from zoo_export.export import check_options
+    from zoo_export.export import export as export_folded
 
-    check_options(kind, quantize)
-    path = locate(source)
+    folder = Path(to).expanduser()
+    check_options(folder, format, quantize, sparse)
+    path = locate(run)
     model = load(path)
+    if format == "zoo":
+        return Result(copy_model(path, model, folder, sparse) | {"folder": to}, print_export)
     data = to_fetch(path) if quantize else None
-    exported = export(model, folder, kind, quantize=quantize, measure=data is None)
-    return exported | ({"unmeasured": f"{data} may have to be fetched"} if data else {})
+    result = export_folded(model, folder, format, quantize=quantize, measure=data is None) | {"folder": to}
+    return Result(result | ({"unmeasured": f"{data} may have to be fetched"} if data else {}), print_folded)
 
 
-def export_model(source: str, folder: Path, sparse: bool) -> dict[str, Any]:
-    """Copy the model folder of a run, and count bytes and zeros."""
+def copy_model(path: Path, model: Any, folder: Path, sparse: bool) -> dict[str, Any]:
+    """Write the model folder of a run again, and count bytes and zeros."""
     from zoo.checkpoint import find, read_config
-    from zoo.hub.sources import locate
-    from zoo.inference.model import load
     from zoo.inference.saving import save
 
-    path = locate(source)
-    model = load(path)
     tensors = list(model.net.parameters())
     numbers = sum(t.numel() for t in tensors)
     zeros = numbers - sum(int(t.count_nonzero()) for t in tensors)

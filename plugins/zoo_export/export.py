@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from zoo.atomic import new_folder, write_json, write_text
 from zoo.checkpoint.folder import library_versions, save_weights
@@ -13,7 +13,7 @@ from zoo.conversion import fold
 from zoo.errors import InputError, check_rules
 from zoo.inference.model import Model
 from zoo_export.onnx import check_installed, write_onnx
-from zoo_export.tracing import check_equal, example_inputs, input_names, is_text, output_name, program, refusing
+from zoo_export.tracing import check_equal, describe_inputs, output_name, program, refusing
 
 FORMATS = {"safetensors": "model.safetensors", "pt2": "model.pt2", "onnx": "model.onnx"}
 """File names by format."""
@@ -49,9 +49,7 @@ def export(
         InputError: If an option is invalid, the folder exists, a package is missing, or the network cannot be exported.
     """
     folder = Path(folder).expanduser()
-    check_options(format, quantize)
-    if folder.exists():
-        raise InputError(f"'{folder}' exists: choose another folder, or delete it")
+    check_options(folder, format, quantize)
     folded, config = fold(model), describe_model(model, format)
     config["layers"] = torch_layers(folded.net) if format == "safetensors" else None
     with new_folder(folder) as part:
@@ -71,12 +69,14 @@ def export(
     return {"file": str(folder / FORMATS[format]), "format": format, **details}
 
 
-def check_options(format: str, quantize: str | None) -> None:
-    """Raise `InputError` for an unknown format, an unsupported quantization or a missing package."""
+def check_options(folder: Path, format: str, quantize: str | None, sparse: bool = False) -> None:
+    """Raise `InputError` if the folder exists, an option is not supported by the format, or a package is missing."""
     check_rules(
-        (format in FORMATS, f"format '{format}': use {', '.join(FORMATS)}, or zoo with zoo export"),
+        (not folder.exists(), f"'{folder}' exists: choose another folder with --to, or delete it"),
+        (format in ("zoo", *FORMATS), f"format '{format}': use zoo, {', '.join(FORMATS)}"),
         (quantize in (None, "int8"), f"quantize '{quantize}': use int8"),
         (quantize is None or format == "onnx", "--quantize int8 requires --format onnx"),
+        (not sparse or format == "zoo", f"--sparse requires --format zoo, got {format}"),
     )
     if format == "onnx":
         check_installed(quantize is not None)
@@ -91,17 +91,10 @@ def describe_model(model: Model, format: str) -> dict[str, Any]:
     description |= {"model_kwargs": sizes, "labels": list(getattr(info, "classes", ())) or None}
     if info is not None:
         with suppress(InputError):  # data without example inputs, which only programs require
-            shapes = zip(input_names(model.net), example_inputs(model, 1), strict=False)
-            description["inputs"] = {
-                name: {"dtype": str(x.dtype).removeprefix("torch."), "shape": axes(x)} for name, x in shapes
-            }
+            inputs = {name: {"dtype": dtype, "shape": axes} for name, (dtype, axes) in describe_inputs(model).items()}
+            description["inputs"] = inputs
         description |= {"output": output_name(sizes or {}), "info": info.to_dict()}
     return description | {"metrics": model.metrics or None, "versions": library_versions(config)}
-
-
-def axes(x: Tensor) -> list[str | int]:
-    """Return the axes of an input: names of dynamic axes, sizes of the others."""
-    return ["batch", "length"] if is_text(x) else ["batch", *x.shape[1:]]
 
 
 def torch_layers(net: nn.Module) -> dict[str, str]:

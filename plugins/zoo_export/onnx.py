@@ -2,7 +2,6 @@
 
 import logging
 from copy import copy
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,8 @@ from torch import Tensor, nn
 
 from zoo.errors import InputError, one_line
 from zoo.inference.model import Model
-from zoo_export.tracing import check_equal, input_names, output_name, program, refusing
+from zoo.tasks.seq2seq import Seq2Seq
+from zoo_export.tracing import check_equal, describe_inputs, output_name, program, refusing
 
 QUANTIZED = ("MatMul", "Gather", "LSTM")
 """The quantized operators; a linear layer is a MatMul, an embedding a Gather."""
@@ -28,8 +28,7 @@ def check_installed(quantize: bool) -> None:
 def write_onnx(model: Model, folded: Model, file: Path, quantize: bool, measure: bool) -> dict[str, Any]:
     """Write the folded network of a model as ONNX, compare it with the model, and optionally quantize it."""
     traced = program(model, folded.net)
-    names = {"input_names": input_names(model.net), "output_names": [output_name(folded.info.model_kwargs)]}
-    names["input_names"] = names["input_names"][: len(traced.graph_signature.user_inputs)]
+    names = {"input_names": list(describe_inputs(model)), "output_names": [output_name(folded.info.model_kwargs)]}
     with refusing(model), torch.no_grad():
         exported = torch.onnx.export(traced, dynamo=True, verbose=False, **names)  # type: ignore[arg-type]
         assert exported is not None
@@ -72,6 +71,8 @@ def _is_relevant(record: logging.LogRecord) -> bool:
 
 def cost(model: Model, network: "OnnxNetwork", small: "OnnxNetwork") -> dict[str, Any]:
     """Return the test metrics of both networks, or the reason why they cannot be measured."""
+    if isinstance(model.task, Seq2Seq):
+        return {"unmeasured": "the metrics of generated texts need a key-value cache"}
     try:
         return {"float_metrics": run_by(model, network).evaluate(), "metrics": run_by(model, small).evaluate()}
     except (InputError, OSError) as error:
@@ -88,22 +89,8 @@ def run_by(model: Model, network: "OnnxNetwork") -> Model:
     return copied
 
 
-@dataclass
-class TokenCache:
-    """A cache for a network without a key-value cache: all tokens so far, which are processed again at every step."""
-
-    tokens: Tensor | None
-    source: Tensor | None
-    length: int = 0
-
-    def select(self, rows: Tensor) -> None:
-        """Select rows of the batch."""
-        self.tokens = None if self.tokens is None else self.tokens[rows]
-        self.source = None if self.source is None else self.source[rows]
-
-
 class OnnxNetwork(nn.Module):
-    """An ONNX network run by onnxruntime; generation processes all tokens again at every step.
+    """An ONNX network run by onnxruntime.
 
     Args:
         file: The ONNX file.
@@ -124,16 +111,3 @@ class OnnxNetwork(nn.Module):
         """Run the network."""
         given = {name: x.cpu().numpy() for name, x in zip(self.names, inputs, strict=True)}
         return torch.from_numpy(self.session.run(None, given)[0])
-
-    def init_cache(self, source: Tensor | None = None) -> TokenCache:
-        """Return an empty cache; ``source`` [B, S] contains the source texts."""
-        return TokenCache(None, source)
-
-    def decode_step(self, tokens: Tensor, cache: TokenCache, mask: Tensor | None = None) -> Tensor:
-        """Return the logits after each of the next tokens, [B, l, V]; left padding is not supported."""
-        if mask is not None and not bool(mask.all()):
-            raise InputError("an exported network requires prompts of equal length in a batch")
-        cache.tokens = tokens if cache.tokens is None else torch.cat([cache.tokens, tokens], 1)
-        cache.length = cache.tokens.shape[1]
-        given = (cache.tokens,) if cache.source is None else (cache.source, cache.tokens)
-        return self.forward(*given)[:, -tokens.shape[1] :]

@@ -19,14 +19,17 @@ TOLERANCE = 1e-3
 """Maximum difference of an exported program from the model; rounding alone causes at most 1e-5."""
 
 
-def input_names(net: nn.Module) -> list[str]:
-    """Return the argument names of a network."""
-    return list(inspect.signature(net.forward).parameters)
-
-
 def output_name(sizes: Mapping[str, Any]) -> str:
     """Return the name of the output: "logits" of classes or tokens, or else "output"."""
     return "logits" if "num_classes" in sizes or "vocab_size" in sizes else "output"
+
+
+def describe_inputs(model: Model) -> dict[str, tuple[str, list[str | int]]]:
+    """Return the type and the axes of each input by name; dynamic axes have a name, others a size."""
+    inputs, names = example_inputs(model, 3), inspect.signature(model.net.forward).parameters
+    axes: list[list[str | int]] = [["batch", "length"] if is_text(x) else ["batch", *x.shape[1:]] for x in inputs]
+    dtypes = [str(x.dtype).removeprefix("torch.") for x in inputs]
+    return dict(zip(names, zip(dtypes, axes, strict=True), strict=False))
 
 
 def is_text(x: Tensor) -> bool:
@@ -68,10 +71,8 @@ def program(model: Model, net: nn.Module) -> torch.export.ExportedProgram:
     Raises:
         InputError: If torch cannot trace it.
     """
-    inputs, limit = example_inputs(model, 3), length_limit(net)
-    several = sum(map(is_text, inputs)) > 1
-    lengths = [torch.export.Dim(f"length_{i}" if several else "length", max=limit) for i in range(len(inputs))]
-    batch = torch.export.Dim("batch")
+    inputs, limit, batch = example_inputs(model, 3), length_limit(net), torch.export.Dim("batch")
+    lengths = [torch.export.Dim(f"length_{number}" if number else "length", max=limit) for number in range(len(inputs))]
     shapes = tuple({0: batch, 1: lengths[i]} if is_text(x) else {0: batch} for i, x in enumerate(inputs))
     with refusing(model), torch.no_grad():
         return torch.export.export(with_scanned_lstms(net), inputs, dynamic_shapes=shapes)

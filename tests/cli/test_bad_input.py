@@ -22,86 +22,59 @@ CASES = {
         ("--backbone vitt", "'vitt'", "'vit'"),
         ("--data digit", "'digit'", "'digits'"),
         ("--backbone vit(dims=3)", "'dims'", "'dim'", "dim=64"),
-        ("--algebra quaternion(n=4)", "'n'"),
         ("--algebra quaternion(", "'quaternion('"),
         ("--algebra clifford", "'p'"),
-        ("--algebra phm(n=1.5)", "phm", "n=1.5"),
         ("--backbone vit(dim=abc)", "vit", "dim=abc"),
-        ("--backbone \"vit(dim=__import__('os').nope)\"", "dim"),
         ("--backbone vit(patch=3)", "patch=3", "8 pixels", "1, 2, 4, 8"),
         ("--backbone vit(dim=36,heads=4)", "dim=36", "heads=4", "n = 4", "vit(dim=48)"),
         ("--algebra phm-64", "n = 64", "vit(dim=256)"),
-        ("--data digits(size=0)", "size=0"),
-        ("--backbone timm", "'variant'"),
         ("--backbone timm/vit_tiny_patch16_224", "1x8x8", "digits(size=32)"),
-        ("--backbone timm/resnet18(nonsense=3)", "resnet18", "nonsense"),
         ("--backbone vit(dim=400000000)", "dim=400000000"),
         ("--backbone vit(dim=4000000)", "memory"),
         ("--num-workers 100000", "num_workers=100000", 1024),
         ("--batch-size 0", "batch_size=0"),
-        ("--batch-size 99999999999999999999", "batch_size=99999999999999999999"),
         ("--seed -1", "seed=-1"),
-        (f"--seed {2**32}", f"seed={2**32}"),
         ("--scope al", "'al'", "attention"),
-        ("--scope ''", "scope ''"),
-        ("--scope all+", "'all+'"),
         ("--init xavier", "'xavier'", "glorot"),
         ("--optimizer.name adamv", "'adamv'", "adam"),
         ("--optimizer.name muon", "'muon'"),
         ("--optimizer.lr 0", "optimizer.lr=0"),
-        ("--optimizer.lr nan", "lr", "nan"),
-        ("--optimizer.weight_decay -1", "optimizer.weight_decay=-1"),
         ("--schedule.name cos", "'cos'", "cosine"),
         ("--schedule.warmup 2", "schedule.warmup=2"),
-        ("--trainer.max_epochs x", "trainer.max_epochs", "x"),
         ("--trainer.precision 17", "--trainer", "bf16-mixed", "17"),
-        ("--trainer.callbacks nope", "trainer.callbacks", "nope"),
         # Rejected by Lightning or torch after the run folder was created:
         ("--trainer.accelerator tpuu", "accelerator", "tpuu", "cpu"),
         ("--trainer.devices 0", "devices=0"),
         ("--trainer.strategy nope", "strategy", "nope"),
-        ("--trainer.max_epochs -3", "max_epochs", "-3"),
         ("--resume file", "--resume file"),
         ("--resume full", "--resume full", "config.yaml"),
         ("--checkpoint_every soon", "checkpoint_every=soon", "10m"),
         ("--run_dir file", "'file'", "--run-dir"),
-        ("--run_dir file/inside", "'file/inside'", "--run-dir"),
         ("--run_dir full", "'full'", "--run-dir"),
         ("--folds 3", "'digits'", "--folds"),
         ("--embedding table", "--embedding", "'digits'"),
         ("--vectors glove.txt", "--vectors", "'digits'"),
-        ("--data npz", "'path'"),
         ("--data npz(path=data/none.npz)", "data/none.npz"),
         ("--data npz(path=text.tsv)", "text.tsv", ".npz"),
-        ("--max-epoch 2", "--max-epoch", "--trainer.max-epochs"),
     ],
     TEXT: [
         ("--embedding complex_ordr", "'complex_order'"),
-        ("--embedding complex_order(amplitude=words)", "words"),
         ("--vectors nowhere.txt", "nowhere.txt"),
         ("--vectors glove.txt", "glove.txt:3"),
         ("--folds 1", "folds=1"),
-        ("--fold 3", "--fold", "--folds"),
-        ("--data text", "'path'"),
         ("--data text(path=none.tsv)", "none.tsv"),
         ("--data text(path=text.tsv,text=review)", "text.tsv:1", "'review'", "'label'"),
-        ("--data text(path=text.tsv,tokenizer=words)", "tokenizer='words'", "bpe"),
         ("--data ranking(path=ranking.tsv,label=answer)", "ranking.tsv:2", "label"),
         ("--data text(path=bad.tsv)", "bad.tsv:4", "label"),
     ],
     "test model": [
         ("--batch_size 0", "batch_size=0"),
-        ("--batch_size x", "batch_size", "x"),
-        ("--trainer.accelerator tpuu", "tpuu"),
-        ("--trainer.max_epoch 3", "--trainer.max-epochs"),
-        ("--data digit", "'digits'"),
         ("--data digits(size=16)", "image_size = 16", 8),
         ("--data npz(path=two.npz)", "classes", "'0', '1'"),
         ("--data npz(path=ten.npz)", "ten.npz", "validate"),
     ],
     "predict model": [
         ("", "image"),
-        ("-", "image"),
         ("none.png", "none.png"),
         ("model/config.json", "model/config.json"),
         ("model", "'model'", ".png"),
@@ -110,14 +83,9 @@ CASES = {
 }
 READS = [  # a backbone, unsupported data, and the names in the message
     ("fasttext", "digits", "images", "vit"),
-    ("vit", "text(path=text.tsv)", "texts", "lstm"),
     ("timm/resnet18", "pairs(path=pairs.tsv)", "pairs of texts", "decomposable_attention"),
-    ("decomposable_attention", "text(path=text.tsv)", "pairs of texts", "fasttext"),
     ("lstm", "hamilton(rows=100)", "vectors", "mlp"),
-    ("gpt", "glosses(limit=60)", "running text", "transformer"),
     ("gpt", "glosses(task=seq2seq,limit=60)", "texts and their answers", "transformer"),
-    ("lstm", "glosses(task=language_model,limit=60)", "running text", "transformer_xl"),
-    ("gpt", "glosses(task=poems)", "'poems'", "seq2seq"),
 ]
 
 
@@ -165,10 +133,9 @@ def test_the_message_names_the_value(refused, files, base, words, values):
 
 @pytest.mark.parametrize(("backbone", "data", "kind", "other"), READS)
 def test_incompatible_backbone_and_data(refused, files, backbone, data, kind, other):
-    for command in ("fit", "info"):
-        line = refused(command, "--backbone", backbone, "--algebra", "real", "--data", data)
-        assert kind in line
-        assert other in line
+    line = refused("fit", "--backbone", backbone, "--algebra", "real", "--data", data)
+    assert kind in line
+    assert other in line
 
 
 @pytest.mark.parametrize("words", ["test model", "validate model", "predict model any.png"])

@@ -18,7 +18,6 @@ from zoo.cli import main
 from zoo.cli.commands import command_names
 from zoo.cli.listing import options_of
 from zoo.cli.result import Result
-from zoo.errors import InputError
 
 # Calls that must not import torch, by exit code, with a part of the error message.
 LIGHT = {
@@ -177,12 +176,6 @@ def test_completion(shell, call):
 # --- errors ---
 
 
-@pytest.mark.parametrize("words", [["fitt", "--debug"], ["--debug", "fitt"]])
-def test_debug_raises(words):
-    with pytest.raises(InputError):
-        main(words)
-
-
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
@@ -234,7 +227,7 @@ def test_python_m_zoo():
     assert (done.returncode, "Traceback" in done.stderr) == (1, True)
 
 
-@pytest.mark.parametrize("words", [["list"], ["--help"], ["list", "--json"], ["fit", "--help"]], ids=" ".join)
+@pytest.mark.parametrize("words", [["list"], ["fit", "--help"]], ids=" ".join)
 def test_closed_pipe_is_not_an_error(words):
     """As in ``zoo list | head -0``, the pipe is closed before the first byte."""
     read, write = os.pipe()
@@ -251,12 +244,9 @@ def test_full_standard_output():
     assert (done.returncode, done.stderr) == (1, "zoo: No space left on device\n")
 
 
-@pytest.mark.parametrize(
-    "closed", ["<&-", pytest.param(">&-", marks=pytest.mark.slow), pytest.param("2>&-", marks=pytest.mark.slow)]
-)
-def test_closed_standard_streams(closed, tmp_path):
+def test_a_closed_standard_stream(tmp_path):
     """Otherwise the first opened file would get the descriptor of the stream."""
-    command = f"{sys.executable} -m zoo predict nowhere - {closed}"
+    command = f"{sys.executable} -m zoo predict nowhere - <&-"
     done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, "Error" in done.stderr, done.stdout) == (2, False, "")
 

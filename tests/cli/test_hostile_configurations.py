@@ -16,7 +16,8 @@ WITH_ARGS = {"class_path": EVIL, "init_args": {"x": 1}}
 TRAINER = ("callbacks", "logger", "plugins", "strategy", "profiler", "accelerator")
 OPTIONS = ("backbone", "algebra", "data", "task", "embedding", "vectors", "init_from", "teacher", "scope", "init", "kernel")
 VALUES = {"text": EVIL, "class": DESCRIBED, "list": [DESCRIBED], "args": WITH_ARGS, "mixed": [EVIL]}
-CASES: dict[str, dict] = {f"{name}-{what}": {"trainer": {name: VALUES[what]}} for name in TRAINER for what in VALUES}
+CASES: dict[str, dict] = {f"callbacks-{what}": {"trainer": {"callbacks": VALUES[what]}} for what in VALUES}
+CASES |= {f"{name}-args": {"trainer": {name: WITH_ARGS}} for name in TRAINER}
 CASES |= {name: {name: EVIL} for name in OPTIONS}
 CASES |= {f"{name}-reference": {name: "evilmod:C"} for name in ("backbone", "algebra", "data", "task")}
 CASES |= {
@@ -73,8 +74,7 @@ def start(folder: Path, way: str, *words: str) -> str:
 
 @pytest.mark.parametrize(
     ("way", "case"),
-    [(way, "callbacks-list") for way in START]
-    + [pytest.param(way, case, marks=pytest.mark.slow) for way in START for case in CASES],
+    [(way, "callbacks-list") for way in START],
 )
 def test_every_way_to_start(folder, way, case):
     write(folder, case)

@@ -66,13 +66,6 @@ def test_predict_does_not_wait_for_a_terminal(refused, root, monkeypatch):
         assert "missing INPUT" in refused("predict", root / "text")
 
 
-def test_long_texts(call, refused, root):
-    words = "film " * 30
-    assert "30 tokens" in refused("predict", root / "text", words)
-    code, out, err = call("predict", root / "text", words, "--truncate")
-    assert (code, err, out.startswith(words)) == (0, "", True)
-
-
 def test_rows_before_an_invalid_line_are_printed(call, root, tmp_path):
     """The error names the invalid line."""
     (tmp_path / "lines.txt").write_text("a film\n" * 64 + "\n")
@@ -100,7 +93,6 @@ def test_unreadable_images_in_a_folder_are_skipped(tmp_path, call):
     ("backbone", "kind"),
     [
         ("lstm(dim=8, hidden=8)", "pairs"),
-        ("cnn(dim=8, filters=8)", "text"),
         ("transformer(dim=8, depth=1, heads=2, ffn=8)", "text"),
     ],
 )

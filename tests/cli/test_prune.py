@@ -106,13 +106,9 @@ def test_fit_from_a_model_with_another_tokenizer_fails(call, refused, tmp_path):
     ("words", "value"),
     [
         ("run --ratio 1.0", "ratio=1.0"),
-        ("run --ratio half", "ratio"),
-        ("nothing", "'nothing'"),
-        ("", "RUN"),
         ("run --ratio 0.001", "removes nothing"),
         ("run --lr 0.1", "--epochs"),
         ("run --epochs -1", "epochs=-1"),
-        ("run --epochs 1 --lr -1", "lr=-1"),
         ("run --out run/model", "'run/model'"),
         ("run --epochs 1", "'run-pruned-0.5'"),
         ("alone --epochs 1", "no config.yaml"),

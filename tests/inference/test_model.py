@@ -8,13 +8,11 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
 import zoo
 from tests.errors import raises
 from zoo.cli import main
 from zoo.data.images.files import digits
-from zoo.data.images.preprocess import preprocess
 from zoo.inference.model import _reads_any_length, choose_device
 from zoo.layers import PositionEmbedding
 
@@ -115,45 +113,6 @@ def test_predictions_equal_those_of_the_network(model):
         assert [row["probability"] for row in rows] == pytest.approx(expected.amax(-1).tolist(), abs=2e-6)
 
 
-def labelled(count=100):
-    from sklearn.datasets import load_digits
-
-    data = load_digits()
-    return torch.tensor((data.images[:count] * 15.9).astype("uint8"))[:, None], torch.tensor(data.target[:count])
-
-
-def test_evaluation_on_pixels_floats_and_normalized_images():
-    model = zoo.load("vit-digits-quaternion")
-    pixels, labels = labelled()
-    images = [Image.fromarray(image[0].numpy()) for image in pixels]
-    expected = model.predict(images)
-    assert model.predict(pixels.float() / 255) == expected
-    accuracy = sum(int(row["label"]) == label for row, label in zip(expected, labels.tolist(), strict=True)) / len(labels)
-    for array in (pixels, pixels.float() / 255, pixels.numpy() / 255):
-        assert model.evaluate((array, labels))["accuracy"] == pytest.approx(accuracy)
-    named = [str(label) for label in labels.tolist()]
-    assert model.evaluate((images, named))["accuracy"] == pytest.approx(accuracy)
-    for array in (pixels, pixels.float() / 255):
-        loader = DataLoader(TensorDataset(array, labels), 32)
-        assert model.evaluate(loader)["accuracy"] == pytest.approx(accuracy)
-    ready = torch.stack([preprocess(image, model.info) for image in images])
-    for data in ((ready, labels), DataLoader(TensorDataset(ready, labels), 32)):
-        assert model.evaluate(data, normalized=True)["accuracy"] == pytest.approx(accuracy)
-        with raises("invalid", "normalized=True"):
-            model.evaluate(data)
-
-
-def test_texts_and_their_labels_are_evaluated(text_model):
-    model, texts, labels = text_model
-    rows = model.predict(texts)
-    right = sum(row["label"] == label for row, label in zip(rows, labels, strict=True))
-    assert model.evaluate((texts, labels))["accuracy"] == pytest.approx(right / len(texts))
-    with raises("unknown", "maybe"):
-        model.evaluate((texts, ["maybe"] * len(texts)))
-    with raises("mismatch", len(texts), 1):
-        model.evaluate((texts, labels[:1]))
-
-
 def test_the_most_probable_labels(model, pictures):
     (best,) = model.predict(pictures / "a.png")
     (row,) = model.predict(pictures / "a.png", top=3)
@@ -162,15 +121,6 @@ def test_the_most_probable_labels(model, pictures):
     assert len(model.predict(pictures / "a.png", top=99)[0]["top"]) == len(model.info.classes)
     with raises("invalid", "top=0"):
         model.predict(pictures, top=0)
-
-
-def test_unreadable_images_are_skipped_with_on_error(model, pictures):
-    expected = model.predict(pictures)
-    (pictures / "aa.png").write_bytes(b"nothing")
-    errors = []
-    assert list(model.predict_iter([pictures, pictures / "none.png"], on_error=errors.append)) == expected
-    assert ["aa.png" in str(errors[0]), "none.png" in str(errors[1]), len(errors)] == [True, True, 2]
-    (pictures / "aa.png").unlink()
 
 
 def test_the_images_of_a_folder_are_predicted_in_order(model, pictures):
@@ -205,18 +155,12 @@ def test_vectors_are_predicted_from_python(tmp_path):
         (lambda model: model.generate("a text"), "use zoo predict"),
         (lambda model: model.predict(3), "image 0 is a int"),
         (lambda model: model.predict(torch.zeros(2, 5, 8, 8)), "image 0 is a Tensor"),
-        (lambda model: model.predict(np.zeros((8, 8), np.int64)), "image 0 is a ndarray of int64 [8, 8]"),
-        (lambda model: model.predict(np.array([["a"]])), "image 0 is a ndarray of <U1 [1, 1]"),
         (lambda model: model.predict(np.zeros((1, 9, 8), np.float32)), "image 0 is a ndarray of float32 [1, 9, 8]"),
-        (lambda model: model.predict(np.full((2, 1, 8, 8), np.nan)), "image 0"),
-        (lambda model: model.predict([torch.ones(1, 8, 8), torch.full((1, 8, 8), torch.inf)]), "image 1"),
         (lambda model: model.predict(torch.full((1, 1, 8, 8), 1.5)), "image 0: values from 1.5 to 1.5"),
         (lambda model: model.evaluate(3), "data=3"),
-        (lambda model: zoo.load("x", task=3), "task=3"),
         (lambda model: model.evaluate(split="train"), "split='train'"),
         (lambda model: model.evaluate("digits(size=16)"), "image_size = 16, the model was trained with 8"),
         (lambda model: model.to("nowhere"), "'nowhere'"),
-        (lambda model: model.to("cuda:99"), "'cuda:99'"),
         (lambda model: zoo.save(model, ".", backbone="vit"), "backbone"),
     ],
 )
@@ -254,16 +198,9 @@ def test_few_calls_lead_from_the_command_to_the_network(run, pictures, capsys):
 # --- devices ---
 
 
-def test_the_best_available_device(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    assert choose_device("auto") == torch.device("cpu")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert choose_device("auto").type == "cuda"
-    assert choose_device("cuda:1") == torch.device("cuda:1")
-    with raises("invalid", "'cuda:2'", "auto, cpu, cuda"):
-        choose_device("cuda:2")
+def test_the_default_device():
+    assert choose_device("cpu") == torch.device("cpu")
+    assert choose_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -287,15 +224,9 @@ def test_evaluation_repeats_the_metrics_of_the_run(model):
     assert all(parameter.requires_grad for parameter in model.net.parameters())
 
 
-def test_evaluation_on_a_spec_a_data_module_or_data_loaders(model):
-    data = digits(batch_size=16)
-    data.prepare_data()
-    data.setup()
+def test_evaluation_on_a_spec_or_a_data_module(model):
     expected = model.evaluate("digits", "val")
     assert model.evaluate(digits(batch_size=16), "val") == pytest.approx(expected, abs=1e-6)
-    assert model.evaluate(data.val_dataloader(), "val", normalized=True) == pytest.approx(expected, abs=1e-6)
-    rows = [(torch.zeros(1, 8, 8), 3), (torch.ones(1, 8, 8), 4)]
-    assert set(model.evaluate(DataLoader(rows, batch_size=2), "val")) == set(expected)
 
 
 # --- saving ---
@@ -398,11 +329,6 @@ def test_errors_of_save(tmp_path, model):
     zoo.save(model, tmp_path / "net")
     with raises("invalid", "vit", "module"):
         zoo.load(tmp_path / "net", module=Net())
-
-
-def test_an_empty_path():
-    with raises("missing", "zoo list checkpoints"):
-        zoo.load("")
 
 
 @pytest.mark.parametrize(("positions", "any_length"), [("none", True), ("trigonometric", True), ("learned", False)])

@@ -101,19 +101,14 @@ def test_invalid_images(digits, monkeypatch):
     assert "x.png cannot be read" in error_of(page.post("/predict", files={"file": ("x.png", picture()[:90])}))
     assert "the form contains no file" in error_of(page.post("/predict", files={"other": ("x.png", picture())}))
     assert "this model reads images: curl -F" in error_of(page.post("/predict", json={"inputs": ["/etc/hostname"]}))
-    wide = png(Image.new("1", (8000, 7000)))
-    assert "8000 x 7000 pixels" in error_of(page.post("/predict", files={"file": ("x.png", wide)}))
     several = [("file", ("x.png", png(Image.new("1", (5000, 6000)))))] * 2
     assert "in all images" in error_of(page.post("/predict", files=several))
     narrow = png(Image.new("1", (30_000, 1)))
     assert "30000 x 1 pixels" in error_of(page.post("/predict", files={"file": ("x.png", narrow)}))
-    program = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n{} loop"
-    assert "x.png cannot be read" in error_of(page.post("/predict", files={"file": ("x.png", program)}))
     big = {"file": ("x.png", b"0" * (serving.MAX_BYTES + 1))}
     assert error_of(page.post("/predict", files=big), 413) == "more than 10 MB: send a smaller file"
     many = [("file", ("x.png", picture()))] * (serving.MAX_INPUTS + 1)
     assert "Too many files" in error_of(page.post("/predict", files=many))
-    assert error_of(page.get("/predict"), 405)
     assert error_of(page.get("/other"), 404)
     assert "does not generate text" in error_of(page.post("/generate", json={"prompt": "a"}))
     monkeypatch.setattr(digits.task, "predict_step", lambda *_: 1 / 0)
@@ -132,16 +127,12 @@ def test_generate_and_stream(writer):
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ({"prompt": ["a", "b"]}, 'send {"prompt": "some text"}'),
         ({"prompt": 1}, 'send {"prompt": "some text"}'),
         ({"prompt": "a", "lenght": 3}, "did you mean 'length'?"),
         ({"prompt": "a", "length": 1001}, "length=1001: use a whole number up to 1000"),
-        ({"prompt": "a", "length": "long"}, "length='long': use a whole number"),
         ({"prompt": "a", "num_samples": 9}, "num_samples=9: use a whole number up to 8"),
         ({"prompt": "a", "num_samples": 0}, "num_samples=0"),
-        ({"prompt": "a", "num_samples": None}, "num_samples=None: use a whole number up to 8"),
         ({"prompt": "a" * 10_001}, "a text has 10,001 characters: use up to 10,000"),
-        ({"prompt": "a", "beam": 17}, "beam=17: use a whole number up to 16"),
         ({"prompt": "a", "temperature": -1, "stream": True}, "temperature=-1"),
         ({"prompt": "☃"}, "'☃' is not in the vocabulary"),
         (["a"], "send a JSON object"),
@@ -163,12 +154,9 @@ def test_invalid_json(writer):
     ("headers", "status"),
     [
         ({}, 400),  # a program that sends an invalid request
-        ({"Sec-Fetch-Site": "same-origin", "Origin": "https://proxy.example"}, 400),
         ({"Origin": "http://testserver"}, 400),
         ({"Sec-Fetch-Site": "cross-site"}, 403),
-        ({"Sec-Fetch-Site": "same-site", "Origin": "http://testserver:1"}, 403),
         ({"Origin": "http://evil.example"}, 403),
-        ({"Origin": "null"}, 403),
     ],
 )
 def test_requests_from_other_sites_are_rejected(digits, writer, headers, status):

@@ -209,7 +209,7 @@ class Parser:
     def read_file(self, file: str) -> dict[str, Any]:
         """Return the options of a configuration file by dotted name; errors name the file."""
         given: dict[str, Any] = {}
-        for key, value in read_config(file)[1].items():
+        for key, value in read_config(file).items():
             is_nested = any(name.startswith(f"{key}.") for name in self.known)
             if is_nested and not isinstance(value, dict):
                 problem = "is empty" if value is None else f"is {shorten(str(value))}"

@@ -2,25 +2,20 @@
 
 import signal
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
-import torch
 from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
-from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch import nn
 
 from zoo import registry
-from zoo.data.info import ImageInfo
 from zoo.data.loader import check_order
 from zoo.errors import InputError, Interrupted, check_rules
-from zoo.tasks import GenerativeTask, Task, task_type
-from zoo.tasks.classification import AnswerRanking
-from zoo.tasks.inputs import input_list, normalize_floats
+from zoo.tasks import task_type
 
 SPLIT_OPTIONS = {"val": {"fold", "folds", "test", "val"}, "test": {"fold", "folds", "test"}}
 """Options that determine the rows of a split; validation rows are drawn from those outside the test split."""
@@ -34,20 +29,19 @@ def evaluate(
     batch_size: int = 64,
     num_workers: int = 0,
     trainer: Mapping[str, Any] | None = None,
-    normalized: bool = False,
     **decoding: Any,
 ) -> dict[str, float]:
     """Evaluate a model on a split of its data, or on other data with the same inputs and classes.
 
+    Data loaders are evaluated by Lightning itself: ``Trainer().test(model.task, loader)``.
+
     Args:
         model: A `zoo.Model`.
-        data: A spec, by default that of the training data; a data module; data loaders; or a tuple of inputs, as in
-            `Model.predict`, and their labels (class names or indices) or target vectors.
+        data: A spec, by default that of the training data, or a data module.
         split: ``val`` or ``test``.
         batch_size: Examples per step.
         num_workers: Processes that load data.
         trainer: Arguments of Lightning's Trainer; the default device is that of the model.
-        normalized: Whether images of data loaders and arrays are already normalized, instead of uint8 or floats in [0, 1].
         decoding: See `zoo.tasks.decoding.Decoding`; the defaults are those of the training.
 
     Raises:
@@ -55,29 +49,20 @@ def evaluate(
     """
     if split not in ("val", "test"):
         raise InputError(f"split='{split}': use val or test")
-    task = model.configured(decoding)
-    runner = make_trainer(dict(trainer or {}), model.device, model.net)
+    task, device = model.configured(decoding), model.device
+    runner = make_trainer(dict(trainer or {}), device, model.net)
     spec = data if data is not None else model.config["data"]
     source = matching_data(model, spec, split, batch_size, num_workers) if isinstance(spec, str) else spec
-    if isinstance(source, LightningDataModule):
-        source = checked_data(model, source, spec if isinstance(spec, str) else type(spec).__name__)
-        if split == "test":
-            source.test_dataloader()
-        if spec == model.config["data"]:
-            warn_if_changed(model.info, getattr(source, "info", None))
-        arguments: dict[str, Any] = {"datamodule": source}
-    elif is_arrays(source):
-        arguments = {"dataloaders": array_loader(model, task, source[0], source[1], batch_size, normalized)}
-    elif isinstance(source, Iterable):
-        arguments = {"dataloaders": source}
-        if isinstance(model.info, ImageInfo) and not normalized:
-            normalize_batches(task)
-    else:
+    if not isinstance(source, LightningDataModule):
         subject = "the model was trained on data without a spec" if data is None else f"data={data!r:.60}"
-        raise InputError(f"{subject}: use a spec, a data module, data loaders or (inputs, labels)")
-    device = model.device
+        raise InputError(f"{subject}: use a spec or a data module")
+    source = checked_data(model, source, spec if isinstance(spec, str) else type(spec).__name__)
+    if split == "test":
+        source.test_dataloader()  # raises for data without a test split
+    if spec == model.config["data"]:
+        warn_if_changed(model.info, getattr(source, "info", None))
     try:
-        metrics = (runner.test if split == "test" else runner.validate)(task, verbose=False, **arguments)
+        metrics = (runner.test if split == "test" else runner.validate)(task, verbose=False, datamodule=source)
     except SystemExit as stop:  # Lightning's response to SIGINT and SIGTERM
         number = signal.SIGTERM if runner.received_sigterm else signal.SIGINT
         raise Interrupted("the evaluation was interrupted", number) from stop
@@ -94,54 +79,6 @@ def warn_if_changed(trained: Any, current: Any) -> None:
     if None not in digests and digests[0] != digests[1]:
         text = "note: the data have changed since the training: this split may contain rows that the model was trained on"
         print(text, file=sys.stderr)  # noqa: T201 (for the user)
-
-
-def is_arrays(data: Any) -> bool:
-    """Return whether data are a tuple of inputs and labels, not of data loaders."""
-    return isinstance(data, tuple) and len(data) == 2 and not any(isinstance(part, DataLoader) for part in data)
-
-
-def array_loader(model: Any, task: Task, inputs: Any, labels: Any, batch_size: int, normalized: bool) -> DataLoader[Any]:
-    """Return a data loader of inputs, as in `Model.predict`, and their labels."""
-    options = {"normalized": True} if normalized else {}
-    examples = list(task.read_inputs(model.info, input_list(inputs), None, **options))
-    if isinstance(task, AnswerRanking | GenerativeTask):
-        raise InputError(f"a model of {model.config['task']} cannot be evaluated on arrays: use a spec", code="unsupported")
-    targets = label_tensor(labels, getattr(model.info, "classes", None))
-    if len(examples) != len(targets):
-        raise InputError(f"got {len(examples)} inputs and {len(targets)} labels: use one label per input", code="mismatch")
-
-    def collate(rows: list[Any]) -> tuple[Any, Tensor]:
-        return task.collate([example for example, _ in rows])[0], torch.stack([target for _, target in rows])
-
-    return DataLoader(list(zip(examples, targets, strict=True)), batch_size, collate_fn=collate)  # type: ignore[arg-type]
-
-
-def label_tensor(labels: Any, classes: Sequence[str] | None) -> Tensor:
-    """Return class names or indices as int64 [N]; without classes, return the targets as float32."""
-    if classes is None:
-        return torch.as_tensor(labels, dtype=torch.float32)
-    rows = labels.tolist() if hasattr(labels, "tolist") else list(labels)
-    index = {name: i for i, name in enumerate(classes)}
-    indices = [index.get(label, -1) if isinstance(label, str) else label for label in rows]
-    if unknown := [row for row, i in zip(rows, indices, strict=True) if type(i) is not int or not 0 <= i < len(classes)]:
-        names = ", ".join(classes[:5])
-        text = f"unknown label {unknown[0]!r:.60}: use the class names ({names}, ...) or indices from 0 to {len(classes) - 1}"
-        raise InputError(text, code="unknown")
-    return torch.tensor(indices)
-
-
-def normalize_batches(task: Task) -> None:
-    """Make the step of a task normalize the images of its batches, uint8 or floats in [0, 1]."""
-    step, info = task.step, task.info
-
-    def normalized_step(batch: Any) -> Any:
-        images, *rest = batch
-        if images.dtype == torch.uint8:
-            images = images / 255
-        return step((normalize_floats(images, info, "a batch of the data loader"), *rest))
-
-    task.step = normalized_step  # type: ignore[method-assign]
 
 
 def matching_data(model: Any, spec: str, split: str, batch_size: int, num_workers: int) -> Any:

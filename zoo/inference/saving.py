@@ -52,14 +52,6 @@ def save(
 
     Raises:
         InputError: If the spec builds another network, a module was not converted, or the folder has other content.
-
-    Example:
-        >>> from tempfile import TemporaryDirectory
-        >>> net = torch.nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
-        >>> with TemporaryDirectory() as folder:
-        ...     save(net, folder + "/model")
-        Traceback (most recent call last):
-        zoo.errors.InputError: this Sequential was not built by zoo.backbone or zoo.convert: use backbone=SPEC, or convert it
     """
     folder = Path(folder).expanduser()
     check_saving(model, folder)
