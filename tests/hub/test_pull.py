@@ -179,15 +179,6 @@ def test_a_damaged_copy_is_downloaded_again(hub, home, sound, monkeypatch):
     assert not weights.is_symlink()
 
 
-def test_unwritable_cache(hub, home, sound, tmp_path, monkeypatch):
-    url = hub.put("release", sound)
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("ZOO_HOME", str(tmp_path / "file" / "home"))
-    with raises("failed", tmp_path / "file", "ZOO_HOME"):
-        locate(url)
-    assert (tmp_path / "file").read_text() == ""
-
-
 @pytest.mark.parametrize("source", ["hf:net", "hf:me/net@", "hf:../etc", "hf:me/net/sub", "https://"])
 def test_malformed_sources(hub, source):
     with raises("invalid", source):
