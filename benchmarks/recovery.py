@@ -205,27 +205,19 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--algebra", default="quaternion")
     parser.add_argument("--backbone", help="another backbone, if the algebra does not divide the heads of the default")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, help="another number of epochs")
-    parser.add_argument("--batches", type=int, help="batches per epoch for a trial; the result is then not comparable")
     parser.add_argument("--root", type=Path, help="folder that contains a folder for each data set")
     parser.add_argument("--runs", type=Path, help="folder of the runs; by default in runs/")
-    parser.add_argument("--out", type=Path)
     options = parser.parse_args(argv)
     name = "recovery" + "".join(
         f"_{value}" for value in (options.experiment, options.algebra) if value not in ("digits", "quaternion")
     )
-    options.out = options.out or RESULTS.with_name(f"{name}.json")
     chosen = EXPERIMENTS[options.experiment]
     trainer = chosen.options["trainer"] | {"enable_progress_bar": False}
-    trainer |= {"max_epochs": options.epochs} if options.epochs else {}
-    if options.batches:
-        trainer = {key: value for key, value in trainer.items() if key != "val_check_interval"}
-        trainer |= {"limit_train_batches": options.batches}
     fit_options = chosen.options | ({"backbone": options.backbone} if options.backbone else {})
     fit_options |= {"data": rooted(chosen.options["data"], options.root), "trainer": trainer}
     results = measure(options.runs or Path("runs", name), options.seeds, options.algebra, chosen._replace(options=fit_options))
     results["data"] = chosen.options["data"]
-    machine.write(options.out, results)
+    machine.write(RESULTS.with_name(f"{name}.json"), results)
     update()
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import pickle
 from pathlib import Path
 from shutil import copytree
 
@@ -12,7 +11,7 @@ from safetensors import SafetensorError
 
 import zoo
 from tests.errors import raises
-from tests.faults.hostile import INFO, SPEC, Payload, seal
+from tests.faults.hostile import INFO, SPEC, seal
 from zoo.atomic import write_json
 from zoo.backbones.build import count
 from zoo.checkpoint import find, load_network, read_config, save
@@ -227,35 +226,6 @@ def test_find(tmp_path):
 # --- hostile content with a valid manifest ---
 
 
-def test_pickles_named_safetensors_are_not_loaded(model, tmp_path):
-    (model / "model.safetensors").write_bytes(pickle.dumps(Payload(tmp_path / "pwned")))
-    seal(model)
-    with raises("invalid", "model.safetensors"):
-        load_network(model)
-    assert not (tmp_path / "pwned").exists()
-    with (model / "model.safetensors").open("rb") as file:  # the control: the bomb is live
-        pickle.load(file)
-    assert (tmp_path / "pwned").exists()
-
-
-@pytest.mark.parametrize("name", ["../x", "/etc/passwd", ""])
-def test_manifests_cannot_list_files_outside_the_folder(model, name):
-    (model.parent / "x").write_bytes(b"")
-    path = model / "manifest.json"
-    manifest = read_json(path)
-    manifest["files"][name] = {"size": 0, "sha256": hashlib.sha256(b"").hexdigest()}
-    write_json(path, sealed(manifest))
-    with raises("corrupt", "manifest.json"):
-        load_network(model)
-
-
-@pytest.mark.parametrize("listed", [[], {"config.json": {}}])
-def test_manifests_must_list_the_required_files(model, listed):
-    (model / "manifest.json").write_text(json.dumps({"files": listed}))
-    with raises("corrupt", "manifest.json"):
-        load_network(model)
-
-
 @pytest.mark.parametrize(
     ("change", "named"),
     [
@@ -287,14 +257,6 @@ def test_invalid_configurations(model, change, named):
 def test_missing_plugins_are_reported_with_their_distribution(model, key):
     edit(model, **{key: "strange", "versions": {"torch": "2", "stranger-zoo": "1.2"}})
     with raises("invalid", "'strange'", "stranger-zoo 1.2", "pip install stranger-zoo"):
-        load_network(model)
-
-
-@pytest.mark.parametrize("text", ["", "[]", "\ufeff{}", '{"a": NaN}', '{"a": 1e999}', "[" * 10**6])
-def test_configurations_must_be_json_objects(model, text):
-    (model / "config.json").write_text(text)
-    seal(model)
-    with raises("corrupt", "config.json"):
         load_network(model)
 
 

@@ -147,6 +147,8 @@ CORPUS: dict[str, Callable[[Path, Path], None]] = {
     "a path for a tokenizer": info(tokenizer="/etc/passwd"),
     "a deep configuration": raw_config("[" * DEEP + "]" * DEEP),
     "a number that is not finite": info(mean=[float("nan")]),
+    "a name that stands twice": raw_config('{"format": 2, "format": 2}'),
+    "a list for a configuration": raw_config("[]"),
     "a mean of 1e308": info(mean=[1e308]),
     "a width of a million": config(backbone="vit(dim=1048576,depth=1,heads=1)"),
     "a depth of a million": config(backbone="vit(dim=16,depth=1000000,heads=1)"),

@@ -1,5 +1,6 @@
 """Untrusted model folders: no code runs, memory and time stay small, and one line reports the problem."""
 
+import pickle
 import time
 from pathlib import Path
 from shutil import copytree
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 import zoo
-from tests.faults.hostile import CORPUS, HARMLESS, seal, write_sound
+from tests.faults.hostile import CORPUS, HARMLESS, Payload, seal, write_sound
 from zoo.errors import InputError
 
 
@@ -51,3 +52,8 @@ def test_a_hostile_folder_is_refused(sound, tmp_path, name):
     assert not marker.exists()
     assert memory < 2 * size + 50 * 2**20, f"{memory / 2**20:.0f} MiB for {size / 2**20:.1f}"
     assert seconds < 5, "must be refused quickly"
+
+
+def test_the_payload_of_the_pickles_is_live(tmp_path):
+    pickle.loads(pickle.dumps(Payload(tmp_path / "ran")))
+    assert (tmp_path / "ran").exists()
