@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from zoo.errors import check_rules
+from zoo.errors import check_choice, check_rules
 from zoo.pruning import LotteryTicket, rounds_until
 from zoo.registry.spec import Spec, split_at_commas
-from zoo.training.checkpoint_io import checkpoint_files
 from zoo.training.folder import file_name, read_run_config, run_name, short_spec
 from zoo.training.options import FREE, Fit, config_values
 from zoo.training.resolve import Plan, plan_run
 from zoo_experiments.grid import Point
 from zoo_experiments.options import Lottery, check_execution
 
-CONTROLS = ("random", "reinit")
 MAY_CHANGE = {"algebra", "compare", "controls", "seeds", "rounds", "until", "collapse", *FREE}
 """Options that may change on resume."""
 _ROUNDS, _MOST_ROUNDS = 10, 200
@@ -47,21 +44,14 @@ class Arm(NamedTuple):
         """The ticket of a control; a ticket itself."""
         return self._replace(control=None)
 
-    def point(self, number: int) -> str:
-        """Return the name of a round, which is also its folder."""
-        return f"{self.folder}/round-{number:02d}"
-
     @property
     def key(self) -> dict[str, Any]:
         """The keys of the arm in its rows."""
         return {"algebra": self.algebra, "control": self.control, "seed": self.seed}
 
-    def matches(self, row: Mapping[str, Any]) -> bool:
-        """Return whether a row belongs to this arm."""
-        return self.key.items() <= row.items()
-
-
-# --- options ---
+    def point(self, number: int) -> str:
+        """Return the name of a round, which is also its folder."""
+        return f"{self.folder}/round-{number:02d}"
 
 
 def check_lottery(options: Lottery) -> tuple[Lottery, Plan]:
@@ -72,44 +62,32 @@ def check_lottery(options: Lottery) -> tuple[Lottery, Plan]:
     before = read_run_config(Path(options.resume).expanduser()) if options.resume not in (None, "auto") else {}
     text = f"'{options.resume}' is a single run, not an experiment with lottery tickets: use the folder with lottery.json"
     check_rules((not before or "rate" in before, text), code="mismatch")
-    if options.until is not None and options.rounds == before.get("rounds"):
-        options = replace(options, rounds=None)  # that of the experiment so far
     names = merge_names([options.algebra] if options.algebra else [], merge_names(before.get("compare"), options.compare))
     options = replace(options, controls=merge_names(before.get("controls"), options.controls))
     check_rules((bool(names), "missing --algebra, or --compare with several of them (see zoo lottery --help)"), code="missing")
     check_options(options)
-    rounds = 1 if options.pruning.pattern else _ROUNDS
+    rounds = options.rounds if options.rounds is not None else 1 if options.pruning.pattern else _ROUNDS
     if options.until is not None:
         rounds = rounds_until(options.until, options.rate) - (options.pruning.score == "snip")  # which prunes in round 0
-    elif options.rounds is not None:
-        rounds = options.rounds
     check_rules((0 <= rounds <= _MOST_ROUNDS, f"rounds={rounds}: must be between 0 and {_MOST_ROUNDS}"))
     plans = [plan_run(replace(options, algebra=name, rounds=rounds, until=None), try_network=True) for name in names]
-    filled, algebras = plans[0].options, tuple(planned.options.algebra for planned in plans)
+    algebras = {folder_name(planned.options.algebra): planned.options.algebra for planned in plans}  # phm-4 is phm(n=4)
+    filled = plans[0].options
     assert isinstance(filled, Lottery)
-    folders = [file_name(short_spec("zoo.algebras", name)) for name in algebras]
-    text = f"--compare: two of {', '.join(algebras)} would use the same folder: give one of them"
-    check_rules((len(set(folders)) == len(folders), text), code="conflict")
-    return replace(filled, algebra="", compare=algebras), plans[0]
+    return replace(filled, algebra="", compare=tuple(algebras.values())), plans[0]
 
 
 def check_options(options: Lottery) -> None:
     """Check the options that a single round does not have, and refuse those that rounds do not support."""
     LotteryTicket(**ticket_options(options, 0))
     check_execution(options)
-    unknown = [name for name in options.controls if name not in CONTROLS]
-    check_rules((not unknown, f"unknown control '{', '.join(unknown)}': use {' or '.join(CONTROLS)}"), code="unknown")
+    for name in options.controls:
+        check_choice("control", name, ("random", "reinit"))
     pretrained = options.init_from or Spec.parse(options.backbone).options.get("pretrained")
-    single = options.until is None and options.rounds in (None, 0, 1)
     writes = options.trainer.get("enable_checkpointing") is not False and not options.trainer.get("fast_dev_run")
-    random = "random" in options.controls and options.pruning.score == "random"
     check_rules(
         (not pretrained or "reinit" not in options.controls, "--controls reinit excludes pretrained weights"),
-        (not random, "--controls random needs another score"),
-        (options.rounds is None or options.until is None, "--rounds and --until exclude each other: use one"),
-        (single or not options.pruning.pattern, "a pattern prunes once: use --rounds 1 without --until"),
         (options.folds is None, "--folds is not supported: a round is one training"),
-        (options.keep == 1, "--keep is not supported: the training checkpoints of finished rounds are removed"),
         (writes, "rounds need training checkpoints: leave --trainer.enable_checkpointing and fast_dev_run out"),
         code="conflict",
     )
@@ -130,18 +108,10 @@ def ticket_options(options: Lottery, seed: int) -> dict[str, Any]:
     return {"rate": options.rate, **asdict(options.pruning), "seed": seed}
 
 
-def run_options(options: Lottery) -> Fit:
-    """Return the options of one round as those of a run."""
-    return Fit(**{option.name: getattr(options, option.name) for option in fields(Fit)} | {"run_dir": None, "resume": None})
-
-
-# --- arms ---
-
-
 def arms_of(options: Lottery) -> list[Arm]:
     """Return the arms in training order: one seed of all algebras with their controls, then the next seed."""
     return [
-        Arm(algebra, control, seed, file_name(short_spec("zoo.algebras", algebra)))
+        Arm(algebra, control, seed, folder_name(algebra))
         for seed in range(options.seed, options.seed + options.seeds)
         for algebra in options.compare
         for control in (None, *options.controls)
@@ -153,28 +123,31 @@ def lottery_points(options: Lottery) -> list[Point]:
 
     A control has no dense round.
     """
-    points = []
+    points, shared = [], {option.name: getattr(options, option.name) for option in fields(Fit)}
     for arm in arms_of(options):
         start = int(arm.control is not None and options.pruning.score != "snip")
+        run = Fit(**shared | {"algebra": arm.algebra, "seed": arm.seed, "run_dir": None, "resume": None})
         for number in range(start, (options.rounds or 0) + 1):
             after = [arm.ticket.point(number)] if arm.control else []
             after += [arm.point(number - 1)] if number > start else []
-            points.append(Point(arm.point(number), {"arm": arm, "round": number}, after=tuple(after)))
+            points.append(Point(arm.point(number), {"arm": arm, "round": number}, run, tuple(after)))
     return points
+
+
+def folder_name(algebra: str) -> str:
+    """Return the folder of an algebra."""
+    return file_name(short_spec("zoo.algebras", algebra))
 
 
 def experiment_name(options: Lottery) -> str:
     """Name the folder of an experiment after its backbone, algebras and data."""
     if len(options.compare) == 1:
         return f"lottery-{run_name(config_values(replace(options, algebra=options.compare[0])))}"
-    algebras = [short_spec("zoo.algebras", name) for name in options.compare]
-    parts = [short_spec("zoo.backbones", options.backbone), *algebras, short_spec("zoo.datasets", options.data or "")]
-    return f"lottery-{file_name('-'.join(parts))}"
+    parts = [short_spec("zoo.backbones", options.backbone), *map(folder_name, options.compare)]
+    return f"lottery-{file_name('-'.join([*parts, short_spec('zoo.datasets', options.data or '')]))}"
 
 
 def resume_text(folder: Path) -> str | None:
     """Say how to resume an experiment; None before the first checkpoint of its first round."""
-    has_checkpoint = any(checkpoint_files(path / "checkpoints") for path in folder.glob("*/seed-*/round-*"))
-    if has_checkpoint or any(folder.glob("*/seed-*/round-*/summary.json")):
-        return f"progress is saved; resume with: zoo lottery --resume {shlex.quote(str(folder))}"
-    return None
+    saved = any(any(folder.glob(f"*/seed-*/round-*/{name}")) for name in ("checkpoints/*.ckpt", "summary.json"))
+    return f"progress is saved; resume with: zoo lottery --resume {shlex.quote(str(folder))}" if saved else None

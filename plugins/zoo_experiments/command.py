@@ -54,29 +54,32 @@ def repeated(command: str, file: str, options: Sweep) -> str:
 
 
 def print_results(command: str, results: dict[str, Any], repeat: str) -> None:
-    """Print and write the report of a sweep or frontier; print the failed runs and the next commands."""
+    """Print and write the report of an experiment; print the failed runs and the next commands."""
     from zoo.cli.report import write_report
     from zoo.registry import create
 
-    rows, failed = results["rows"], results["failed"]
+    rows, failed = results["rows"], results.get("failed", {})
+    name, folder = results["run_dir"], shlex.quote(results["run_dir"])
     if rows:
-        folder = Path(results["run_dir"]) / "report"
         try:
-            report = create("zoo.reports", command, [results["run_dir"]])
-            write_report(report, None, folder)
-            print(f"{report.text}\nwritten to {folder}: {', '.join(report.files)}")
+            report = create("zoo.reports", command, [name])
+            write_report(report, None, Path(name, "report"))
+            print(f"{report.text}\nwritten to {name}/report: {', '.join(report.files)}")
         except InputError as error:  # the runs have measured nothing
             print(error)
-    for name in failed:
-        print(f"failed: {name}{f': {failed[name]}' if isinstance(failed, dict) else ''}")
+    for run in failed:
+        print(f"failed: {run}{f': {failed[run]}' if isinstance(failed, dict) else ''}")
     print("\nnext:")
     if failed:
         print(f"  {repeat}  # retry the failed runs")
-    if rows and command == "sweep":
-        run = f"{shlex.quote(results['run_dir'])}/{rows[0]['folder']}{'/fold-01' if 'std' in rows[0] else ''}"
+    if command == "lottery":
+        print(f"  zoo test {folder}/{rows[-1]['folder']}  # every round is a run")
+        print(f"  zoo lottery --resume {folder} --rounds {results['rounds'] + 3}  # or more --seeds, --compare, --controls")
+    elif rows and command == "sweep":
+        run = f"{folder}/{rows[0]['folder']}{'/fold-01' if 'std' in rows[0] else ''}"
         print(f"  zoo {'test' if rows[0]['metrics'] else 'validate'} {run}  # each is an ordinary run of zoo fit")
     elif rows:
-        print(f"  zoo report sweep {shlex.quote(results['run_dir'])}  # all runs")
+        print(f"  zoo report sweep {folder}  # all runs")
 
 
 def lottery(*, options: Lottery, print_config: bool = False) -> None:
@@ -97,42 +100,4 @@ def lottery(*, options: Lottery, print_config: bool = False) -> None:
 
     results = lottery(options)
     if results and is_first_process():
-        print_tickets(results)
-
-
-def print_tickets(results: dict[str, Any]) -> None:
-    """Print the metric of every arm by round, its mean over seeds, and the next commands."""
-    from zoo.checkpoint.card import number
-    from zoo.report import plain_console, plain_table
-
-    rows, name = results["rows"], results["metric"]
-    split = "test" if all(name in row["test"] for row in rows) else "val"
-    arms = list(dict.fromkeys((row["algebra"], row["control"]) for row in rows))
-    table = plain_table("round", "left", *(f"{algebra}{f' ({control})' if control else ''}" for algebra, control in arms))
-    seeds = len({row["seed"] for row in rows})
-    weights = {row["algebra"]: f"{row['weights']:,}" for row in rows}
-    table.add_row("weights", "", *(weights[algebra] for algebra, _ in arms))
-    for index in sorted({row["round"] for row in rows}):
-        of_round = [row for row in rows if row["round"] == index]
-        cells = [f"{of_round[0]['survivors'] / of_round[0]['weights']:.1%}"]
-        for arm in arms:
-            values = [row[split].get(name) for row in of_round if (row["algebra"], row["control"]) == arm]
-            few = f" ({len(values)})" if len(values) < seeds else ""  # the mean of the remaining arms is optimistic
-            cells.append(f"{number(sum(values) / len(values))}{few}" if values and None not in values else "")
-        table.add_row(str(index), *cells)
-    console = plain_console()
-    console.print()
-    console.print(table)
-    mean = f", mean of {seeds} seeds or of the number in brackets" if seeds > 1 else ""
-    console.print(f"{split} {name}{mean}; weights: prunable weights; left: the remaining share of them")
-    for note in results["stopped"]:
-        control = f" ({note['control']})" if note["control"] else ""
-        console.print(f"{note['algebra']}{control}, seed {note['seed']}, ended with round {note['round']}: {note['reason']}")
-    folder = shlex.quote(results["run_dir"])
-    console.print(f"results are in {results['run_dir']}\n\nnext:")
-    console.print(f"  zoo report lottery {folder}  # the curves, in percent of the real network's weights")
-    ticket = [row for row in rows if row["control"] is None][-1]
-    console.print(f"  zoo test {folder}/{ticket['folder']}  # every ticket is a run")
-    once = results["pruning"]["pattern"] is not None  # a later round would prune nothing
-    more = f"--seeds {seeds + 1}  # or more" if once else f"--rounds {results['rounds'] + 3}  # or more --seeds,"
-    console.print(f"  zoo lottery --resume {folder} {more} --compare, --controls")
+        print_results("lottery", results, "")

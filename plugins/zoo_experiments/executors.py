@@ -8,9 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,6 @@ from zoo_experiments.grid import Executor, Grid, Point
 
 PATIENCE = 120.0
 """Seconds for runs to write a checkpoint when the experiment is stopped."""
-LOST = "lost by Ray: "
-_POLL = 0.1
 
 
 class Here:
@@ -32,22 +29,16 @@ class Here:
 
     def __init__(self, train: Callable[[Point], None]) -> None:
         self.train = train
-        self._waiting: list[Point] = []
 
-    def start(self, grid: Grid, point: Point) -> None:
-        """Queue the point."""
-        self._waiting.append(point)
-
-    def ended(self) -> Iterator[tuple[str, str | None]]:
-        """Train the queued points."""
-        while self._waiting:
-            point = self._waiting.pop()
-            try:
-                self.train(point)
-            except DivergenceError as error:
-                yield point.name, str(error)
-            else:
-                yield point.name, None
+    def submit(self, grid: Grid, point: Point) -> Future[str | None]:
+        """Train a point. Errors other than a divergence end the experiment."""
+        future: Future[str | None] = Future()
+        try:
+            self.train(point)
+            future.set_result(None)
+        except DivergenceError as error:
+            future.set_result(str(error))
+        return future
 
     def close(self) -> None:
         """Do nothing: the error or signal that ends this process has ended the run."""
@@ -60,36 +51,26 @@ class LocalProcesses:
         self.slots = jobs
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self._threads = str(max(1, cores // jobs)) if jobs > 1 else None
-        self._running: dict[str, tuple[subprocess.Popen[bytes], Path]] = {}
+        self._waiters = ThreadPoolExecutor(jobs)
+        self._running: dict[Future[str | None], subprocess.Popen[bytes]] = {}
 
-    def start(self, grid: Grid, point: Point) -> None:
+    def submit(self, grid: Grid, point: Point) -> Future[str | None]:
         """Start the process of a point, which ends with this one and writes to a log."""
         log = new_log(grid, point)
         with log.open("wb") as output:
             # In its own session, so that Ctrl-C reaches it once, from `close`.
             process = subprocess.Popen(**zoo_process(grid.command(point), output, self._threads), start_new_session=True)
-        self._running[point.name] = process, log
-
-    def ended(self) -> Iterator[tuple[str, str | None]]:
-        """Wait briefly and yield the processes that have ended."""
-        time.sleep(_POLL)
-        for name, (process, log) in [*self._running.items()]:
-            if process.poll() is not None:
-                del self._running[name]
-                yield name, failure_of(log, process.returncode)
+        future = self._waiters.submit(lambda: failure_of(log, process.wait()))
+        self._running[future] = process
+        return future
 
     def close(self) -> None:
         """Let the runs write a checkpoint; kill those that take too long."""
-        processes = [process for process, _ in self._running.values()]
-        for process in processes:
+        for process in self._running.values():
             process.send_signal(signal.SIGTERM)
-        deadline = time.monotonic() + PATIENCE
-        for process in processes:
-            try:
-                process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        for future in wait(self._running, PATIENCE).not_done:
+            self._running[future].kill()
+        self._waiters.shutdown()
 
 
 class Ray:
@@ -115,25 +96,18 @@ class Ray:
             raise InputError(text, code="failed") from error
         self._ray = ray
         self._train = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=3)(run_on_node)
-        self._running: dict[Any, tuple[str, Path]] = {}
 
-    def start(self, grid: Grid, point: Point) -> None:
+    def submit(self, grid: Grid, point: Point) -> Future[str | None]:
         """Submit a point."""
-        log = new_log(grid, point).absolute()
-        self._running[self._train.remote(grid.command(point), str(Path.cwd()), str(log))] = point.name, log
+        log, failure = new_log(grid, point).absolute(), Future[str | None]()
 
-    def ended(self) -> Iterator[tuple[str, str | None]]:
-        """Wait a second and yield the points that have ended."""
-        done, _ = self._ray.wait(list(self._running), num_returns=1, timeout=1.0)
-        for task in done:
-            name, log = self._running.pop(task)
-            try:
-                code = self._ray.get(task)
-            except self._ray.exceptions.RayError as error:
-                with log.open("a", encoding="utf-8") as file:
-                    file.write(f"\n{LOST}{one_line(error, 200)}\n")
-                code = 1
-            yield name, failure_of(log, code)
+        def end(task: Future[int]) -> None:
+            error = task.exception()  # of Ray
+            lost = f"lost by Ray: {one_line(error, 200)} (log: {log})" if error else None
+            failure.set_result(lost or failure_of(log, task.result()))
+
+        self._train.remote(grid.command(point), str(Path.cwd()), str(log)).future().add_done_callback(end)
+        return failure
 
     def close(self) -> None:
         """Disconnect from the cluster, which cancels the running points."""
@@ -161,27 +135,19 @@ def new_log(grid: Grid, point: Point) -> Path:
 
 def zoo_process(arguments: list[str], output: Any, threads: str | None = None) -> dict[str, Any]:
     """Return the keywords of `subprocess.Popen` for a process of ``zoo``."""
+    environment = {**({"OMP_NUM_THREADS": threads} if threads else {}), **os.environ, PARENT: str(os.getpid())}
+    if not {"", os.getcwd()} & set(sys.path):  # then python -m must not import modules of this folder
+        environment["PYTHONSAFEPATH"] = "1"
     files = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
-    return {"args": [sys.executable, "-m", "zoo", *arguments], "env": environment(threads), **files}
+    return {"args": [sys.executable, "-m", "zoo", *arguments], "env": environment, **files}
 
 
 def failure_of(log: Path, code: int) -> str | None:
     """Return the error that a run has printed, or its exit code and last line; None if it succeeded."""
     if code == 0:
         return None
-    text = ""
-    with suppress(OSError):  # the log may have been removed
-        text = log.read_text(encoding="utf-8", errors="replace")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line.removeprefix("zoo: ") for line in lines if code > 0 and line.startswith(("zoo: ", LOST))]
+    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    errors = [line.removeprefix("zoo: ") for line in lines if code > 0 and line.startswith("zoo: ")]
     ended = f"exit code {code}" if code >= 0 else f"signal {-code}, {signal.strsignal(-code)}"
     text = errors[-1] if errors else "; ".join([ended, *lines[-1:]])
     return f"{text[:300]} (log: {log})"
-
-
-def environment(threads: str | None) -> dict[str, str]:
-    """Return the environment variables of a run."""
-    variables = {PARENT: str(os.getpid())}
-    if not {"", os.getcwd()} & set(sys.path):  # then python -m must not import modules of this folder
-        variables["PYTHONSAFEPATH"] = "1"
-    return {**({"OMP_NUM_THREADS": threads} if threads else {}), **os.environ, **variables}

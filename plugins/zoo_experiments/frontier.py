@@ -30,7 +30,6 @@ from zoo.errors import InputError
 from zoo.layers import keep_matrices
 from zoo.training.bench import evaluation_step, first_batch, side_by_side, training_step
 from zoo.training.folder import RUNS, file_name
-from zoo.training.options import Fit, build
 from zoo_experiments.options import Sweep
 from zoo_experiments.results import ROWS, read_rows
 from zoo_experiments.sweep import sweep, sweep_points
@@ -187,10 +186,8 @@ def costs(values: Mapping[str, Any], file: str) -> dict[str, dict[str, float]]:
         For each network ``bytes`` of its weights file, ``multiply_adds`` of the forward pass of one example, and the medians
         ``step_ms`` (forward, backward and AdamW) and ``inference_ms`` (with `zoo.keep_matrices`) of a batch.
     """
-    options: dict[str, Any] = {}
-    for point in sweep_points(values, file):
-        options.setdefault(point.axes["net"], point.options)
-    tasks = {net: first_batch(build(Fit, chosen)) for net, chosen in options.items()}
+    points = {point.axes["net"]: point for point in reversed(sweep_points(values, file))}
+    tasks = {net: first_batch(points[net].fit) for net in values["axes"]["net"]}
     steps = side_by_side({net: training_step(task, batch) for net, (task, batch) in tasks.items()}, TURNS)
     measured = {}
     with ExitStack() as stack:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
+
+from zoo.errors import InputError, Interrupted, Stop
+from zoo.training.folder import changed_options
+from zoo.training.options import Fit, build
+from zoo.training.resolve import plan_run
 
 Result = TypeVar("Result")
 Row = dict[str, Any]
@@ -14,12 +22,24 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Point:
-    """A run of a grid: its unique name, values by axis, options of `Fit`, and the points that must be finished before."""
+    """A run of a grid.
+
+    Attributes:
+        name: Its unique name.
+        axes: Its values by axis.
+        options: The options of the run, `Fit` or a mapping.
+        after: Names of the points that must be finished before.
+    """
 
     name: str
     axes: Mapping[str, Any]
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Any
     after: tuple[str, ...] = ()
+
+    @property
+    def fit(self) -> Fit:
+        """The options of the run."""
+        return self.options if isinstance(self.options, Fit) else build(Fit, self.options)
 
 
 class Grid(ABC):
@@ -43,9 +63,9 @@ class Grid(ABC):
         """Return the log file of a point that is trained in a separate process."""
         return self.folder / "logs" / f"{point.name.replace('/', '-')}.log"
 
-    @abstractmethod
     def command(self, point: Point) -> list[str]:
         """Return the arguments of ``zoo`` that train or resume a point in a separate process."""
+        return ["fit", "--resume", str(self.path(point))]
 
     @abstractmethod
     def read_row(self, point: Point) -> Row:
@@ -54,6 +74,16 @@ class Grid(ABC):
     @abstractmethod
     def write(self) -> None:
         """Write the results of all finished points."""
+
+    def load(self) -> None:
+        """Read the rows of the finished runs; the runs that have begun must have the options of their points."""
+        for point in self.points:
+            folder = self.path(point)
+            begun = (folder / "config.yaml").exists()
+            for name, old, new in changed_options(folder, plan_run(point.fit).config) if begun else ():
+                text = f"'{folder}' has {name}={old}, not {new}: use the same options, or another --run-dir"
+                raise InputError(text, code="mismatch")
+        self.rows |= {point.name: self.read_row(point) for point in self.points if self.is_finished(point)}
 
     def first(self, function: Callable[[], Result]) -> Result:
         """Call a function on rank 0 and return its result on all ranks."""
@@ -79,11 +109,10 @@ class Grid(ABC):
         """Return the points that can be trained now."""
         return [point for point in self.remaining() if all(name in self.rows for name in point.after)]
 
-    def finish(self, point: Point) -> Row:
+    def finish(self, point: Point) -> None:
         """Read the row of a finished run and write all results."""
         self.rows[point.name] = self.first(lambda: self.read_row(point))
         self.first(self.write)
-        return self.rows[point.name]
 
     def sorted_rows(self) -> list[Row]:
         """Return the rows in the order of the points."""
@@ -95,11 +124,8 @@ class Executor(Protocol):
 
     slots: int
 
-    def start(self, grid: Grid, point: Point) -> None:
-        """Start to train a point."""
-
-    def ended(self) -> Iterator[tuple[str, str | None]]:
-        """Wait briefly and yield the names of ended points, with the reason of a failure or None."""
+    def submit(self, grid: Grid, point: Point) -> Future[str | None]:
+        """Start to train a point; the result is the reason of its failure, or None."""
 
     def close(self) -> None:
         """Stop all running points."""
@@ -109,25 +135,30 @@ def execute(
     grid: Grid, executor: Executor, report: Callable[[Point], None] = lambda point: None, wanted: Collection[str] | None = None
 ) -> None:
     """Train the wanted points (by default all) as soon as their predecessors are finished, and report each that has ended."""
-    running: dict[str, Point] = {}
+    running: dict[Future[str | None], Point] = {}
     try:
         while True:
-            for point in grid.ready():
-                if len(running) >= executor.slots:
-                    break
-                if point.name not in running and (wanted is None or point.name in wanted):
-                    executor.start(grid, point)
-                    running[point.name] = point
+            begun = {point.name for point in running.values()}
+            due = [point for point in grid.ready() if wanted is None or point.name in wanted]
+            for point in [point for point in due if point.name not in begun][: executor.slots - len(running)]:
+                running[executor.submit(grid, point)] = point
             if not running:
                 return
-            for name, failure in executor.ended():
-                point = running.pop(name)
-                if failure is None and not grid.is_finished(point):
-                    failure = "it ended without a summary"
-                if failure is None:
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                point, failure = running.pop(future), future.result()
+                if failure is None and grid.is_finished(point):
                     grid.finish(point)
                 else:
-                    grid.failed[name] = failure
+                    grid.failed[point.name] = failure or "it ended without a summary"
                 report(point)
     finally:
         executor.close()
+
+
+@contextmanager
+def saying_how_to_resume(text: Callable[[], str]) -> Iterator[None]:
+    """Raise `Interrupted` with a text at Ctrl-C or SIGTERM."""
+    try:
+        yield
+    except (Stop, KeyboardInterrupt) as stop:
+        raise Interrupted(f"stopped; {text()}", getattr(stop, "signum", signal.SIGINT)) from stop

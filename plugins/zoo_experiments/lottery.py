@@ -10,17 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from zoo.atomic import write_json
-from zoo.checkpoint.manifest import read_json
-from zoo.errors import InputError
-from zoo.training.fit import Session, claim_on_rank_0, report_interruption, start_session
-from zoo.training.folder import RunFolder, changed_options, write_config
+from zoo.errors import InputError, check_rules
+from zoo.training.fit import NOTHING_SAVED, Session, claim_on_rank_0, start_session
+from zoo.training.folder import changed_options, read_summary, write_config
 from zoo.training.options import build, config_values
 from zoo.training.processes import Processes
 from zoo_experiments.arms import MAY_CHANGE, Arm, arms_of, check_lottery, experiment_name, lottery_points, resume_text
 from zoo_experiments.executors import Here, make_executor
-from zoo_experiments.grid import Grid, Point, Result, Row, execute
+from zoo_experiments.grid import Grid, Point, Result, Row, execute, saying_how_to_resume
 from zoo_experiments.options import Lottery
-from zoo_experiments.results import FORMAT, TICKETS, check_links, is_name, read_tickets, row_problem
+from zoo_experiments.results import FORMAT, TICKETS, read_tickets
 from zoo_experiments.round import train_round
 
 DIVERGED = "training diverged"
@@ -32,36 +31,44 @@ class Tickets(Grid):
 
     Attributes:
         metric: The reported metric, and whether to maximise (``max``) or minimise it (``min``).
-        diverged: The arms whose training diverged, with the round and the reason.
-        ended: Number of rounds that this process has reported.
-        start: When the first of them began; 0 before.
+        diverged: The reasons of the rounds whose training diverged, by name.
     """
 
     def __init__(self, folder: Path, options: Lottery, task: str, processes: Processes) -> None:
         super().__init__(folder, lottery_points(options))
         self.options, self.task, self.processes = options, task, processes
         self.metric = ("loss", "min")
-        self.diverged: list[tuple[Arm, int, str]] = []
-        self.ended, self.start = 0, 0.0
+        self.diverged: dict[str, str] = {}
+        self._ended, self._start = 0, time.monotonic()
 
     def first(self, function: Callable[[], Result]) -> Result:
         """Call a function on rank 0 and return its result on all ranks."""
         return self.processes.first(function)
 
-    @property
-    def rounds(self) -> int:
-        """Number of rounds after round 0."""
-        return self.options.rounds or 0
+    def load(self) -> None:
+        """Read the results of an experiment that is resumed, and remove the training checkpoints of finished rounds."""
+        self.rows, self.metric, self.diverged = self.first(self._load)
 
-    def load(self, record: dict[str, Any]) -> None:
-        """Load the results of an experiment that is resumed."""
-        self.metric = record["metric"], record["mode"]
-        known = {point.name for point in self.points}
-        self.rows = {row["folder"]: row for row in record["rows"] if row["folder"] in known}
-        for note in record["stopped"]:
-            arm = next((arm for arm in arms_of(self.options) if arm.matches(note)), None)
-            if arm is not None and note["reason"].startswith(DIVERGED):
-                self.diverged.append((arm, note["round"], note["reason"]))
+    def _load(self) -> tuple[dict[str, Row], tuple[str, str], dict[str, str]]:
+        for name, old, new in changed_options(self.folder, config_values(self.options), MAY_CHANGE):
+            text = f"the experiment '{self.folder}' has {name}={old}, not {new}: start a new one"
+            raise InputError(f"{text} (you can add rounds, seeds, algebras and controls)", code="mismatch")
+        rows, metric, path = dict[str, Row](), self.metric, self.folder / TICKETS
+        diverged: dict[str, str] = {}
+        if path.exists():
+            record = read_tickets(path)
+            names, metric = {point.name for point in self.points}, (record["metric"], record["mode"])
+            rows = {row["folder"]: row for row in record["rows"] if row["folder"] in names}
+            for point in self.points:
+                key = point.axes["arm"].key | {"round": point.axes["round"]}
+                notes = [note["reason"] for note in record["stopped"] if key.items() <= note.items()]
+                if notes and notes[0].startswith(DIVERGED):
+                    diverged[point.name] = notes[0]
+        for point in self.points:
+            if (self.path(point) / "summary.json").is_file():
+                rows[point.name], metric = self._read(point)
+                shutil.rmtree(self.path(point) / "checkpoints", ignore_errors=True)
+        return rows, metric, diverged
 
     def command(self, point: Point) -> list[str]:
         """Return the arguments of ``zoo`` that train a round in a separate process."""
@@ -73,32 +80,29 @@ class Tickets(Grid):
 
     def stopped(self, arm: Arm) -> dict[str, Any] | None:
         """Return why an arm has no more rounds: its training diverged, or its validation metric collapsed."""
-        note = arm.key
-        for other, number, reason in self.diverged:
-            if other == arm:
-                return note | {"round": number, "reason": reason}
         name, maximise = self.metric[0], self.metric[1] == "max"
         start = self.rows[arm.ticket.point(0)]["val"].get(name) if arm.ticket.point(0) in self.rows else None
         collapse = self.options.collapse or (0.5 if maximise else 1.0)
-        if start is None or start <= 0 or collapse == 1:
-            return None
-        limit = start * (1 - collapse) if maximise else start / (1 - collapse)
-        for number in range(self.rounds):
-            row = self.rows.get(arm.point(number))
-            value = row["val"].get(name) if row else None
-            if value is not None and (value < limit if maximise else value > limit):
+        can_collapse = start is not None and start > 0 and collapse < 1
+        limit = 0.0
+        if start is not None and can_collapse:
+            limit = start * (1 - collapse) if maximise else start / (1 - collapse)
+        rounds = self.options.rounds or 0
+        for number in range(rounds + 1):
+            if reason := self.diverged.get(arm.point(number)):
+                return arm.key | {"round": number, "reason": reason}
+            value = self.rows.get(arm.point(number), {"val": {}})["val"].get(name)
+            if can_collapse and number < rounds and value is not None and (value < limit if maximise else value > limit):
                 text = f"{name} {value:.4g} in validation is {'below' if maximise else 'above'} {limit:.4g}"
-                return note | {"round": number, "reason": f"{text} (--collapse {collapse:g})"}
+                return arm.key | {"round": number, "reason": f"{text} (--collapse {collapse:g})"}
         return None
 
-    def finish(self, point: Point) -> Row:
+    def finish(self, point: Point) -> None:
         """Read the row of a round, write lottery.json, and remove the training checkpoints of the round."""
         self.processes.smallest(0)  # a barrier: every rank has read what is removed now
-        row, self.metric = self.first(lambda: self._read(point))
-        self.rows[point.name] = row
+        self.rows[point.name], self.metric = self.first(lambda: self._read(point))
         self.first(self.write)
         self.first(lambda: shutil.rmtree(self.path(point) / "checkpoints", ignore_errors=True))
-        return row
 
     def read_row(self, point: Point) -> Row:
         """Read the row of a round from its summary."""
@@ -106,23 +110,18 @@ class Tickets(Grid):
 
     def _read(self, point: Point) -> tuple[Row, tuple[str, str]]:
         """Return the row of a round, and the reported metric."""
-        arm, file = point.axes["arm"], self.path(point) / "summary.json"
-        summary = read_json(file)
-        note = summary["lottery"] if isinstance(summary.get("lottery"), dict) else {}
-        row = arm.key | {"round": point.axes["round"]}
-        row |= {name: note.get(name) for name in ("survivors", "weights", "real_weights", "val")}
-        row |= {"test": summary.get("metrics"), "epoch": note.get("epoch"), "seconds": summary.get("seconds")}
-        row |= {"folder": point.name}
-        metric, mode = note.get("metric"), note.get("mode")
-        if problem := row_problem(row) or ("" if is_name(metric) and mode in ("min", "max") else "has no metric"):
-            raise InputError(f"'{file}' is not the summary of a round (it {problem}): start a new experiment", code="corrupt")
-        return row, (str(metric), str(mode))
+        summary = read_summary(self.path(point), ["lottery", "seconds"])
+        note = summary["lottery"]
+        row = point.axes["arm"].key | {"round": point.axes["round"]}
+        row |= {name: note[name] for name in ("survivors", "weights", "real_weights", "val")}
+        row |= {"test": summary["metrics"], "epoch": note["epoch"], "seconds": summary["seconds"], "folder": point.name}
+        return row, (note["metric"], note["mode"])
 
     def results(self) -> dict[str, Any]:
         """Return the content of lottery.json."""
         options = self.options
         record: dict[str, Any] = {"format": FORMAT, "backbone": options.backbone, "data": options.data, "task": self.task}
-        record |= {"metric": self.metric[0], "mode": self.metric[1], "rate": options.rate, "rounds": self.rounds}
+        record |= {"metric": self.metric[0], "mode": self.metric[1], "rate": options.rate, "rounds": options.rounds}
         stopped = [note for arm in arms_of(options) if (note := self.stopped(arm))]
         pruning = config_values(options)["pruning"]
         record |= {"pruning": pruning, "rows": self.sorted_rows(), "stopped": stopped}
@@ -132,14 +131,6 @@ class Tickets(Grid):
         """Write lottery.json."""
         write_json(self.folder / TICKETS, self.results())
 
-    def begin(self) -> bool:
-        """Print what will be trained, once; return whether this is the first call."""
-        is_first = not self.start
-        if is_first:
-            self.start = time.monotonic()
-            self.say(plan_text(self))
-        return is_first
-
     def say(self, text: str) -> None:
         """Print a line on rank 0."""
         if self.processes.rank == 0:
@@ -148,13 +139,13 @@ class Tickets(Grid):
     def report(self, point: Point) -> None:
         """Print the result of a round, or why it failed or its arm has ended; note an arm whose training diverged."""
         arm, number, reason = point.axes["arm"], point.axes["round"], self.failed.get(point.name, "")
-        self.ended += 1
+        self._ended += 1
         if reason.startswith(DIVERGED):
-            self.diverged.append((arm, number, reason.partition(" (log:")[0]))
+            self.diverged[point.name] = reason.partition(" (log:")[0]
             self.first(self.write)
         if row := self.rows.get(point.name):
             left = len(self.remaining())
-            seconds = (time.monotonic() - self.start) / self.ended * left
+            seconds = (time.monotonic() - self._start) / self._ended * left
             self.say(format_round(self, arm, row) + (f"; {left} to go, about {duration(seconds)}" if left else ""))
         if stopped := self.stopped(arm):
             self.say(f"{arm.title}: no more rounds, {stopped['reason']}")
@@ -179,16 +170,17 @@ def lottery(options: Lottery | Mapping[str, Any]) -> dict[str, Any]:
     if options.only is not None:
         return train_one(options)
     options, planned = check_lottery(options)
-    task, config = str(planned.options.task or planned.data.task), config_values(options)
+    config = config_values(options)
     with (
         start_session(planned) as session,
         claim_on_rank_0(config, options.run_dir, options.resume, session.processes, experiment_name(options)) as folder,
-        report_interruption(folder, lambda path, trained: resume_text(path)),
+        saying_how_to_resume(lambda: resume_text(folder.path) or NOTHING_SAVED),
     ):
         try:
-            grid = Tickets(folder.path, options, task, session.processes)
-            if record := grid.first(lambda: open_folder(folder, options)):
-                grid.load(record)
+            grid = Tickets(folder.path, options, str(planned.options.task or planned.data.task), session.processes)
+            if folder.resumed:
+                grid.load()
+            grid.first(lambda: write_config(folder.path, config))
             train_all(grid, session)
         except BaseException:
             if resume_text(folder.path) is None:
@@ -199,50 +191,25 @@ def lottery(options: Lottery | Mapping[str, Any]) -> dict[str, Any]:
 
 def train_one(options: Lottery) -> dict[str, Any]:
     """Train one round of an experiment whose results another process writes."""
-    name, folder = str(options.only), Path(options.resume or "")
+    name, folder = options.only, Path(options.resume or "").expanduser()
     options, planned = check_lottery(replace(options, only=None))
-    point = next((point for point in lottery_points(options) if point.name == name), None)
-    if point is None or options.resume in (None, "auto"):
-        raise InputError(f"--only {name}: use --resume EXPERIMENT and the folder of one of its rounds", code="unknown")
+    points = [point for point in lottery_points(options) if point.name == name]
+    check_rules((bool(points), f"--only {name}: use --resume EXPERIMENT and the folder of one of its rounds"), code="unknown")
     with start_session(planned) as session:
-        grid = Tickets(folder.expanduser(), options, "", session.processes)
-        if not grid.is_finished(point):
-            train_round(grid.folder, options, point, session, lambda: True)
+        train_round(folder, options, points[0], session)
     return {}
-
-
-def open_folder(folder: RunFolder, options: Lottery) -> dict[str, Any] | None:
-    """Write config.yaml and return the results of an experiment that is resumed; on rank 0."""
-    record, path = None, folder.path / TICKETS
-    if folder.resumed:
-        check_links(folder.path)
-        for name, old, new in changed_options(folder.path, config_values(options), MAY_CHANGE):
-            text = f"the experiment '{folder.path}' has {name}={old}, not {new}: start a new one"
-            raise InputError(f"{text} (you can add rounds, seeds, algebras and controls)", code="mismatch")
-        if path.exists():
-            try:
-                record = read_tickets(path)
-            except InputError as error:
-                raise InputError(f"{error}; delete the file to rebuild it", code="corrupt") from error
-        for row in record["rows"] if record else ():
-            shutil.rmtree(folder.path / row["folder"] / "checkpoints", ignore_errors=True)
-    write_config(folder.path, config_values(options))
-    return record
 
 
 def train_all(grid: Tickets, session: Session) -> None:
     """Train all unfinished rounds, and print a line for each."""
     options = grid.options
     grid.first(grid.write)
+    arms, left = len(arms_of(options)), len(grid.remaining())
+    rounds = f"{arms} arm{'s' * (arms > 1)}, rounds 0 to {options.rounds}"
+    grid.say(f"{rounds}: {left} trainings to go, {len(grid.rows)} finished; results in {grid.folder}")
     apart = options.jobs > 1 or options.on == "ray"
-    if apart or not grid.remaining():
-        grid.begin()
-
-    def train(point: Point) -> None:
-        if not grid.is_finished(point):
-            train_round(grid.folder, options, point, session, grid.begin)
-
-    execute(grid, make_executor(options) if apart else Here(train), grid.report)
+    here = Here(lambda point: train_round(grid.folder, options, point, session))
+    execute(grid, make_executor(options) if apart else here, grid.report)
     if not grid.rows:
         raise InputError("; ".join(dict.fromkeys(grid.failed.values())), code="failed")
 
@@ -256,19 +223,6 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def plan_text(grid: Tickets) -> str:
-    """Describe what will be trained."""
-    options, count = grid.options, len(arms_of(grid.options))
-    share = f"{options.rate:.0%}" if isinstance(options.rate, float) else options.rate
-    prunes = f"prunes {share} of the remaining weights"
-    if pattern := options.pruning.pattern:
-        prunes = f"keeps {pattern[0]} of every {pattern[1]} weights"
-    finished = f", {len(grid.rows)} finished" if grid.rows else ""
-    rounds = f"round 0 with all weights, then {grid.rounds} round{'s' * (grid.rounds != 1)}, each of which {prunes}"
-    arms = f"{count} arm{'s' * (count > 1)}: {rounds}"
-    return f"{arms}; {len(grid.remaining())} trainings to go{finished}; results in {grid.folder}"
-
-
 def format_round(grid: Tickets, arm: Arm, row: Row) -> str:
     """Format the result of a round."""
     name = grid.metric[0]
@@ -277,4 +231,4 @@ def format_round(grid: Tickets, arm: Arm, row: Row) -> str:
         parts.append(f"val {name} {value:.4g} (epoch {row['epoch']})")
     if (value := row["test"].get(name)) is not None:
         parts.append(f"test {name} {value:.4g}")
-    return f"{arm.title}, round {row['round']}/{grid.rounds}: {', '.join(parts)}, {duration(row['seconds'])}"
+    return f"{arm.title}, round {row['round']}/{grid.options.rounds}: {', '.join(parts)}, {duration(row['seconds'])}"

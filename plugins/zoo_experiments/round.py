@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from zoo.backbones.build import real_twin
 from zoo.checkpoint.folder import network_options
-from zoo.errors import InputError
+from zoo.errors import InputError, check_rules
 from zoo.pruning import LotteryTicket, prunable
 from zoo.pruning.masks import full_masks, next_masks, random_values, remaining
 from zoo.tasks.base import Task
@@ -26,7 +26,7 @@ from zoo.training.fit import Extension, Run, Session, train_run
 from zoo.training.resolve import Plan, plan_run
 from zoo.training.resume import Resumed
 from zoo.training.trainer import as_list, check_trainer
-from zoo_experiments.arms import Arm, resume_text, run_options, ticket_options
+from zoo_experiments.arms import Arm, resume_text, ticket_options
 from zoo_experiments.grid import Point
 from zoo_experiments.options import Lottery
 
@@ -36,14 +36,14 @@ NEVER = 255
 """The round that a surviving weight is pruned from."""
 
 
-def train_round(folder: Path, options: Lottery, point: Point, session: Session, begin: Callable[[], bool]) -> None:
-    """Train or resume a round as a run in its own folder; `begin` returns whether it is the first round of this process."""
+def train_round(folder: Path, options: Lottery, point: Point, session: Session) -> None:
+    """Train or resume a round as a run in its own folder."""
     arm, number, path = point.axes["arm"], point.axes["round"], folder / point.name
     begun = session.processes.first(lambda: has_begun(path))
     where: dict[str, Any] = {"resume": str(path)} if begun else {"run_dir": str(path)}
-    planned = plan_run(replace(run_options(options), algebra=arm.algebra, seed=arm.seed, **where))
+    planned = plan_run(replace(point.fit, **where))
     settings = check_trainer(planned.options.trainer)
-    extension = RoundExtension(folder, options, arm, number, begin)
+    extension = RoundExtension(folder, options, arm, number)
     # Not an option, so that config.yaml of the round describes an ordinary run, for example to fine-tune it.
     settings["callbacks"] = [*as_list(settings.get("callbacks")), extension.ticket]
     if settings.get("enable_progress_bar") is None and not sys.stdout.isatty():
@@ -57,7 +57,7 @@ class RoundExtension(Extension):
 
     sparse = True
 
-    def __init__(self, folder: Path, options: Lottery, arm: Arm, number: int, begin: Callable[[], bool]) -> None:
+    def __init__(self, folder: Path, options: Lottery, arm: Arm, number: int) -> None:
         keywords = ticket_options(options, arm.seed)
         if arm.control is not None:  # a control gets its masks and never prunes
             keywords |= {"score": "magnitude", "rewind_step": 0}
@@ -65,22 +65,16 @@ class RoundExtension(Extension):
         self.experiment, self.ticket_file = folder, folder / arm.ticket.folder / TICKET
         # A seed of the initial weights that no arm uses.
         self.weight_seed = random.Random(f"reinit {arm.seed}").randrange(2**32) if arm.control == "reinit" else None
-        self.begin = begin
-
-    def prepare(self, run: Run) -> None:
-        """Set masks and rewind point of the ticket; print the sizes of the splits before the first round only."""
-        self._load_masks(run)
-        if not self.begin():
-            callbacks = run.trainer.callbacks  # type: ignore[attr-defined]
-            run.trainer.callbacks = [callback for callback in callbacks if not isinstance(callback, SplitNote)]  # type: ignore[attr-defined]
 
     def resume_text(self, folder: Path, trained: bool) -> str | None:
         """Say how to resume the experiment."""
         return resume_text(self.experiment)
 
-    def _load_masks(self, run: Run) -> None:
+    def prepare(self, run: Run) -> None:
         """Set the masks and the rewind point of the round; those in a checkpoint of the round replace them."""
-        ticket, number = self.ticket, self.number
+        ticket, number, trainer = self.ticket, self.number, run.trainer
+        if number > 0:  # the sizes of the splits are printed once for each arm
+            trainer.callbacks = [one for one in trainer.callbacks if not isinstance(one, SplitNote)]  # type: ignore[attr-defined]
         parameters = prunable(run.task, ticket.matrices, include=ticket.include, exclude=ticket.exclude)
         if self.arm.control is None and number == 0:
             weights = {name: matrix.parameter for name, matrix in parameters.items()}
@@ -112,9 +106,8 @@ class RoundExtension(Extension):
         name = run.checkpoints.newest or (resumed.path.name if resumed is not None else "")
         last = read_checkpoint(run.checkpoints.folder / name)
         state = last["callbacks"].get(self.ticket.state_key)
-        if state is None or not last[STATE]["finished"]:
-            text = f"'{run.checkpoints.folder / name}' is not the end of a round of lottery tickets"
-            raise InputError(text, code="mismatch")
+        is_end = state is not None and last[STATE]["finished"]
+        check_rules((is_end, f"'{run.checkpoints.folder / name}' is not the end of a round"), code="mismatch")
         if self.arm.control is None:
             self._prune(run, last, state)
         best = run.checkpoints.best or {"metrics": {}, "epoch": None}
@@ -143,9 +136,7 @@ class RoundExtension(Extension):
 def read_ticket(path: Path) -> dict[str, Any]:
     """Read ticket.ckpt; names and shapes are compared with the network when a round begins."""
     state = read_checkpoint(path)
-    ticket, keys = state.get("ticket"), {"masks", "rewind_point", "sums", "options", "round", "is_due"}
-    if not (isinstance(ticket, dict) and ticket.keys() >= keys and isinstance(state.get("pruned_from"), dict)):
-        raise InputError(f"'{path}' is not a lottery ticket: start a new experiment", code="corrupt")
+    check_rules(("ticket" in state, f"'{path}' is not a lottery ticket: start a new experiment"), code="corrupt")
     return state
 
 

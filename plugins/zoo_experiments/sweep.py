@@ -16,10 +16,6 @@ The file is YAML: a base configuration and axes. The values of an axis are value
 from __future__ import annotations
 
 import fnmatch
-import json
-import os
-import re
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import fields, is_dataclass
@@ -32,17 +28,17 @@ import yaml
 
 from zoo.atomic import write_text
 from zoo.checkpoint.card import number
-from zoo.errors import InputError, Interrupted, Stop, check_rules
-from zoo.training.folder import RUNS, changed_options, claim, file_name, lock_folder, read_summary, short_spec
-from zoo.training.options import TRAINER_ARGUMENTS, Fit, build, flat
+from zoo.errors import InputError, check_rules
+from zoo.training.folder import RUNS, claim, file_name, lock_folder, read_summary, short_spec
+from zoo.training.options import TRAINER_ARGUMENTS, Fit, flat
 from zoo.training.processes import Signals
 from zoo.training.resolve import GROUPS, plan_run
+from zoo.training.trainer import check_trainer
 from zoo_experiments.executors import make_executor
-from zoo_experiments.grid import Grid, Point, Row, execute
+from zoo_experiments.grid import Grid, Point, Row, execute, saying_how_to_resume
 from zoo_experiments.options import Sweep, check_execution
 from zoo_experiments.results import ROWS, read_rows, write_rows
 
-FILE_KEYS = ("base", "axes", "exclude")
 FROM_SUMMARY = ("metrics", "validation", "parameters", "epochs", "seconds", "task", "data_sha256", "versions", "device", "std")
 
 
@@ -50,15 +46,39 @@ FROM_SUMMARY = ("metrics", "validation", "parameters", "epochs", "seconds", "tas
 
 
 def sweep_points(values: Mapping[str, Any], file: str) -> list[Point]:
-    """Return the runs of a sweep; the last axis changes fastest."""
-    base, axes, exclude = read_parts(values, file)
+    """Return the runs of a sweep; the last axis changes fastest.
+
+    Raises:
+        InputError: If the file or the options of a run are wrong.
+    """
+    unknown = set(values) - {"base", "axes", "exclude"}
+    check_rules((not unknown, f"'{file}': unknown key {min(unknown, default='')}; use base, axes and exclude"), code="unknown")
+    try:
+        points = list(grid_points(values, file))
+    except (AttributeError, TypeError) as error:
+        text = f"'{file}': base must be options by name; each axis a list of values, or LABEL: {{OPTIONS}}; exclude a list"
+        raise InputError(text) from error
+    names = {point.name.casefold() for point in points if point.name}
+    check_rules(
+        (bool(points), f"'{file}' has no runs: an axis is empty, or exclude matches all of them"),
+        (len(names) == len(points), f"'{file}': the labels do not give every run its own folder name"),
+    )
+    for point in points:
+        try:
+            check_trainer(plan_run(point.fit, try_network=True).options.trainer)
+        except InputError as error:
+            raise InputError(f"'{file}', run {point.name}: {error}", code=error.code) from error
+    return points
+
+
+def grid_points(values: Mapping[str, Any], file: str) -> Iterator[Point]:
+    """Yield the runs of a sweep without checking their options."""
+    base, axes = nested(values.get("base") or {}), values.get("axes") or {}
     labels = {axis: dict(labelled_options(axis, choices, file)) for axis, choices in axes.items()}
-    for entry in exclude:
-        for axis, excluded in entry.items():
-            wrong = [label for label in excluded if label not in labels.get(axis, {})]
-            known = f"axis '{axis}' has {', '.join(labels[axis])}" if axis in labels else f"the axes are {', '.join(labels)}"
-            check_rules((not wrong, f"'{file}' excludes {axis}={', '.join(wrong)}, but {known}"), code="unknown")
-    runs: dict[str, Point] = {}
+    exclude = [{axis: as_labels(choices) for axis, choices in entry.items()} for entry in values.get("exclude") or []]
+    for axis, label in [(axis, label) for entry in exclude for axis, excluded in entry.items() for label in excluded]:
+        text = f"'{file}' excludes {axis}={label}, but the axes are {', '.join(labels)} with other labels"
+        check_rules((label in labels.get(axis, ()), text), code="unknown")
     for combination in product(*labels.values()):
         chosen = dict(zip(labels, combination, strict=True))
         if any(all(chosen[axis] in excluded for axis, excluded in entry.items()) for entry in exclude):
@@ -67,64 +87,38 @@ def sweep_points(values: Mapping[str, Any], file: str) -> list[Point]:
         for axis, label in chosen.items():
             options = merged(options, labels[axis][label])
             for name in flat(labels[axis][label]):
-                first = setters.setdefault(name, axis)
-                check_rules((first == axis, f"axes '{first}' and '{axis}' of '{file}' both set {name}"), code="conflict")
+                text = f"'{file}': the axes {setters.get(name)} and {axis} both set {name}"
+                check_rules((name not in setters, text), code="conflict")
+                setters[name] = axis
         name = file_name("-".join(short(axis, label, axes[axis]) for axis, label in chosen.items()))
-        text = f"'{file}': the labels {', '.join(combination)} do not give a unique folder name: use other letters or digits"
-        check_rules((bool(name) and name.casefold() not in runs, text), code="conflict")
-        runs[name.casefold()] = Point(name, chosen, options)
-    check_rules((bool(runs), f"'{file}' excludes every run of its grid"))
-    for point in runs.values():
-        check_point(point, file)
-    return list(runs.values())
+        yield Point(name, chosen, options)
 
 
-def read_parts(values: Mapping[str, Any], file: str) -> tuple[dict[str, Any], dict[str, Any], list[dict[str, list[str]]]]:
-    """Return the base, the axes and the excluded labels of a file after checking their types."""
-    for key in values:
-        hint = "".join(f"; did you mean '{close}'?" for close in get_close_matches(str(key), FILE_KEYS, 1))
-        text = f"unknown key '{key}' in the sweep '{file}', which has {', '.join(FILE_KEYS)}{hint}"
-        check_rules((key in FILE_KEYS, text), code="unknown")
-    base, axes, exclude = values.get("base") or {}, values.get("axes", {}), values.get("exclude") or []
-    entries = isinstance(exclude, list) and all(isinstance(entry, dict) and entry for entry in exclude)
-    check_rules(
-        (isinstance(base, dict), f"base of the sweep '{file}' must be options of zoo fit by name"),
-        (isinstance(axes, dict) and bool(axes), f"the sweep '{file}' has no axes: write axes: {{algebra: [real, ...]}}"),
-        (entries, f"exclude of the sweep '{file}' must be a list such as [{{algebra: real}}]"),
-    )
-    for axis, choices in axes.items():
-        text = f"axis '{axis}' of the sweep '{file}' needs a list of values, or options by label"
-        check_rules((isinstance(choices, list | dict) and bool(choices), text))
-    lists = [{axis: x if isinstance(x, list) else [x] for axis, x in entry.items()} for entry in exclude]
-    excluded = [{axis: [str(label) for label in labels] for axis, labels in entry.items()} for entry in lists]
-    return nested(base), {str(axis): choices for axis, choices in axes.items()}, excluded
-
-
-def labelled_options(axis: str, choices: Sequence[Any] | Mapping[str, Any], file: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def labelled_options(axis: str, choices: Any, file: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the label and the options of every value of an axis."""
     if isinstance(choices, Mapping):
-        for label, options in choices.items():
-            text = f"'{label}' of axis '{axis}' in '{file}' must be options of zoo fit by name"
-            check_rules((isinstance(options, dict), text))
-            yield str(label), nested(options)
+        yield from ((str(label), nested(options)) for label, options in choices.items())
         return
     if axis not in (known := option_names()):
-        close = get_close_matches(axis, known, 1) or [name for name in known if name.rpartition(".")[2] == axis][:1]
-        hint = f"did you mean '{close[0]}'?" if close else "zoo fit --help lists them; or label its values, LABEL: {OPTIONS}"
-        raise InputError(f"axis '{axis}' of the sweep '{file}' is not an option of zoo fit: {hint}", code="unknown")
-    check_rules((len(set(map(str, choices))) == len(choices), f"axis '{axis}' of the sweep '{file}' repeats a value"))
-    for value in choices:
-        yield str(value), nested({axis: value})
+        close = get_close_matches(axis, known, 1) or [name for name in known if name.rpartition(".")[2] == axis]
+        hint = f"did you mean '{close[0]}'?" if close else "zoo fit --help lists them"
+        raise InputError(f"'{file}': axis '{axis}' is not an option of zoo fit; {hint}", code="unknown")
+    for label, value in zip(as_labels(choices), choices, strict=True):
+        yield label, nested({axis: value})
+
+
+def as_labels(choices: Any) -> list[str]:
+    """Return the labels of a list of values, or of one value."""
+    return [str(value) for value in choices] if isinstance(choices, list) else [str(choices)]
 
 
 def option_names() -> list[str]:
     """Return the options of a run by the names of their flags."""
-    hints, names = get_type_hints(Fit), list[str]()
+    hints, names = get_type_hints(Fit), [f"trainer.{name}" for name in TRAINER_ARGUMENTS]
     for option in fields(Fit):
         kind = hints[option.name]
         names += [f"{option.name}.{part.name}" for part in fields(kind)] if is_dataclass(kind) else [option.name]
-    names = [name for name in names if name not in ("run_dir", "resume", "trainer")]
-    return names + [f"trainer.{name}" for name in TRAINER_ARGUMENTS]
+    return names
 
 
 def nested(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,51 +146,21 @@ def short(axis: str, label: str, choices: Any) -> str:
     return short_spec(GROUPS[axis], label) if axis in GROUPS else f"{axis.rpartition('.')[2]}{label}"
 
 
-def check_point(point: Point, file: str) -> None:
-    """Check the options of a run as far as ``zoo fit`` does before it reads data."""
-    options, trainer = point.options, point.options.get("trainer") or {}
-    missing = [name for name in ("backbone", "algebra") if not options.get(name)]
-    check_rules((not missing, f"the sweep '{file}' has no {' and '.join(missing)}: add it to base or axes"), code="missing")
-    taken = [name for name in ("run_dir", "resume") if name in options]
-    check_rules((not taken, f"'{file}' sets {', '.join(taken)}: every run gets its own folder"), code="conflict")
-    for name, value in flat(options).items():
-        text = f"'{file}': YAML reads {name}={value} as text, write {str(value).lower().replace('e', '.0e')}"
-        check_rules((not (isinstance(value, str) and re.fullmatch(r"[+-]?\d+e[+-]?\d+", value, re.I)), text))
-    unknown = {str(name) for name in trainer} - set(TRAINER_ARGUMENTS) if isinstance(trainer, dict) else set()
-    text = f"'{file}': unknown argument 'trainer.{min(unknown, default='')}' of Lightning's Trainer"
-    check_rules((not unknown, text), code="unknown")
-    try:
-        plan_run(build(Fit, options), try_network=True)
-        json.dumps(options, allow_nan=False)
-    except InputError as error:
-        raise InputError(f"'{file}', run {point.name}: {error}", code=error.code) from error
-    except (TypeError, ValueError) as error:
-        raise InputError(f"'{file}', run {point.name}: {ROWS} cannot store an option: {error}") from error
-
-
 # --- the folder ---
 
 
 class SweepGrid(Grid):
-    """The folder of a sweep."""
+    """The folder of a sweep, with the rows of its finished runs."""
 
     def __init__(self, folder: Path, points: Sequence[Point]) -> None:
         super().__init__(folder, points)
-        path, known = folder / ROWS, {point.name: point for point in points}
-        for row in read_rows(path) if path.exists() else ():
-            point = known.get(row["name"])
-            self._check_same(row["name"], point is not None and point.options == row["options"])
-            self.rows[row["name"]] = row | {"axes": dict(known[row["name"]].axes)}  # an axis may have been renamed
-        for point in points:
-            if point.name not in self.rows and self.is_finished(point):
-                # It may have been trained by hand, with --resume and other options.
-                self._check_same(point.name, not changed_options(self.path(point), plan_run(build(Fit, point.options)).config))
-                self.rows[point.name] = self.read_row(point)
+        options = {point.name: point.options for point in points}
+        for row in read_rows(folder / ROWS) if (folder / ROWS).exists() else ():
+            text = f"'{folder}' holds another sweep: its run '{row['name']}' is missing here or has other options"
+            check_rules((options.get(row["name"]) == row["options"], f"{text}; choose another --run-dir"), code="mismatch")
+            self.rows[row["name"]] = row
+        self.load()
         self.write()
-
-    def _check_same(self, run: str, same: bool) -> None:
-        text = f"'{self.folder}' holds another sweep: its run '{run}' is missing here or has other options"
-        check_rules((same, f"{text}; choose another --run-dir"), code="mismatch")
 
     def path(self, point: Point) -> Path:
         """Return the folder of a run."""
@@ -249,53 +213,45 @@ def sweep(
     """
     options = options or Sweep()
     check_execution(options)
-    runs = sweep_points(values, file)
-    wanted = select(runs, [name.strip() for name in options.only.split(",") if name.strip()], file)
+    points = sweep_points(values, file)
+    wanted = select(points, [name.strip() for name in options.only.split(",") if name.strip()], file)
     folder = Path(options.run_dir).expanduser() if options.run_dir is not None else RUNS / f"sweep-{file_name(Path(file).stem)}"
     with ExitStack() as stack:
-        begun = os.path.isfile(folder / ROWS)
-        stack.enter_context(lock_folder(folder) if begun else claim({}, str(folder)))
-        grid = SweepGrid(folder, runs)
+        stack.enter_context(lock_folder(folder) if (folder / ROWS).is_file() else claim({}, str(folder)))
+        grid = SweepGrid(folder, points)
         missing = [name for name in wanted if name not in grid.rows]
         say(f"{len(wanted)} runs, {len(wanted) - len(missing)} finished; results in {folder}")
-        ended = 0
 
         def report(point: Point) -> None:
-            nonlocal ended
-            ended += 1
-            row = grid.rows.get(point.name)
+            row, ended = grid.rows.get(point.name), sum(name in grid.rows or name in grid.failed for name in missing)
             result = f": {format_run(row)}" if row else f" failed: {grid.failed[point.name]}"
             say(f"{ended}/{len(missing)} {point.name}{result}")
             if row:
                 finished(row)
 
-        signals = stack.enter_context(Signals())
-        try:
-            if missing:
-                execute(grid, make_executor(options), report, missing)
-        except (Stop, KeyboardInterrupt) as stop:
-            signum = getattr(stop, "signum", signals.received or signal.SIGINT)
+        def resume_text() -> str:
             done = sum(name in grid.rows for name in wanted)
-            raise Interrupted(
-                f"stopped; {done} of {len(wanted)} runs are finished, repeat the command to resume", signum
-            ) from stop
+            return f"{done} of {len(wanted)} runs are finished, repeat the command to resume"
+
+        stack.enter_context(saying_how_to_resume(resume_text))
+        stack.enter_context(Signals())
+        if missing:
+            execute(grid, make_executor(options), report, missing)
     return {"run_dir": str(folder), "rows": [grid.rows[name] for name in wanted if name in grid.rows], "failed": grid.failed}
 
 
-def select(runs: Sequence[Point], patterns: Sequence[str], file: str) -> list[str]:
+def select(points: Sequence[Point], patterns: Sequence[str], file: str) -> list[str]:
     """Return the names of the runs that match one of the patterns; all of them without patterns.
 
     The labels as written in the file match too, such as ``phm-4-seed0`` for the run ``phm-n4-seed0``.
     """
     names: dict[str, tuple[str, str]] = {}
-    for point in runs:
+    for point in points:
         typed = "-".join(label if axis in GROUPS else f"{axis}{label}" for axis, label in point.axes.items())
         names[point.name] = point.name, file_name(typed)
     for pattern in patterns:
-        if not any(fnmatch.filter(pair, pattern) for pair in names.values()):
-            close = get_close_matches(pattern, names, 1)
-            hint = f"did you mean '{close[0]}'?" if close else f"the first is '{runs[0].name}'"
-            raise InputError(f"--only {pattern}: '{file}' has no such run: {hint}", code="unknown")
+        text = f"--only {pattern}: '{file}' has no such run; the first is '{points[0].name}'"
+        check_rules((any(fnmatch.filter(pair, pattern) for pair in names.values()), text), code="unknown")
     return [name for name, pair in names.items() if not patterns or any(fnmatch.filter(pair, pattern) for pattern in patterns)]
 
 

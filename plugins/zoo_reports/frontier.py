@@ -99,7 +99,7 @@ def frontier(runs: Sequence[str]) -> Report:
     page = Page(f"Quality at equal weights: {folder.name}", about, [text.replace("**", "") for text in sentences], [table])
     files = pictures("frontier", lambda: draw(measured))
     files |= pictures("costs", lambda: draw_costs(measured)) if measured.costs else {}
-    return page.report("frontier", {"table": table.rows, "sentences": sentences}, files, table)
+    return page.report("frontier", {"table": table.rows, "sentences": sentences}, files)
 
 
 def sentence(frontier: Frontier, algebra: str) -> str:

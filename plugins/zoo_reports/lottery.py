@@ -44,15 +44,11 @@ def lottery(runs: Sequence[str], *, split: str = "test", metric: str = "", mode:
     files = pictures("lottery", lambda: curves(arms, look, metric, split, title)) | weight_files(tickets, look, title)
     tables = [crossing_table(crossings)] if crossings else []
     findings = [f"{crossing.statement}." for crossing in crossings] or ["No crossing point: no two arms can be compared."]
-    values: dict[str, Any] = {
-        "metric": metric,
-        "mode": mode,
-        "split": split,
-        "crossings": [crossing._asdict() for crossing in crossings],
-    }
+    values: dict[str, Any] = {"metric": metric, "mode": mode, "split": split}
+    values |= {"crossings": [crossing._asdict() for crossing in crossings]}
     values |= {"arms": {arm.label: [point._asdict() for point in arm.points] for arm in arms}, "notes": notes}
     page = Page(title, about, findings, [*tables, rounds_table(arms, metric, split)], notes + [METHOD] * bool(crossings))
-    return page.report("lottery", values, files, ends_table(title, arms, metric, split))
+    return page.report("lottery", values, files)
 
 
 def describe_lottery(runs: Sequence[LotteryRun], arms: Sequence[Curve]) -> tuple[str, str]:
@@ -100,13 +96,3 @@ def rounds_table(arms: Sequence[Curve], metric: str, split: str) -> Table:
             rows.append((arm.label, str(point.round), *sizes, plus_minus(point.mean, point.spread)))
     head = ("arm", "round", "of the real weights", "weights left", "seeds", axis_title(metric, split))
     return Table("Rounds", head, rows)
-
-
-def ends_table(title: str, arms: Sequence[Curve], metric: str, split: str) -> Table:
-    """Tabulate the first and the last round of each arm."""
-    rows = []
-    for arm in arms:
-        ends = [(percent_text(p.percent), plus_minus(p.mean, p.spread)) for p in (arm.points[0], arm.points[-1])]
-        rows.append((arm.label, str(len(arm.seeds)), *ends[0], *ends[1]))
-    title = f"{title}: {axis_title(metric, split)}; percent of the real network's prunable weights"
-    return Table(title, ("", "seeds", "weights", "first", "weights", "last"), rows)

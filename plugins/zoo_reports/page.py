@@ -19,8 +19,6 @@ table { border-collapse: collapse; font-size: .86rem; font-variant-numeric: tabu
 th, td { padding: .22rem .7rem; border-bottom: 1px solid #e6e6e6; text-align: right; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
 </style>"""
-MOST_NOTES = 12
-"""Maximum number of notes in the terminal."""
 
 
 class Table(NamedTuple):
@@ -52,11 +50,11 @@ class Page:
     tables: Sequence[Table] = ()
     notes: Sequence[str] = ()
 
-    def report(self, name: str, values: dict[str, Any], files: dict[str, bytes], summary: Table) -> Report:
-        """Return the report: JSON values, the text of a summary table, the pictures, and the page under this name."""
+    def report(self, name: str, values: dict[str, Any], files: dict[str, bytes]) -> Report:
+        """Return the report: JSON values, a text with the last table, the pictures, and the page under this name."""
         images = {file: content for file, content in files.items() if file.endswith(".svg")}
         pages = {f"{name}.md": self.as_markdown(), f"{name}.html": self.as_html(images)}
-        return Report(values, self.as_text(summary), files | pages)
+        return Report(values, self.as_text(), files | pages)
 
     def as_html(self, images: dict[str, bytes]) -> bytes:
         """Format the page as one HTML file; names may be untrusted and are escaped."""
@@ -77,16 +75,15 @@ class Page:
         lines += ["", *(f"- {text}" for text in self.notes)] if self.notes else []
         return ("\n".join(lines).replace("<", "&lt;") + "\n").encode()
 
-    def as_text(self, summary: Table) -> str:
-        """Format title, one table, findings and notes for the terminal."""
-        view = plain_table(*summary.head)
-        for row in summary.rows:
+    def as_text(self) -> str:
+        """Format the page with its last table for the terminal."""
+        view = plain_table(*self.tables[-1].head)
+        for row in self.tables[-1].rows:
             view.add_row(*row)
         file = io.StringIO()
         console = plain_console(file=file)
-        console.print(f"\n{summary.title}\n")
+        console.print(f"\n{self.title}\n{self.about}\n")
         console.print(view)
-        more = len(self.notes) - MOST_NOTES
-        for text in (*self.findings, *self.notes[:MOST_NOTES], *([f"and {more} more notes on the page"] if more > 0 else [])):
+        for text in (*self.findings, *self.notes):
             console.print(text)
         return file.getvalue().rstrip()

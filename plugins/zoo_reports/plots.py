@@ -72,27 +72,20 @@ def histograms(rows: Sequence[tuple[str, Layer, str]], title: str) -> Any:
     rounds = sorted({number for _, layer, _ in rows for number in layer.counts})
     if len(rounds) > MOST_ROUNDS:
         rounds = [rounds[round(step * (len(rounds) - 1) / (MOST_ROUNDS - 1))] for step in range(MOST_ROUNDS)]
-    height = max(0.55, min(1.35, 20 / len(rows)))
-    figure = Figure(figsize=(2.1 * len(rounds) + 0.4, height * len(rows) + 0.9), layout="constrained")
+    figure = Figure(figsize=(2.1 * len(rounds) + 0.4, len(rows) + 0.9), layout="constrained")
     panels = figure.subplots(len(rows), len(rounds), squeeze=False)
     for (name, layer, color), line in zip(rows, panels, strict=True):
+        line[0].set_ylabel(name.replace(", ", ",\n"), fontsize=7.5)
         for number, axes in zip(rounds, line, strict=True):
             axes.spines[["top", "right", "left"]].set_visible(False)
-            axes.tick_params(labelsize=7, color="#888888", left=False)
+            axes.tick_params(labelsize=7)
             axes.set_yticks([])
             axes.locator_params(axis="x", nbins=3)
             axes.set_xlim(layer.edges[0], layer.edges[-1])
-            if number not in layer.counts:
-                axes.spines["bottom"].set_visible(False)
-                axes.set_xticks([])
-                continue
-            axes.stairs(layer.counts[number], layer.edges, fill=True, color=color)
-            axes.set_ylim(0, 1.3 * (max(layer.counts[number]) or 1))
-            left = layer.left[number]
-            text = f"{left:,}\n{percent_text(100 * left / layer.numbers)}"
-            axes.text(0.99, 1, text, transform=axes.transAxes, ha="right", va="top", fontsize=6.5, color="#555555")
-        rotation = {"rotation": 0, "ha": "right"} if height < 1 else {}
-        line[0].set_ylabel(name.replace(", ", ",\n"), fontsize=7.5, **rotation)
+            if number in layer.counts:
+                axes.stairs(layer.counts[number], layer.edges, fill=True, color=color)
+                text = f"{layer.left[number]:,}\n{percent_text(100 * layer.left[number] / layer.numbers)}"
+                axes.text(0.99, 1, text, transform=axes.transAxes, ha="right", va="top", fontsize=6.5)
     for number, axes in zip(rounds, panels[0], strict=True):
         axes.set_title(f"round {number}", fontsize=9)
     figure.suptitle(title, fontsize=10.5, x=0.01, ha="left")
@@ -106,33 +99,19 @@ def sparsity(tickets: Mapping[str, Ticket], title: str) -> Any:
     from matplotlib.colors import LogNorm
     from matplotlib.figure import Figure
 
-    wide = min(3, len(tickets))
-    high = -(-len(tickets) // wide)
-    most = max(len(ticket.layers) for ticket in tickets.values()) - 1
-    figure = Figure(figsize=(2.2 + 2.8 * wide, 0.8 + high * (1.0 + 0.16 * most)), layout="constrained")
-    panels = figure.subplots(high, wide, squeeze=False).ravel()
-    for axes in panels[len(tickets) :]:
-        axes.set_visible(False)
     rounds = range(1 + max(max(ticket.rounds) for ticket in tickets.values()))
-    shares = [ticket.shares(rounds) for ticket in tickets.values()]
-    norm = LogNorm(min([50.0, *(share for table in shares for row in table for share in row if share > 0)]), 100)
-    colors = colormaps["viridis_r"].with_extremes(under="#d0d0d0", bad="white")
-    for (label, ticket), table, axes in zip(tickets.items(), shares, panels, strict=False):
-        # Zero has no logarithm: a number below all others gets the colour under the scale.
-        mesh = axes.pcolormesh([[share or 1e-9 for share in row] for row in table], norm=norm, cmap=colors)
+    most = max(len(ticket.layers) for ticket in tickets.values())
+    figure = Figure(figsize=(4.6, len(tickets) * (0.8 + 0.16 * most)), layout="constrained")
+    panels = figure.subplots(len(tickets), 1, squeeze=False).ravel()
+    colors = colormaps["viridis_r"].with_extremes(bad="#d0d0d0")  # zero has no logarithm
+    for (label, ticket), axes in zip(tickets.items(), panels, strict=True):
+        image = axes.imshow(ticket.shares(rounds), norm=LogNorm(0.1, 100), cmap=colors, aspect="auto")
         axes.set_title(label, fontsize=9)
-        axes.set_xlabel("round")
-        ticks = rounds[:: 1 + len(rounds) // 15]
-        axes.set_xticks([number + 0.5 for number in ticks], [str(number) for number in ticks], fontsize=7)
         names = list(ticket.layers)[1:]
-        axes.set_yticks([i + 0.5 for i in range(len(names))], names, fontsize=6.5)
-        axes.spines[:].set_visible(False)
-        axes.tick_params(length=0)
-        axes.invert_yaxis()
-    bar = figure.colorbar(mesh, ax=list(panels), aspect=30, pad=0.01, **log_ticks())
-    bar.ax.tick_params(labelsize=7)
-    bar.ax.minorticks_off()
+        axes.set_yticks(range(len(names)), names, fontsize=6.5)
+        axes.locator_params(axis="x", integer=True)
+        axes.set_xlabel("round")
+    bar = figure.colorbar(image, ax=list(panels), aspect=30, **log_ticks())
     bar.set_label("percent of the layer's weights left (grey: none)", fontsize=8)
-    bar.outline.set_visible(False)
     figure.suptitle(title, fontsize=10.5, x=0.01, ha="left")
     return figure

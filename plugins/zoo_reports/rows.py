@@ -6,9 +6,9 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
-from zoo_experiments.results import TICKETS, check_links, read_tickets
+from zoo_experiments.results import TICKETS, read_tickets
 
-from zoo.errors import check_rules, printable
+from zoo.errors import check_rules
 from zoo_reports.style import REAL
 
 LARGEST = 1e100
@@ -85,33 +85,24 @@ def read_runs(folders: Sequence[str]) -> list[LotteryRun]:
     for folder in dict.fromkeys(Path(folder).expanduser() for folder in folders):
         is_run = (folder / TICKETS).is_file()
         check_rules((is_run, f"'{folder}' is not a folder of zoo lottery: {TICKETS} is missing"), code="missing")
-        check_links(folder)
         runs.append(LotteryRun(folder, read_tickets(folder / TICKETS)))
         check_rules((bool(runs[-1].record["rows"]), f"no round of '{folder}' is finished yet"), code="missing")
-    check_same(runs, "data")
+    data = {run.record["data"]: run.folder for run in runs}
+    check_rules((len(data) == 1, f"runs of different data cannot be compared ({', '.join(data)})"), code="mismatch")
     return runs
-
-
-def check_same(runs: Sequence[LotteryRun], key: str) -> None:
-    """Check that all runs agree in a key of their records."""
-    values = {printable(str(run.record[key])): run.folder for run in runs}
-    text = ", ".join(f"{value} in {folder}" for value, folder in values.items())
-    check_rules((len(values) == 1, f"runs of different {key} cannot be compared ({text}): report on each"), code="mismatch")
 
 
 def lottery_metric(runs: Sequence[LotteryRun], metric: str, mode: str) -> tuple[str, str]:
     """Return the metric to draw, and whether to maximise (``max``) or minimise it (``min``)."""
-    if not metric:
-        check_same(runs, "metric")
-        check_same(runs, "mode")
-    metric = metric or str(runs[0].record["metric"])
-    known = {run.record["mode"] for run in runs if run.record["metric"] == metric}
+    chosen = {(run.record["metric"], run.record["mode"]) for run in runs}
+    names = ", ".join(sorted(name for name, _ in chosen))
     check_rules(
-        (mode in ("", "min", "max"), f"lottery: mode={mode!r}: use min or max"),
-        (bool(mode) or len(known) == 1, f"lottery: is a high or a low {metric} better? add mode=max or mode=min"),
-        (not mode or known <= {mode}, f"lottery: mode={mode}: the run has mode {''.join(known)} for {metric}"),
+        (bool(metric) or len(chosen) == 1, f"lottery: the runs have several metrics, use metric={names}"), code="mismatch"
     )
-    return metric, mode or known.pop()
+    metric = metric or min(chosen)[0]
+    mode = mode or dict(chosen).get(metric, "")
+    check_rules((mode in ("min", "max"), f"lottery: is a high or a low {metric} better? add mode=max or mode=min"))
+    return metric, mode
 
 
 def collect(runs: Sequence[LotteryRun], split: str, metric: str) -> list[Curve]:
@@ -122,24 +113,18 @@ def collect(runs: Sequence[LotteryRun], split: str, metric: str) -> list[Curve]:
             groups.setdefault((number, row["algebra"], row["control"]), {})[row["seed"], row["round"]] = row
     algebras = sorted(dict.fromkeys(algebra for _, algebra, _ in groups), key=lambda algebra: algebra != REAL)
     repeats = Counter((algebra, control) for _, algebra, control in groups)
+    names = [run.folder.name for run in runs]
     arms = []
     for number, algebra, control in sorted(groups, key=lambda key: (algebras.index(key[1]), key[2] or "", key[0])):
-        label = f"{algebra}{CONTROLS.get(control, control)}"
-        label += f" ({unique_run_name(runs, number)})" if repeats[algebra, control] > 1 else ""
+        name = names[number] if names.count(names[number]) == 1 else str(runs[number].folder)
+        label = f"{algebra}{CONTROLS.get(control, control)}" + (f" ({name})" if repeats[algebra, control] > 1 else "")
         rows = groups[number, algebra, control]
         if points := curve_points(rows, split, metric):
             arms.append(Curve(label, algebra, control, runs[number], rows, points))
-    known = sorted({name for run in runs for row in run.record["rows"] for name in row.get(split) or {}})
-    text = f"no round has {metric} of the split {split}: it has {printable(', '.join(known)) or 'no metrics'}"
+    known = sorted({name for run in runs for row in run.record["rows"] for name in row[split]})
+    text = f"no round has {metric} of the split {split}: it has {', '.join(known) or 'no metrics'}"
     check_rules((bool(arms), text), code="unknown")
     return arms
-
-
-def unique_run_name(runs: Sequence[LotteryRun], number: int) -> str:
-    """Return the folder name of a run, with its parent folders as far as needed to tell it from the others."""
-    paths = [run.folder.resolve().parts for run in runs]
-    depth = next(depth for depth in range(1, 1000) if len({parts[-depth:] for parts in paths}) == len(paths))
-    return "/".join(paths[number][-depth:])
 
 
 def curve_points(rows: dict[tuple[int, int], dict[str, Any]], split: str, metric: str) -> list[CurvePoint]:
@@ -177,5 +162,5 @@ def gaps(runs: Sequence[LotteryRun], arms: Sequence[Curve]) -> list[str]:
             notes.append(f"{arm.label}: round {', '.join(thin)} with fewer than {len(arm.seeds)} seeds (hollow points)")
     for stop in (stop for run in runs for stop in run.record["stopped"]):
         label = f"{stop['algebra']}{CONTROLS.get(stop['control'], stop['control'])}"
-        notes.append(f"{label}, seed {stop['seed']}: no round after {stop['round']}, {stop['reason']}"[:300])
+        notes.append(f"{label}, seed {stop['seed']}: no round after {stop['round']}, {stop['reason']}")
     return notes

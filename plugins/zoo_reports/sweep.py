@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from zoo_experiments.results import ROWS, read_rows
 
 from zoo.checkpoint.card import number
-from zoo.errors import InputError, check_rules
+from zoo.errors import check_choice, check_rules
 from zoo.report import Report
 from zoo_reports.page import Page, Table
 from zoo_reports.style import PALETTE, axis_title, log_axis, pictures, plain_axes, plus_minus
@@ -64,17 +64,17 @@ def sweep(runs: Sequence[str], *, metric: str = "") -> Report:
     page = Page(f"{folder.name}: {axis}", "Mean ± sample standard deviation over the runs of each row.", notes, [table])
     values = {"metric": metric, "best": best.axes if best else None, "groups": [group._asdict() for group in groups]}
     files = pictures("sweep", lambda: draw(groups, axis, page.title))
-    return page.report("sweep", values, files, table._replace(title=f"{page.title}\n{page.about}"))
+    return page.report("sweep", values, files)
 
 
 def sweep_metric(rows: Sequence[Row], metric: str, folder: Path) -> tuple[str, str]:
     """Return the metric to show and its split, which is validation if no run has measured a test split."""
     validation = list(dict.fromkeys(chosen[0] for row in rows if (chosen := chosen_by(row))))
-    tested = [name for row in rows for name, value in row["metrics"].items() if isinstance(value, int | float)]
+    tested = [name for row in rows for name, value in row["metrics"].items() if value is not None]
     names, split = (list(dict.fromkeys(tested)), "test") if tested else (validation, "validation")
     check_rules((bool(names), f"no run in '{folder}' has measured anything"), code="missing")
-    if metric and metric not in names:
-        raise InputError(f"no run in '{folder}' has measured {metric}: use {' or '.join(names)}", code="unknown")
+    if metric:
+        check_choice("metric", metric, names)
     better = [name for name in names if name != "loss"] or names
     return metric or next((name for name in validation if name in better), better[0]), split
 
@@ -100,7 +100,7 @@ def collect(rows: Sequence[Row], metric: str, split: str) -> list[Group]:
     for row in rows:
         chosen = chosen_by(row)
         value = row["metrics"].get(metric) if split == "test" else chosen[2] if chosen and chosen[0] == metric else None
-        if not isinstance(value, int | float):
+        if value is None:
             continue
         axes = {axis: label for axis, label in row["axes"].items() if axis != "seed"}
         sizes = int(row["parameters"].get("total") or 0), int(row["parameters"].get("real_twin") or 0)
@@ -124,21 +124,19 @@ def as_table(groups: Sequence[Group], metric: str, validation: str, best: Group 
 
 
 def draw(groups: Sequence[Group], axis: str, title: str) -> Any:
-    """Draw every run as a dot and every mean as a line, by group and against the parameters."""
+    """Draw every run as a dot and every mean as a diamond, by group and against the parameters."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 1.6 + 0.32 * max(6, len(groups))), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
     colors: dict[str, str] = {}  # by the label of the first axis
     for height, group in enumerate(groups):
-        values, center, sizes = group.values, mean(group.values), [group.parameters[0]] * len(group.values)
         color = colors.setdefault(next(iter(group.axes.values()), ""), PALETTE[len(colors) % len(PALETTE)])
-        left.plot(values, [height] * len(values), "o", color=color, alpha=0.55, markersize=5)
-        left.plot([center] * 2, [height - 0.3, height + 0.3], color=color, linewidth=2)
-        right.plot(sizes, values, "o", color=color, alpha=0.4, markersize=4)
-        right.plot(sizes[:1], [center], "D", color=color, markersize=7, markeredgecolor="white")
+        values, center, size = group.values, mean(group.values), group.parameters[0]
+        left.plot(values, [height] * len(values), "o", center, height, "D", color=color, alpha=0.55)
+        right.plot([size] * len(values), values, "o", size, center, "D", color=color, alpha=0.55)
     left.set_yticks(range(len(groups)), [group.label for group in groups])
-    left.set_ylim(len(groups) - 0.4, -0.6)
+    left.invert_yaxis()
     left.set_xlabel(axis)
     plain_axes(left, "x")
     log_axis(right, "x")

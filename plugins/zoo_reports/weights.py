@@ -59,7 +59,7 @@ def read_ticket_weights(arm: Curve) -> tuple[Ticket | None, list[str]]:
     seed = min(seed for seed, _ in arm.rows)
     rounds: dict[int, Arrays] = {}
     sizes: dict[str, int] = {}
-    failed: dict[int, InputError] = {}
+    notes = []
     for number in sorted(number for other, number in arm.rows if other == seed):
         row = arm.rows[seed, number]
         try:
@@ -72,11 +72,7 @@ def read_ticket_weights(arm: Curve) -> tuple[Ticket | None, list[str]]:
             check_rules((fits, "the weights of its model differ from lottery.json"), code="mismatch")
             rounds[number] = arrays
         except InputError as error:
-            failed[number] = error
-    notes = []
-    if failed:
-        numbers = f"round{'s' * (len(failed) > 1)} {', '.join(map(str, failed))}"
-        notes.append(f"{arm.label}, seed {seed}: no histogram of {numbers}: {next(iter(failed.values()))}")
+            notes.append(f"{arm.label}, seed {seed}: no histogram of round {number}: {error}")
     if not rounds:
         return None, notes
     names = {name: name.removesuffix(".weight_module.components").removesuffix(".weight") for name in sizes}
@@ -96,11 +92,9 @@ def prunable_sizes(config: dict[str, Any], folder: Any, arm: Curve) -> dict[str,
 
 def survivors(tensors: dict[str, Tensor], sparse: dict[str, Any], sizes: dict[str, int]) -> Arrays:
     """Return the surviving weights of each prunable parameter; a packed parameter has no others."""
-    missing = sorted(set(sizes) - set(tensors))
-    check_rules((not missing, f"its model has no {', '.join(missing[:1])}"), code="mismatch")
+    fits = set(sizes) <= set(tensors) and all(bool(tensors[name].isfinite().all()) for name in sizes)
+    check_rules((fits, "its model has NaN or infinity, or other weights"), code="corrupt")
     values = {name: tensors[name].float().numpy().ravel() for name in sizes}
-    broken = [name for name, value in values.items() if not np.isfinite(value).all()]
-    check_rules((not broken, f"its model has NaN or infinity in {', '.join(broken[:1])}"), code="corrupt")
     return {name: value if name in sparse else value[value != 0] for name, value in values.items()}
 
 

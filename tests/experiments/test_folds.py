@@ -128,7 +128,6 @@ def split(workdir, tmp_path) -> Path:
         ({"data": "digits", "backbone": "vit(dim=16, depth=1, heads=1)"}, "conflict", "'digits'"),
         ({"trainer": {"max_epoch": 3}}, "unknown", "max_epoch"),
         ({"optimizer": {"name": "adamv"}}, "invalid", "adamv"),  # which only a run checks
-        ({"data": "text(path=., fold=1)"}, "conflict", "fold"),
         ({"data": "SPLIT"}, "conflict", "split"),
     ],
     ids=str,
@@ -146,14 +145,14 @@ def test_mistakes_leave_no_folder(workdir, split, changes, code, value):
 # --- interrupted ---
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, InputError, RuntimeError])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, InputError])
 def test_finished_folds_are_kept(workdir, tmp_path, monkeypatch, error):
     train = module.fit
 
-    def second_fails(options, extension):
+    def second_fails(options):
         if options.run_dir.endswith("fold-02"):
             raise error("stop")
-        return train(options, extension=extension)
+        return train(options)
 
     monkeypatch.setattr(module, "fit", second_fails)
     with pytest.raises(error) as caught:
@@ -222,10 +221,10 @@ def test_a_first_fold_without_a_checkpoint_leaves_no_folder(again):
     assert not run.exists()
 
 
-def test_changed_or_finished_folds_are_not_resumed(again, summary):
+def test_changed_folds_are_not_resumed(again, summary):
     run, _ = stopped(again, "fold-01")
     before = sorted(run.rglob("*"))
-    with raises("mismatch", "stopped", "optimizer.lr=0.05"):
+    with raises("mismatch", "fold-01", "optimizer.lr=0.05"):
         zoo.fit(resume=str(run), optimizer={"lr": 0.1})
     assert sorted(run.rglob("*")) == before
     zoo.fit(resume=str(run / "fold-01"), trainer=TRAINER | {"max_epochs": 3})
@@ -236,8 +235,7 @@ def test_changed_or_finished_folds_are_not_resumed(again, summary):
     (run / "fold-01" / "summary.json").write_text('{"metrics": {}, "parameters": {}}')
     with raises("invalid", "summary.json"):
         zoo.fit(resume=str(run))
-    with raises("conflict", "summary.json"):
-        zoo.fit(resume=str(again / "run"))
+    assert zoo.fit(resume=str(again / "run")) == summary
 
 
 def test_the_mean_is_none_if_a_metric_is_not_finite(summary):

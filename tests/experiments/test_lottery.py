@@ -13,7 +13,6 @@ import pytest
 import torch
 from lightning.pytorch import Callback
 from zoo_experiments.arms import arms_of
-from zoo_experiments.command import print_tickets
 from zoo_experiments.lottery import Tickets
 from zoo_experiments.options import Lottery
 from zoo_experiments.round import RoundExtension
@@ -231,8 +230,6 @@ def test_rounds_and_algebras_are_added(finished, tmp_path, monkeypatch, capsys):
 
 NETWORKS = {
     "timm": ("timm/test_vit", "phm(n=2)", "digits(size=32)"),
-    "convolutions": ("convnet/lenet-300-100", "complex", "digits"),
-    "text": ("transformer(dim=16,depth=1,heads=1)", "clifford(p=0,q=2)", "text(path=text.tsv)"),
     "recurrent": ("lstm(dim=16,depth=1)", "quaternion", "pairs(path=pairs.tsv)"),
     "running text": ("gpt(dim=16,depth=1,heads=1)", "octonion", "corpus(path=text.tsv,max_length=8)"),
     "vectors": ("linear", "quaternion", "rotation"),
@@ -246,8 +243,8 @@ FIRST = ("running text", "vectors")
 )
 def test_other_networks(name, tmp_path, monkeypatch, corpus):
     monkeypatch.chdir(tmp_path)
-    for kind in ("text", "pairs"):
-        corpus(tmp_path / f"{kind}.tsv", kind)
+    corpus(tmp_path / "text.tsv", "text")
+    corpus(tmp_path / "pairs.tsv", "pairs")
     backbone, algebra, data = NETWORKS[name]
     small = {"max_epochs": 1, "limit_val_batches": 1, "limit_test_batches": 1}
     results = zoo.lottery(**options(backbone=backbone, algebra=algebra, data=data, rounds=1, batch_size=8, trainer=small))
@@ -311,13 +308,10 @@ def upcoming(grid, control):
 @pytest.mark.parametrize(
     ("values", "high", "changes", "ends"),
     [
-        ([0.8, 0.7], True, {}, None),
         ([0.8, 0.7, 0.39], True, {}, 2),
-        ([0.8, 0.7, 0.39], True, {"collapse": 0.6}, None),
         ([0.8, 0.7, 0.7, 0.7, 0.1], True, {}, None),  # no round follows the last one
         ([0.2, 0.9], False, {}, None),
         ([0.2, 0.9], False, {"collapse": 0.5}, 1),
-        ([0.2, 0.3], False, {"collapse": 0.5}, None),
     ],
 )
 def test_an_arm_ends_when_its_metric_collapses(values, high, changes, ends):
@@ -408,35 +402,25 @@ def test_a_last_step_that_diverges_ends_its_arm(tmp_path, monkeypatch):
     [
         ({"rate": 1.0}, "rate=1.0"),
         ({"rounds": None, "until": 1.5}, "until=1.5"),
-        ({"until": 0.1}, "--until"),
-        ({"rounds": None, "until": 1e-9, "rate": 0.05}, "200"),
-        ({"seeds": 0}, "seeds=0"),
         ({"controls": ("shuffle",)}, "shuffle"),
         ({"controls": ("reinit",), "backbone": "timm/resnet18(pretrained=true)"}, "pretrained"),
-        ({"controls": ("random",), "pruning": {"score": "random"}}, "random"),
         ({"collapse": 0.0}, "collapse=0.0"),
         ({"folds": 2}, "--folds"),
-        ({"keep": 3}, "--keep"),
         ({"algebra": ""}, "--algebra"),
-        ({"compare": ("phm-4", "phm(n=4)")}, "phm"),
         ({"compare": ("octonoin",)}, "octonion"),
         ({"pruning": {"scope": "layer"}}, "layer"),
-        ({"pruning": {"exclude": ("*",)}}, "nothing to prune"),
         ({"pruning": {"pattern": (2, 4)}, "rounds": 1}, "patch_embed.proj.weight"),
-        ({"pruning": {"pattern": (2, 4)}, "rounds": 2}, "--rounds 1"),
         ({"trainer": {"enable_checkpointing": False}}, "enable_checkpointing"),
         ({"trainer": {"strategy": "fsdp"}}, "FSDP"),
-        ({"backbone": print}, "specs"),
     ],
     ids=lambda value: value if isinstance(value, str) else ",".join(value),
 )
-def test_mistakes_leave_no_folder(changes, value, tmp_path, monkeypatch, capfd):
+def test_mistakes_leave_no_folder(changes, value, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=r"^[^\n]*$") as error:  # codes differ
         zoo.lottery(**options(**changes))
     assert value in str(error.value)
     assert [*tmp_path.iterdir()] == []
-    assert capfd.readouterr().out == ""
 
 
 @pytest.fixture
@@ -473,32 +457,18 @@ def test_wrong_and_locked_folders(begun):
         zoo.lottery(resume="run", rounds=3)
 
 
-def test_damaged_results(begun):
+def test_damaged_and_missing_results(begun):
     file = begun / "lottery.json"
-    record = json.loads(file.read_text())
-    record["rows"][0]["folder"] = "../other"
-    Path("other/checkpoints").mkdir(parents=True)
-    file.write_text(json.dumps(record))
+    record, text = json.loads(file.read_text()), file.read_text()
+    file.write_text(json.dumps(record | {"rows": [record["rows"][0] | {"survivors": "12"}]}))
     with raises("corrupt", "rows[0]"):
         zoo.lottery(resume="run")
-    assert Path("other/checkpoints").is_dir()
     file.unlink()
-    summary = begun / "quaternion/seed-0/round-00/summary.json"
-    summary.write_text(json.dumps(json.loads(summary.read_text()) | {"metrics": "good"}))
-    with raises("corrupt", "round-00/summary.json"):
+    zoo.lottery(resume="run")
+    assert file.read_text() == text, "rebuilt from the summaries"
+    (begun / "quaternion/seed-0/round-00/summary.json").write_text("{}")
+    with raises("invalid", "round-00/summary.json"):
         zoo.lottery(resume="run")
-
-
-@pytest.mark.parametrize("listed", [True, False])
-def test_a_link_out_of_an_experiment_is_not_followed(begun, tmp_path, listed):
-    target = (begun / "quaternion/seed-0").rename(tmp_path / "target")
-    (target / "round-00/checkpoints").mkdir()
-    (begun / "quaternion/seed-0").symlink_to(target)
-    if not listed:
-        (begun / "lottery.json").unlink()
-    with raises("untrusted", "run/quaternion/seed-0"):
-        zoo.lottery(resume="run", rounds=3)
-    assert (target / "round-00/checkpoints").is_dir()
 
 
 def test_a_ticket_of_another_network(begun):
@@ -526,20 +496,3 @@ def test_the_report_reads_the_experiment(finished):
     drawn = [point for points in report.values["arms"].values() for point in points]
     assert sum(len(point["seeds"]) for point in drawn) == len(results["rows"])
     assert {"weights.png", "weights-quaternion.png", "weights-quaternion-random-masks.png"} <= set(report.files)
-
-
-def test_a_mean_over_fewer_seeds_shows_their_number(capsys):
-    def row(seed, number, value):
-        arm = {"algebra": "real", "control": None, "seed": seed, "round": number, "folder": "r"}
-        return arm | {"survivors": 6 if number else 10, "weights": 10, "test": {"accuracy": value}}
-
-    rows = [row(0, 0, 0.5), row(1, 0, 0.7), row(1, 1, 0.9)]
-    results = {"rows": rows, "metric": "accuracy", "stopped": [], "run_dir": "run", "rounds": 1, "pruning": {"pattern": None}}
-    print_tickets(results)
-    out = capsys.readouterr().out
-    assert "  zoo lottery --resume run --rounds 4  # or more --seeds, --compare, --controls\n" in out
-    assert [line.split()[2:] for line in out.splitlines() if line.split()[:1] in (["0"], ["1"])] == [
-        ["0.6000"],
-        ["0.9000", "(1)"],
-    ]
-    assert "mean of 2 seeds" in out

@@ -6,13 +6,12 @@ import signal
 import subprocess
 import sys
 import time
-from datetime import date
 from pathlib import Path
 
 import pytest
 import yaml
 from zoo_experiments.command import repeated
-from zoo_experiments.executors import environment, failure_of
+from zoo_experiments.executors import failure_of, zoo_process
 from zoo_experiments.options import Sweep
 from zoo_experiments.results import read_rows
 from zoo_experiments.sweep import SweepGrid, select, sweep, sweep_points
@@ -57,40 +56,26 @@ def test_exclude():
     assert [point.name for point in runs] == names
 
 
-LABELS = {"a b": {"algebra": "real"}, "a-b": {"algebra": "real"}}
-CASES = {label: {"algebra": "real"} for label in ("A", "a")}
 TWICE = {"optimizer.lr": [0.1, 0.2], "row": {"a": {"algebra": "real", "optimizer": {"lr": 0.3}}}}
 
 
 @pytest.mark.parametrize(
     ("parts", "code", "values"),
     [
-        ({"basis": BASE}, "unknown", ("basis", "'base'")),
+        ({"basis": BASE}, "unknown", ("basis", "base")),
         ({"axes": {"algebr": ["real"]}}, "unknown", ("algebr", "'algebra'")),
         ({"axes": {"lr": [1]}}, "unknown", ("'optimizer.lr'",)),
-        ({"axes": {"resume": ["x"]}}, "unknown", ("resume",)),
         ({"axes": {}}, "invalid", ("file.yaml",)),
-        ({"axes": {"seed": []}}, "invalid", ("seed",)),
-        ({"axes": {"seed": 3}}, "invalid", ("seed",)),
-        ({"axes": {"seed": [0, 0]}}, "invalid", ("seed",)),
-        ({"axes": {"seed": [0]}}, "missing", ("algebra",)),
-        ({"axes": {"row": {"a": 3}}}, "invalid", ("'a'", "row")),
+        ({"axes": {"seed": []}}, "invalid", ("file.yaml",)),
+        ({"axes": {"seed": [0]}}, "invalid", ("algebra",)),
+        ({"axes": {"row": {"a": 3}}}, "invalid", ("LABEL",)),
         ({"axes": {"algebra": ["real"], "seed": ["x"]}}, "invalid", ("real-seedx",)),
-        ({"axes": {"algebra": ["real"], "optimizer.lr": ["1e-3"]}}, "invalid", ("optimizer.lr=1e-3", "1.0e-3")),
+        ({"axes": {"algebra": ["real"], "optimizer.lr": ["1e-3"]}}, "invalid", ("lr='1e-3'",)),
         ({"axes": {"algebra": ["real"], "trainer.max_epoch": [1]}}, "unknown", ("trainer.max_epochs",)),
-        ({"axes": {"row": LABELS}}, "conflict", ("a-b",)),
-        ({"axes": {"row": CASES}}, "conflict", ("file.yaml",)),
-        ({"axes": {"row": {"☃": {"algebra": "real"}}}}, "conflict", ("☃",)),
+        ({"axes": {"row": {"a b": {"algebra": "real"}, "a-b": {"algebra": "real"}}}}, "invalid", ("folder name",)),
         ({"axes": TWICE}, "conflict", ("optimizer.lr", "row")),
-        ({"base": [1]}, "invalid", ("base",)),
-        ({"base": BASE | {"run_dir": "x"}}, "conflict", ("run_dir",)),
-        ({"base": BASE | {"trainer": 3}}, "invalid", ("trainer=3",)),
-        ({"base": BASE | {"trainer": {3: 1, "epoch": 1}}}, "unknown", ("trainer.3",)),
-        ({"base": BASE | {"trainer": {"max_time": date(2026, 1, 1)}}}, "invalid", ("results.jsonl",)),
-        ({"base": BASE | {"trainer": {"gradient_clip_val": float("nan")}}}, "invalid", ("results.jsonl",)),
-        ({"exclude": ["real"]}, "invalid", ("exclude",)),
-        ({"exclude": [{"algebra": "octonion"}]}, "unknown", ("octonion", "real, quaternion")),
-        ({"exclude": [{"depth": 1}]}, "unknown", ("depth", "algebra, optimizer.lr, seed")),
+        ({"base": BASE | {"trainer": {"epoch": 1}}}, "unknown", ("'epoch'",)),
+        ({"exclude": [{"algebra": "octonion"}]}, "unknown", ("octonion",)),
         ({"exclude": [{"seed": [0, 1]}]}, "invalid", ("file.yaml",)),
     ],
 )
@@ -156,7 +141,6 @@ def test_rows_follow_a_renamed_axis(tmp_path):
     [
         ("epoch 1\nzoo: no such file\n", 2, "no such file"),
         ("zoo: ValueError: bad\nthis is a bug in the zoo or in a plugin\n", 1, "ValueError: bad"),
-        ("zoo: a first try\nepoch 2\nlost by Ray: the node died\n", 1, "lost by Ray: the node died"),
         ("zoo: compiled\nepoch 3/10\n", -9, "signal 9, Killed; epoch 3/10"),
         ("Segmentation\n", 139, "exit code 139; Segmentation"),
         ("", 1, "exit code 1"),
@@ -170,10 +154,10 @@ def test_the_reason_of_a_failure(log_text, code, reason, tmp_path):
 
 def test_runs_import_the_same_modules_as_the_sweep(monkeypatch):
     monkeypatch.setattr(sys, "path", ["/somewhere"])
-    assert environment(None)["PYTHONSAFEPATH"] == "1"
+    assert zoo_process([], None)["env"]["PYTHONSAFEPATH"] == "1"
     monkeypatch.setattr(sys, "path", [os.getcwd()])
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
-    assert "PYTHONSAFEPATH" not in environment(None)
+    assert "PYTHONSAFEPATH" not in zoo_process([], None)["env"]
 
 
 def test_runs_are_selected_by_name_or_by_label():
@@ -274,7 +258,6 @@ def test_ctrl_c_prints_how_to_resume(tmp_path):
         ({"on": "slurm"}, "invalid", ("slurm",)),
         ({"on": "ray", "jobs": 2}, "conflict", ("--jobs",)),
         ({"gpus": -1.0}, "invalid", ("--gpus",)),
-        ({"only": "quaternio"}, "unknown", ("'quaternion'",)),
         ({"only": "x*"}, "unknown", ("x*",)),
         ({"run_dir": "full"}, "conflict", ("full",)),
         ({"run_dir": "clone"}, "conflict", ("clone",)),

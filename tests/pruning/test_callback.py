@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import zoo
 from tests.errors import raises
-from zoo.pruning import LotteryTicket, lottery, prunable, rounds_until
+from zoo.pruning import LotteryTicket, lottery, prunable
 from zoo.pruning import masks as lib
 from zoo.training.callbacks import moving_average
 
@@ -367,13 +367,11 @@ def after_one_round(module=None, **options):
         (lambda: after_one_round(changed("head", None)), "mismatch", "'head.weight' is missing"),
         (lambda: after_one_round(changed("head", nn.Linear(16, 4))), "mismatch", "'head.weight' is [4, 16]"),
         (lambda: after_one_round(changed("more", nn.BatchNorm1d(16))), "mismatch", "'more.bias' is [16]"),
-        (lambda: trainer(LotteryTicket(0.5, rewind_step=99)).fit(net(), data()), "invalid", "rewind_step=99"),
+        (lambda: after_one_round(rewind_step=99), "invalid", "rewind_step=99"),
         (lambda: trainer(LotteryTicket(0.5, score="snip")).fit(two_optimizers(), data()), "unsupported", "snip"),
         (lambda: after_one_round().load_state_dict(LotteryTicket(0.4).state_dict()), "mismatch", "rate=0.4"),
         (lambda: LotteryTicket(0.5).setup(SimpleNamespace(strategy=FSDPStrategy()), None, "fit"), "unsupported", "FSDP"),
         (lambda: list(lottery(print, LotteryTicket(0.5), -1)), "invalid", "rounds=-1"),
-        (lambda: rounds_until(1.5, 0.4), "invalid", "until=1.5"),
-        (lambda: rounds_until(0.1, 1.4), "invalid", "rate=1.4"),
     ],
 )
 def test_errors(call, code, value):

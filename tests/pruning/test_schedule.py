@@ -43,10 +43,13 @@ def test_rounds_until(share, rate, rounds):
 
 
 def test_errors():
-    with raises("invalid", "rate=0.0"):
-        ConstantRate(0.0)
-    with raises("invalid", "until=0.01"):
-        rounds_until(0.01, CubicSparsity(0.9))
+    for code, value, call in (
+        ("invalid", "rate=0.0", lambda: ConstantRate(0.0)),
+        ("invalid", "until=0.01", lambda: rounds_until(0.01, CubicSparsity(0.9))),
+        ("invalid", "until=1.5", lambda: rounds_until(1.5, 0.4)),
+    ):
+        with raises(code, value):
+            call()
 
 
 def test_the_code_of_the_documentation_runs(tmp_path, monkeypatch):

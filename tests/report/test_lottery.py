@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from zoo_reports.crossing import Crossing, compare_all, overtakes
 from zoo_reports.lottery import lottery
 from zoo_reports.plots import histograms, sparsity, styles
@@ -173,45 +174,30 @@ def test_histograms_count_surviving_weights(run_with_models):
 def test_missing_and_damaged_models_are_noted(run_with_models, tmp_path):
     run = shutil.copytree(run_with_models, tmp_path / "run")
     weights = run / "real/seed-0/round-01/model/model.safetensors"
-    data = bytearray(weights.read_bytes())
-    data[-1] ^= 1
-    weights.write_bytes(data)
+    tensors = load_file(weights)
+    tensors["head.weight"][0] = torch.nan
+    save_file(tensors, weights)
     shutil.rmtree(run / "real/seed-0/round-03")
     shutil.copytree(run / "real/seed-0/round-02", run / "quaternion/seed-0/round-02", dirs_exist_ok=True)
     arms = arms_of(run)
     ticket, notes = read_ticket_weights(arms[0])
     assert ticket.rounds == [0, 2]
-    assert len(notes) == 1
-    assert notes[0].startswith("real, seed 0: no histogram of rounds 1, 3: ")
-    assert "checksum differs" in notes[0]
-    ticket, notes = read_ticket_weights(arms[1])
-    assert ticket.rounds == [0, 1, 3]
-    assert "round 2" in notes[0]
-
-
-def test_models_with_nan_are_noted(lottery_run):
-    run = lottery_run(lambda *_: 0.5, algebras=["real"], rounds=0, models=True)
-    folder = run / "real/seed-0/round-00/model"
-    model = zoo.load(folder)
-    next(one for one in prunable(model.net).values()).parameter.data.fill_(torch.nan)
-    shutil.rmtree(folder)
-    zoo.save(model, folder)
-    report = lottery([str(run)])
-    assert "real, seed 0: no histogram of round 0: its model has NaN or infinity in" in report.values["notes"][-1]
+    starts = [f"real, seed 0: no histogram of round {number}: " for number in (1, 3)]
+    assert [note.startswith(start) for note, start in zip(notes, starts, strict=True)] == [True, True]
+    assert read_ticket_weights(arms[1])[0].rounds == [0, 1, 3]
 
 
 def test_layers_without_weights_are_grey():
     from matplotlib.colors import to_rgba
 
-    weights = {0: np.linspace(-1, 1, 10), 1: np.array([0.5]), 3: np.array([])}
+    weights = {0: np.linspace(-1, 1, 10), 1: np.array([0.5]), 2: np.array([])}
     rows = {ALL: layer(weights, 10), "fc1": layer(weights, 10)}
     figure = sparsity({"real": Ticket(0, rows)}, "title")
     figure.canvas.draw()
-    mesh = figure.axes[0].collections[0]
-    colors = [tuple(color) for color in mesh.to_rgba(mesh.get_array())[0]]
-    assert colors[3] == pytest.approx(to_rgba("#d0d0d0"))
-    assert colors[2] == to_rgba("white")  # a round without a model
-    assert len(set(colors)) == 4
+    image = figure.axes[0].images[0]
+    colors = [tuple(color) for color in image.to_rgba(image.get_array())[0]]
+    assert colors[2] == pytest.approx(to_rgba("#d0d0d0"))
+    assert len(set(colors)) == 3
     histograms([("real", row, "#000000") for row in rows.values()], "title").canvas.draw()
 
 
@@ -309,13 +295,8 @@ def test_invalid_runs(lottery_run, tmp_path):
     row = record["rows"][0]
     contents = {
         "later": ("format 2", record | {"format": 2}),
-        "outside": ("rows[0]", record | {"rows": [row | {"folder": "../../x"}]}),
-        "kind": ("survivors", record | {"rows": [row | {"survivors": "12"}]}),
-        "huge": ("rows[0]", record | {"rows": [row | {"weights": 10**400}]}),
-        "text": ("rows[0]", record | {"rows": [row | {"val": {"accuracy": "high"}}]}),
-        "title": ("metric", record | {"metric": "\x1b[2J"}),
-        "patterns": ("pruning", record | {"pruning": {"include": [1]}}),
-        "stopped": ("stopped[0]", record | {"stopped": [row | {"reason": "\x1b[2J"}]}),
+        "kind": ("rows[0]", record | {"rows": [row | {"survivors": "12"}]}),
+        "keys": ("damaged", {"format": 1}),
     }
     for name, (value, content) in contents.items():
         folder = tmp_path / name
@@ -337,20 +318,6 @@ def test_invalid_runs(lottery_run, tmp_path):
         lottery([str(run)], split="train")
 
 
-@pytest.mark.parametrize("link", ["real/seed-0", "real/seed-0/round-00/model", "report"])
-def test_links_out_of_the_folder_are_not_followed(lottery_run, capsys, tmp_path, link):
-    run = lottery_run(lambda *_: 0.5, algebras=["real"], rounds=1, models=True)
-    (run / "latest").symlink_to("lottery.json")  # links inside the folder are allowed
-    assert call(capsys, "lottery", run)[0] == 0
-    mine = (run / link).rename(tmp_path / "mine")
-    (run / link).symlink_to(mine)
-    before = sorted(tmp_path.rglob("*"))
-    code, out, err = call(capsys, "lottery", run)
-    assert (code, out) == (2, "")
-    assert err.startswith(f"zoo: '{run / link}' is a link that leads out of '{run}'")
-    assert sorted(tmp_path.rglob("*")) == before
-
-
 def test_unknown_metric(lottery_run):
     run = lottery_run(lambda *_: 0.5, algebras=["real"], rounds=1)
     (run / "lottery.json").write_text((run / "lottery.json").read_text().replace('"test": {"accuracy"', '"test": {"loss"'))
@@ -360,5 +327,3 @@ def test_unknown_metric(lottery_run):
     assert lottery([str(run)], metric="loss", mode="min").values["mode"] == "min"
     with raises("invalid", "mode=min"):
         lottery([str(run)], metric="loss")
-    with raises("invalid", "mode=min", "max"):
-        lottery([str(run)], metric="accuracy", mode="min")

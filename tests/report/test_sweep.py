@@ -86,7 +86,7 @@ def test_incomparable_runs_are_not_ranked(other, tmp_path):
 
 def test_nothing_to_report(tmp_path):
     study = write(tmp_path / "study", rows())
-    with raises("unknown", "f1", "loss or accuracy"):
+    with raises("unknown", "f1", "loss, accuracy"):
         sweep(study, metric="f1")
     with raises("missing", "study"):
         sweep(write(tmp_path / "study", rows(metrics={}, validation=None)))

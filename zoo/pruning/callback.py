@@ -48,7 +48,7 @@ class LotteryTicket(Callback):
         scope: ``tensor``, ``component`` or ``global``.
         unit: ``number`` or ``element``.
         pattern: (N, M) instead of a rate.
-        matrices: ``all`` or ``qkv``, see `zoo.pruning.prunable`, as for ``include`` and ``exclude``.
+        matrices: ``all`` or ``qkv``, see `zoo.pruning.prunable`.
         include: Shell patterns of names of parameters to add.
         exclude: Shell patterns of names of parameters to leave out.
         rewind_step: ``trainer.global_step`` in the first round at which to take the rewind point (Frankle et al. 2020); 0 for
@@ -107,15 +107,11 @@ class LotteryTicket(Callback):
         Raises:
             InputError: If nothing was fitted, there is no rewind point, or the module differs from the fitted one.
         """
-        module = self._fitted if module is None else module
-        if module is None or not self.masks:
+        module, score = self._fitted if module is None else module, self.pruning.score
+        if module is None or not self.masks or (score == "movement" and not self._sums):
             raise InputError("this ticket was not trained: call trainer.fit with callbacks=[ticket] first", code="missing")
-        score = self.pruning.score
         early = f"the first round ended before rewind_step={self.rewind_step}: train longer or use an earlier step"
-        check_rules(
-            (bool(self.rewind_point), early),
-            (score != "movement" or bool(self._sums), "score=movement requires a training step: call trainer.fit first"),
-        )
+        check_rules((bool(self.rewind_point), early))
         parameters = self._matching(module)
         if score != "snip":
             weights = {name: matrix.parameter for name, matrix in parameters.items()}
@@ -183,12 +179,6 @@ class LotteryTicket(Callback):
         # Some optimizer wrappers override step without calling torch's hooks.
         self._is_unhooked = not all(getattr(type(optimizer).step, "hooked", False) for optimizer in trainer.optimizers)
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Check that the round is long enough to reach the rewind point."""
-        steps = trainer.estimated_stepping_batches
-        text = f"rewind_step={self.rewind_step} is never reached: the round has {steps} steps"
-        check_rules((bool(self.rewind_point) or steps >= self.rewind_step, text))
-
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
         """Mask the gradients before they are clipped; accumulate scores of movement, or prune with snip."""
         score, is_due = self.pruning.score, self.pruning.score == "snip" and self._is_due
@@ -223,10 +213,6 @@ class LotteryTicket(Callback):
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """End a fit or a test."""
-        self._is_testing = False
-
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """End a fit or a test that fails."""
         self._is_testing = False
 
     def _products(self) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from zoo.conversion.attention_layout import is_conv1d_of_transformers, vectors_written
-from zoo.errors import InputError, check_choice, check_rules
+from zoo.errors import check_choice, check_rules
 from zoo.layers.weight import Weight
 
 SCORES = ("magnitude", "random", "movement", "snip")
@@ -78,14 +78,13 @@ class Pruning:
         check_rules((is_rate, f"rate={self.rate!r}: the fraction to prune must be in [0, 1), such as 0.4"))
         for name, choices in (("score", SCORES), ("scope", SCOPES), ("unit", UNITS)):
             check_choice(name, getattr(self, name), choices)
-        if self.unit == "element" and self.scope == "component":
-            raise InputError("unit=element prunes all components: use another scope", code="conflict")
-        if self.pattern is not None:
-            pair = [x for x in self.pattern if isinstance(x, int)] if isinstance(self.pattern, tuple | list) else []
-            is_pattern = len(pair) == 2 and 0 < pair[0] < pair[1]
-            check_rules((is_pattern, f"pattern={self.pattern!r}: use (N, M) with 0 < N < M, such as (2, 4)"))
-            if self.scope != "tensor":
-                raise InputError(f"scope={self.scope}: a pattern requires scope=tensor", code="conflict")
+        n, m = self.pattern or (1, 2)
+        check_rules((0 < n < m, f"pattern={self.pattern}: use (N, M) with 0 < N < M, such as (2, 4)"))
+        check_rules(
+            (self.unit == "number" or self.scope != "component", "unit=element prunes all components: use another scope"),
+            (self.pattern is None or self.scope == "tensor", f"scope={self.scope}: a pattern requires scope=tensor"),
+            code="conflict",
+        )
 
 
 # --- prunable parameters ---

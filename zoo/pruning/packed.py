@@ -20,7 +20,6 @@ MASK = ".mask"
 Header = dict[str, tuple[list[int], str]]
 Sparse = Mapping[str, Any]
 """The shapes of packed tensors by name, as in config.json."""
-_POPCOUNT = np.array([value.bit_count() for value in range(256)], np.uint8)
 
 
 def pack_file(path: Path) -> dict[str, list[int]]:
@@ -46,15 +45,16 @@ def unpack_header(path: Path, header: Header, sparse: Sparse) -> tuple[Header, d
     dense, masks = dict(header), {}
     with safe_open(str(path), "pt") as file:
         for name, shape in sparse.items():
-            size = math.prod(shape) if isinstance(shape, list) and all(type(x) is int and x > 0 for x in shape) else 0
-            values, dtype = header.get(name, ([], "U8"))
-            is_packed = size > 0 and len(values) == 1 and dense.pop(name + MASK, None) == ([-(-size // 8)], "U8")
-            _check(is_packed, path, name, f"does not have the shape in config.json, {shape!s:.60}")
-            mask = masks[name] = file.get_tensor(name + MASK).numpy()
-            count = int(_POPCOUNT[mask].sum(dtype=np.int64))
-            is_mask = count == values[0] and not int(mask[-1]) >> ((size - 1) % 8 + 1)
-            _check(is_mask, path, name, f"has {values[0]} values, but its mask has {count} bits for {size} elements")
-            dense[name] = shape, dtype
+            try:
+                size, (values, dtype) = math.prod(shape), header[name]
+                is_packed = min(shape) > 0 and dense.pop(name + MASK) == ([-(-size // 8)], "U8")
+                mask = file.get_tensor(name + MASK).numpy() if is_packed else np.zeros(0, np.uint8)
+                bits = np.unpackbits(mask, bitorder="little")
+                is_packed = is_packed and [int(bits.sum())] == values and not bits[size:].any()
+            except (KeyError, TypeError, ValueError):
+                is_packed = False
+            _check(is_packed, path, name, f"and its mask are not those of the shape in config.json, {shape!s:.60}")
+            dense[name], masks[name] = (shape, dtype), mask
     return dense, masks
 
 
