@@ -1,12 +1,9 @@
 """Benchmark scripts: they run, and the pages match the stored results."""
 
 import json
-from pathlib import Path
 
 import pytest
-import yaml
 
-import zoo
 from benchmarks import digits, fused, machine, readme, recovery, speed_page
 
 
@@ -82,21 +79,6 @@ def test_recovery_of_a_language_model_minimises_bits_without_distillation(tmp_pa
     assert "at most a third with 0, and had a better test result with 1." in text
     assert text.startswith("above\n")
     assert text.endswith("\nbelow\n")
-
-
-def test_recovery_reuses_finished_runs_and_restarts_others(tmp_path, monkeypatch):
-    def fit(run_dir, **options):
-        Path(run_dir).mkdir(parents=True)
-        Path(run_dir, "config.yaml").write_text(yaml.safe_dump(options))
-        Path(run_dir, "summary.json").write_text(json.dumps(options))
-
-    monkeypatch.setattr(zoo, "fit", fit)
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "metrics.csv").touch()
-    assert recovery.fit(tmp_path / "run", seed=1) == {"seed": 1}
-    assert not (tmp_path / "run" / "metrics.csv").exists()
-    assert recovery.fit(tmp_path / "run", seed=2) == {"seed": 1}  # finished
-    assert recovery.fit(tmp_path / "run", backbone="vit") == {"backbone": "vit"}  # another network
 
 
 def test_the_speed_page_matches_the_results():

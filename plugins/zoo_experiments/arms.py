@@ -140,11 +140,8 @@ def folder_name(algebra: str) -> str:
 
 
 def experiment_name(options: Lottery) -> str:
-    """Name the folder of an experiment after its backbone, algebras and data."""
-    if len(options.compare) == 1:
-        return f"lottery-{run_name(config_values(replace(options, algebra=options.compare[0])))}"
-    parts = [short_spec("zoo.backbones", options.backbone), *map(folder_name, options.compare)]
-    return f"lottery-{file_name('-'.join([*parts, short_spec('zoo.datasets', options.data or '')]))}"
+    """Name the folder of an experiment after the runs of its algebras."""
+    return f"lottery-{run_name(config_values(replace(options, algebra='-'.join(map(folder_name, options.compare)))))}"
 
 
 def resume_text(folder: Path) -> str | None:

@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ def sweep(file: str, *, options: Sweep) -> Result:
     from zoo_experiments.sweep import sweep
 
     results = sweep(read_config(file), file, options, say=say)
-    return Result(results, lambda _: print_results("sweep", results, repeated("sweep", file, options)), bool(results["failed"]))
+    return Result(results, lambda _: print_results("sweep", results), bool(results["failed"]))
 
 
 def frontier(file: str, *, options: Sweep) -> Result:
@@ -36,9 +35,7 @@ def frontier(file: str, *, options: Sweep) -> Result:
     from zoo_experiments.frontier import frontier
 
     results = frontier(read_config(file), file, options, say=say)
-    return Result(
-        results, lambda _: print_results("frontier", results, repeated("frontier", file, options)), bool(results["failed"])
-    )
+    return Result(results, lambda _: print_results("frontier", results), bool(results["failed"]))
 
 
 def say(line: str) -> None:
@@ -46,14 +43,7 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def repeated(command: str, file: str, options: Sweep) -> str:
-    """Format the command with its options that are not at their defaults."""
-    given = {f.name: getattr(options, f.name) for f in fields(Sweep) if getattr(options, f.name) != f.default}
-    flags = [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", str(value))]
-    return shlex.join(["zoo", command, file, *flags])
-
-
-def print_results(command: str, results: dict[str, Any], repeat: str) -> None:
+def print_results(command: str, results: dict[str, Any]) -> None:
     """Print and write the report of an experiment; print the failed runs and the next commands."""
     from zoo.cli.report import write_report
     from zoo.registry import create
@@ -71,7 +61,7 @@ def print_results(command: str, results: dict[str, Any], repeat: str) -> None:
         print(f"failed: {run}{f': {failed[run]}' if isinstance(failed, dict) else ''}")
     print("\nnext:")
     if failed:
-        print(f"  {repeat}  # retry the failed runs")
+        print("  repeat the command to retry the failed runs")
     if command == "lottery":
         print(f"  zoo test {folder}/{rows[-1]['folder']}  # every round is a run")
         print(f"  zoo lottery --resume {folder} --rounds {results['rounds'] + 3}  # or more --seeds, --compare, --controls")

@@ -1,11 +1,11 @@
 """Cross-validation: a grid with one run per fold, tested on that fold and trained on the others."""
 
+import math
 import shlex
 from contextlib import ExitStack
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any
 
 from zoo import registry
@@ -120,4 +120,7 @@ def combine(summaries: list[Row]) -> Row:
 
 def mean_std(column: list[Any]) -> tuple[float | None, float | None]:
     """Return the mean and the sample standard deviation over folds; None if a fold has no finite value."""
-    return (None, None) if None in column else (mean(column), stdev(column))
+    if None in column:
+        return None, None
+    mean = sum(column) / len(column)
+    return mean, math.sqrt(sum((value - mean) ** 2 for value in column) / (len(column) - 1))

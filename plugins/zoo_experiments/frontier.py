@@ -147,26 +147,18 @@ def next_runs(
     """
     done = {run_of(row) for row in rows} | failed
     first, *others = seeds
-    grid: list[Run] = [(net, rate, first) for net in nets for rate in rates]
-    if not rates:
-        grid = [(net, None, seed) for seed in seeds for net in nets]
-    if due := [run for run in grid if run not in done]:
-        return due
     best = {net: best_rate(row for row in rows if (row["net"], row["seed"]) == (net, first)) for net in nets}
-    if not rates:
-        return []
     beyond: list[Run] = []
     for net, rate in best.items():
         tried = [lr for other, lr, seed in done if (other, seed) == (net, first) and lr is not None]
         if rate is not None and rate in (min(tried), max(tried)) and len(tried) < len(rates) + MAX_EXTRA_RATES:
             beyond.append((net, rate / 2 if rate == min(tried) else rate * 2, first))
-    if beyond:
-        return beyond
-    for seed in others:
-        repeated: list[Run] = [(net, rate, seed) for net, rate in best.items() if rate]
-        if due := [run for run in repeated if run not in done]:
-            return due
-    return []
+    steps: list[list[Run]] = [[(net, rate, first) for net in nets for rate in rates], beyond]
+    steps += [[(net, rate, seed) for net, rate in best.items() if rate] for seed in others]
+    if not rates:
+        steps = [[(net, None, seed) for seed in seeds for net in nets]]
+    missing = ([run for run in step if run not in done] for step in steps)
+    return next((step for step in missing if step), [])
 
 
 def best_rate(rows: Iterable[Row]) -> float | None:

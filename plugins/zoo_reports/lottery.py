@@ -67,24 +67,11 @@ def weight_files(tickets: Mapping[str, Ticket], look: Mapping[str, Style], title
     rows = [(label, ticket.layers[ALL], look[label].color) for label, ticket in tickets.items()]
     files = pictures("weights", lambda: histograms(rows, f"Surviving weights. {title}"))
     files |= pictures("sparsity", lambda: sparsity(tickets, "Weights left in each layer"))
-    for name, (label, ticket) in zip(file_names(list(tickets)), tickets.items(), strict=True):
+    for label, ticket in tickets.items():
         layers = [(part, layer, look[label].color) for part, layer in ticket.layers.items() if part != ALL]
+        name = re.sub(r"[^\w-]+", "-", label).strip("-")
         files |= pictures(f"weights-{name}", partial(histograms, layers, f"Surviving weights of each layer, {label}"))
     return files
-
-
-def file_names(labels: Sequence[str]) -> list[str]:
-    """Return a part of a file name for each label, distinct on every file system.
-
-    >>> file_names(["phm(n=4)", "quaternion, random masks", "PHM-n-4"])
-    ['phm-n-4', 'quaternion-random-masks', 'PHM-n-4-2']
-    """
-    names: list[str] = []
-    for label in labels:
-        plain = re.sub(r"[^\w-]+", "-", label).strip("-")
-        taken = [name for name in names if re.fullmatch(rf"{re.escape(plain)}(-\d+)?", name, re.IGNORECASE)]
-        names.append(f"{plain}-{len(taken) + 1}" if taken else plain)
-    return names
 
 
 def rounds_table(arms: Sequence[Curve], metric: str, split: str) -> Table:

@@ -1,11 +1,12 @@
 """The pictures of a lottery report."""
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from textwrap import fill
 from typing import Any, NamedTuple
 
 from zoo_reports.rows import Curve, is_wide
-from zoo_reports.style import MARKERS, axis_title, colors_of, log_axis, log_ticks, percent_text, plain_axes
+from zoo_reports.style import MARKERS, axis_title, colors_of, log_axis, percent_text, plain_axes
 from zoo_reports.weights import Layer, Ticket
 
 DASHES = {None: "-", "random": "--", "reinit": ":"}
@@ -25,8 +26,10 @@ class Style(NamedTuple):
 def styles(arms: Sequence[Curve]) -> dict[str, Style]:
     """Return the style of each arm by its label."""
     colors = colors_of(arm.algebra for arm in arms)
-    markers = MARKERS * len(arms)
-    return {a.label: Style(colors[a.algebra], DASHES.get(a.control, "-."), m) for a, m in zip(arms, markers, strict=False)}
+    return {
+        arm.label: Style(colors[arm.algebra], DASHES[arm.control], mark)
+        for arm, mark in zip(arms, cycle(MARKERS), strict=False)
+    }
 
 
 def curves(arms: Sequence[Curve], look: Mapping[str, Style], metric: str, split: str, title: str) -> Any:
@@ -111,7 +114,7 @@ def sparsity(tickets: Mapping[str, Ticket], title: str) -> Any:
         axes.set_yticks(range(len(names)), names, fontsize=6.5)
         axes.locator_params(axis="x", integer=True)
         axes.set_xlabel("round")
-    bar = figure.colorbar(image, ax=list(panels), aspect=30, **log_ticks())
+    bar = figure.colorbar(image, ax=list(panels), aspect=30)
     bar.set_label("percent of the layer's weights left (grey: none)", fontsize=8)
     figure.suptitle(title, fontsize=10.5, x=0.01, ha="left")
     return figure

@@ -117,7 +117,7 @@ def collect(runs: Sequence[LotteryRun], split: str, metric: str) -> list[Curve]:
     arms = []
     for number, algebra, control in sorted(groups, key=lambda key: (algebras.index(key[1]), key[2] or "", key[0])):
         name = names[number] if names.count(names[number]) == 1 else str(runs[number].folder)
-        label = f"{algebra}{CONTROLS.get(control, control)}" + (f" ({name})" if repeats[algebra, control] > 1 else "")
+        label = f"{algebra}{CONTROLS[control]}" + (f" ({name})" if repeats[algebra, control] > 1 else "")
         rows = groups[number, algebra, control]
         if points := curve_points(rows, split, metric):
             arms.append(Curve(label, algebra, control, runs[number], rows, points))
@@ -154,13 +154,11 @@ def gaps(runs: Sequence[LotteryRun], arms: Sequence[Curve]) -> list[str]:
     """Note missing data: rounds without a value, rounds without some of the seeds, and stopped arms."""
     notes = []
     for arm in arms:
-        drawn = {(seed, point.round) for point in arm.points for seed in point.seeds}
-        notes += [
-            f"{arm.label}, seed {seed}, round {number}: no value, not drawn" for seed, number in sorted({*arm.rows} - drawn)
-        ]
+        missing = {*arm.rows} - {(seed, point.round) for point in arm.points for seed in point.seeds}
+        notes += [f"{arm.label}, seed {seed}, round {number}: no value, not drawn" for seed, number in sorted(missing)]
         if thin := [str(point.round) for point in arm.points if point not in arm.complete]:
             notes.append(f"{arm.label}: round {', '.join(thin)} with fewer than {len(arm.seeds)} seeds (hollow points)")
     for stop in (stop for run in runs for stop in run.record["stopped"]):
-        label = f"{stop['algebra']}{CONTROLS.get(stop['control'], stop['control'])}"
+        label = f"{stop['algebra']}{CONTROLS[stop['control']]}"
         notes.append(f"{label}, seed {stop['seed']}: no round after {stop['round']}, {stop['reason']}")
     return notes

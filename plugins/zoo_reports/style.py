@@ -51,23 +51,13 @@ def plain_axes(axes: Any, grid: str = "both") -> None:
 
 def log_axis(axes: Any, which: str) -> None:
     """Scale the axis ``x`` or ``y`` logarithmically, with ticks at 1, 2 and 5; thousands are written as 1k."""
-    from matplotlib.ticker import NullLocator
+    from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullLocator
 
+    thousands, axis = EngFormatter(sep=""), getattr(axes, f"{which}axis")
     getattr(axes, f"set_{which}scale")("log")
-    axis = getattr(axes, f"{which}axis")
-    ticks = log_ticks()
-    axis.set_major_locator(ticks["ticks"])
-    axis.set_major_formatter(ticks["format"])
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=6))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: thousands(value) if value >= 1000 else f"{value:g}"))
     axis.set_minor_locator(NullLocator())
-
-
-def log_ticks() -> dict[str, Any]:
-    """Return locator (``ticks``) and formatter (``format``) of a logarithmic axis."""
-    from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator
-
-    thousands = EngFormatter(sep="")
-    text = FuncFormatter(lambda value, _: thousands(value) if value >= 1000 else f"{value:g}")
-    return {"ticks": LogLocator(subs=(1.0, 2.0, 5.0), numticks=6), "format": text}
 
 
 def percent_text(percent: float) -> str:

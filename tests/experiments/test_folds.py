@@ -10,16 +10,14 @@ from pathlib import Path
 import pytest
 import yaml
 from lightning.pytorch import Callback
-from zoo_experiments import folds as module
-from zoo_experiments.folds import combine, cross_validate
+from zoo_experiments.folds import combine
 
 import zoo
 from tests.errors import raises
 from zoo.data import ready
 from zoo.data.text.local import ranking, text
-from zoo.errors import InputError, Interrupted
+from zoo.errors import Interrupted
 from zoo.training import fit as fit_module
-from zoo.training.options import Fit
 
 TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False}
 NAMES = ("fold-01", "fold-02", "fold-03")
@@ -143,24 +141,6 @@ def test_mistakes_leave_no_folder(workdir, split, changes, code, value):
 
 
 # --- interrupted ---
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, InputError])
-def test_finished_folds_are_kept(workdir, tmp_path, monkeypatch, error):
-    train = module.fit
-
-    def second_fails(options):
-        if options.run_dir.endswith("fold-02"):
-            raise error("stop")
-        return train(options)
-
-    monkeypatch.setattr(module, "fit", second_fails)
-    with pytest.raises(error) as caught:
-        cross_validate(zoo.training.options.build(Fit, options(workdir, "", run_dir=str(tmp_path / "run"))))
-    if error is KeyboardInterrupt:
-        assert str(caught.value).endswith(f"1 of 3 folds are finished; resume with: zoo fit --resume {tmp_path / 'run'}")
-    assert {path.name for path in (tmp_path / "run").iterdir()} == {"config.yaml", "fold-01"}
-    assert zoo.load(tmp_path / "run" / "fold-01").evaluate(split="test")["loss"] > 0
 
 
 class Press(Callback):

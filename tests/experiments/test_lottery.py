@@ -348,34 +348,14 @@ def test_a_diverged_arm_does_not_end_the_others(tmp_path, monkeypatch):
 
 # --- several processes ---
 
-SCRIPT = """
-import os, sys
-from zoo.cli import main
-from zoo_experiments import round as lottery
-
-read = lottery.read_ticket
-
-def other(path):
-    state = read(path)
-    if state["ticket"]["round"] == 2 and os.environ.get("LOCAL_RANK") == "1":
-        state["ticket"]["rewind_point"]["net.head.bias"][1] += 1
-    return state
-
-lottery.read_ticket = other
-sys.exit(main(sys.argv[1:]))
-"""
-
 
 @pytest.mark.slow
-def test_two_processes_train_one_ticket_and_stop_if_they_differ(tmp_path):
-    (tmp_path / "script.py").write_text(SCRIPT)
-    words = ["--backbone", TINY, "--algebra", "quaternion", "--data", "digits", "--rounds", "2", "--run-dir", "run"]
+def test_two_processes_train_one_ticket(tmp_path):
+    words = ["--backbone", TINY, "--algebra", "quaternion", "--data", "digits", "--rounds", "1", "--run-dir", "run"]
     words += ["--trainer.max_epochs", "1", "--trainer.limit_train_batches", "2", "--trainer.accelerator", "cpu"]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
-    command = [sys.executable, "script.py", "lottery", *words, "--trainer.devices", "2", "--ddp-timeout", "60"]
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 2, done.stderr[-3000:]
-    assert "the weights of rank 1 differ from those of rank 0 at the start of round 2" in done.stderr
+    command = [sys.executable, "-m", "zoo", "lottery", *words, "--trainer.devices", "2"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
     rows = json.loads((tmp_path / "run/lottery.json").read_text())["rows"]
     assert [row["survivors"] for row in rows] == [992, 594]
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from zoo_experiments.command import repeated
 from zoo_experiments.executors import failure_of, zoo_process
 from zoo_experiments.options import Sweep
 from zoo_experiments.results import read_rows
@@ -166,12 +165,6 @@ def test_runs_are_selected_by_name_or_by_label():
     assert select(made, ["phm-4-*"], "f") == select(made, ["phm-n4-*"], "f") == ["phm-n4-seed0", "phm-n4-seed1"]
     with raises("unknown", "phm-5-*"):
         select(made, ["phm-5-*"], "f")
-
-
-def test_the_repeated_command_has_the_given_options():
-    assert repeated("sweep", "a b.yaml", Sweep()) == "zoo sweep 'a b.yaml'"
-    options = Sweep(run_dir="/x", only="*-0", jobs=8)
-    assert repeated("sweep", "a.yaml", options) == "zoo sweep a.yaml --jobs 8 --run-dir /x --only '*-0'"
 
 
 @pytest.mark.parametrize("text", ["{", "{}", '{"metrics": 3, "parameters": {}}'])

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from zoo import registry
-from zoo.errors import InputError, check_rules
+from zoo.errors import check_rules
 
 PruningSchedule = Callable[[int], float]
 """Maps the number of a round, from 0, to the fraction of the survivors to prune, in [0, 1)."""
@@ -84,8 +84,7 @@ def rounds_until(share: float, rate: float | str | PruningSchedule) -> int:
     check_rules((isinstance(share, float) and 0 < share < 1, f"until={share!r}: the fraction of weights must be in (0, 1)"))
     survivors, rounds = Fraction(1), 0
     while survivors > Fraction(str(share)) + Fraction(1, 10**12):
-        if rounds == _MAX_ROUNDS:
-            raise InputError(f"until={share}: the schedule does not reach this fraction within {_MAX_ROUNDS} rounds")
+        check_rules((rounds < _MAX_ROUNDS, f"until={share}: not reached within {_MAX_ROUNDS} rounds of the schedule"))
         survivors *= 1 - Fraction(str(schedule(rounds)))
         rounds += 1
     return rounds
