@@ -90,4 +90,4 @@ def lottery(*, options: Lottery, print_config: bool = False) -> None:
 
     results = lottery(options)
     if results and is_first_process():
-        print_results("lottery", results, "")
+        print_results("lottery", results)

@@ -190,15 +190,21 @@ def file_of(folder, **parts):
     return path
 
 
+def process_of(run):
+    """Return the id of the process of ``zoo fit`` that trains a run."""
+    commands = {path.parent.name: path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")}
+    return int(next(pid for pid, command in commands.items() if f"\0--run-dir\0{run}\0".encode() in command))
+
+
 def test_a_killed_sweep_resumes_to_the_results_of_a_single_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     file = file_of(tmp_path, axes={"algebra": ["quaternion"]})
-    process = Running(["sweep", str(file), "--run-dir", "cut"], tmp_path).process
-    run, deadline = Path("cut/runs/quaternion"), time.monotonic() + 600
+    run, deadline = tmp_path / "cut/runs/quaternion", time.monotonic() + 600
+    process = Running(["sweep", str(file), "--run-dir", str(tmp_path / "cut")], tmp_path).process
     while not list(run.glob("checkpoints/*.ckpt")):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    (trained,) = map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+    trained = process_of(run)
     process.kill()
     process.join()
     while alive(trained):
@@ -221,15 +227,14 @@ def test_a_killed_sweep_resumes_to_the_results_of_a_single_run(tmp_path, monkeyp
 
 def test_a_failed_run_is_reported_and_the_others_are_trained(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    Path("pictures").mkdir()
-    bad = {"algebra": "real", "data": "imagefolder(path=pictures)"}
+    bad = {"algebra": "real", "trainer": {"strategy": "nothing"}}
     rows = {"bad": bad, "good": {"algebra": "real"}, "left out": bad}
     file = file_of(tmp_path, axes={"row": rows})
     assert main(["sweep", str(file), "--jobs", "2", "--only", "b*,good", "--json"]) == 1
     results = json.loads(capsys.readouterr().out)
     assert [row["name"] for row in results["rows"]] == ["good"]
     assert list(results["failed"]) == ["bad"]
-    assert "pictures" in results["failed"]["bad"]
+    assert "nothing" in results["failed"]["bad"]
     assert results["run_dir"] == "runs/sweep-grid"
 
 

@@ -14,6 +14,7 @@ from zoo_experiments.executors import LocalProcesses
 from zoo_experiments.grid import execute
 from zoo_experiments.sweep import SweepGrid, sweep_points
 
+from tests.experiments.test_sweep import process_of
 from zoo.cli.commands import main
 
 TRAINER = {"max_epochs": 2, "limit_train_batches": 4, "limit_val_batches": 1, "limit_test_batches": 1, "accelerator": "cpu"}
@@ -37,15 +38,14 @@ def test_a_killed_worker_does_not_change_results(cluster, tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     grid = sweep_points(GRID, "grid.yaml")
     Path("grid.yaml").write_text(yaml.safe_dump(GRID))
-    line = [sys.executable, "-m", "zoo", "sweep", "grid.yaml", "--on", "ray", "--run-dir", "ray"]
+    line = [sys.executable, "-m", "zoo", "sweep", "grid.yaml", "--on", "ray", "--run-dir", str(tmp_path / "ray")]
     process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
     run, deadline = tmp_path / "ray/runs/quaternion", time.monotonic() + 600
     while not list(run.glob("checkpoints/*.ckpt")):
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.02)
-    trained = int((run / ".lock").read_text().split()[1])
-    worker = int(Path(f"/proc/{trained}/stat").read_text().rpartition(")")[2].split()[1])
+    worker = int(Path(f"/proc/{process_of(run)}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(worker, signal.SIGKILL)
     out, _ = process.communicate(timeout=600)
     assert process.returncode == 0, out
