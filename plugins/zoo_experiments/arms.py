@@ -140,8 +140,9 @@ def folder_name(algebra: str) -> str:
 
 
 def experiment_name(options: Lottery) -> str:
-    """Name the folder of an experiment after the runs of its algebras."""
-    return f"lottery-{run_name(config_values(replace(options, algebra='-'.join(map(folder_name, options.compare)))))}"
+    """Name the folder of an experiment after the run of its first algebra, and the other algebras."""
+    first, *others = options.compare
+    return "-".join(["lottery", run_name(config_values(replace(options, algebra=first))), *map(folder_name, others)])
 
 
 def resume_text(folder: Path) -> str | None:
