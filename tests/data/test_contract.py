@@ -32,10 +32,8 @@ def images(augment, **options):
 MODULES = {
     "images": lambda **options: images("none", **options),
     "images-shift": lambda **options: images("shift", **options),
-    "images-flip": lambda **options: images("flip", **options),
     "images-timm": lambda **options: images("timm", **options),
     "texts": lambda **options: TextData({"train": Table((TEXTS,), list("ab") * 40)}, "text_classification", **options),
-    "pairs": lambda **options: TextData({"train": Table((TEXTS, TARGETS), list("ab") * 40)}, "pair_classification", **options),
     "parallel": lambda **options: ParallelData({"train": Table((TEXTS, TARGETS))}, tokenizer="space", **options),
     "corpus": lambda **options: CorpusData({"train": Text(PLAY)}, max_length=16, **options),
     "streams": lambda **options: CorpusData({"train": Text(PLAY)}, max_length=16, stream=True, **options),

@@ -173,5 +173,5 @@ def test_page_documents_every_role_and_method_of_layers():
 def test_page_documents_existing_attributes_of_tasks():
     (table,) = re.findall(r"^\| name \| purpose \|.*?\n\n", PAGE, re.MULTILINE | re.DOTALL)
     names = re.findall(r"`(\w+)[(`]", re.sub(r"^(\|[^|]*\|)[^\n]*", r"\1", table, flags=re.MULTILINE))
-    assert len(names) == 14
+    assert "inputs" in names
     assert [name for name in names if not hasattr(Task, name)] == []

@@ -239,7 +239,7 @@ class Algebra(nn.Module):
 
 
 def _checked_basis(left: Tensor, table: Tensor) -> Tensor:
-    """Return a copy of a basis [m, n] on the CPU, or raise `InputError`."""
+    """Return a copy of a basis [m, n] on the CPU."""
     n, shape = table.shape[-1], list(left.shape)
     if len(shape) != 2 or not 1 <= shape[0] <= n or shape[1] != n:
         raise InputError(f"left must be a torch.Tensor [m, {n}] with m from 1 to {n}, got {shape}")

@@ -98,10 +98,6 @@ class ImageDataset(BatchDataset[Batch]):
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, key: int) -> Batch:
-        images, labels = self.__getitems__([key])
-        return images[0], labels[0]
-
     def __getitems__(self, keys: list[int]) -> Batch:
         """Return the images float32 [B, C, S, S] and labels int64 [B] of these keys (`epoch * length + row`)."""
         epoch, first = divmod(keys[0], len(self))
