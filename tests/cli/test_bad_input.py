@@ -38,9 +38,9 @@ CASES = {
         ("--init xavier", "'xavier'", "glorot"),
         ("--optimizer.name adamv", "'adamv'", "adam"),
         ("--optimizer.name muon", "'muon'"),
-        ("--optimizer.lr 0", "optimizer.lr=0"),
+        ("--optimizer.lr 0", "lr=0"),
         ("--schedule.name cos", "'cos'", "cosine"),
-        ("--schedule.warmup 2", "schedule.warmup=2"),
+        ("--schedule.warmup 2", "warmup=2"),
         ("--trainer.precision 17", "--trainer", "bf16-mixed", "17"),
         # Rejected by Lightning or torch after the run folder was created:
         ("--trainer.accelerator tpuu", "accelerator", "tpuu", "cpu"),

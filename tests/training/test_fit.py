@@ -65,7 +65,7 @@ def test_the_files_of_a_run(run):
     names = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
     events = {name for name in names if name.startswith("tensorboard/")}
     model = {f"model/{name}" for name in ("config.json", "model.safetensors", "manifest.json", "README.md")}
-    checkpoints = {f"checkpoints/{name}" for name in ("epoch-0001.ckpt", "epoch-0002.ckpt", "run_id")}
+    checkpoints = {f"checkpoints/{name}" for name in ("epoch-0001.ckpt", "epoch-0002.ckpt")}
     assert names - events == {"config.yaml", "metrics.csv", "summary.json", "checksums.json"} | checkpoints | model
     written = EventAccumulator(str(run / "tensorboard")).Reload()
     assert {"train_loss", "val_loss", "val_accuracy", "test_accuracy"} <= set(written.Tags()["scalars"])

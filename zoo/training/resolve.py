@@ -167,6 +167,7 @@ def check_numbers(options: Fit) -> None:
     check_rules(
         (0 <= options.seed < 2**32, f"seed={options.seed}: must be between 0 and {2**32 - 1}"),
         (options.keep >= 1, f"keep={options.keep}: must be 1 or more"),
+        (options.kernel != "triton" or options.trainer.get("accelerator") != "cpu", "kernel='triton': the accelerator is cpu"),
         (options.ema is None or 0 < options.ema < 1, f"ema={options.ema}: must be in (0, 1), such as 0.999"),
     )
 

@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -154,25 +155,20 @@ def verify(run: Path) -> list[dict[str, str]]:
     rows, checkpoints = [], checkpoint_files(run / "checkpoints")
     if not checkpoints or (run / "model").exists():
         folder = models.find(run)
-        rows.append(_row(folder, _verify_model, folder))
-    rows += [_row(path, _verify_checkpoint, path) for path in checkpoints]
-    if (path := run / CHECKSUMS).is_file():
-        rows.append(_row(path, lambda: f"lists {len(read_json(path))} files"))
-        sums = read_json(path) if rows[-1]["status"] == "ok" else {}
-        rows += [_row(run / name, _verify_file, run / name, digest) for name, digest in sums.items()]
+        rows.append(_row(folder, lambda: "{backbone} over {algebra}".format(**models.read_config(folder))))
+    rows += [_row(path, partial(_verify_checkpoint, path)) for path in checkpoints]
+    if (file := run / CHECKSUMS).is_file():
+        rows.append(_row(file, lambda: f"lists {len(read_json(file))} files"))
+        sums = read_json(file) if rows[-1]["status"] == "ok" else {}
+        rows += [_row(run / name, partial(_verify_file, run / name, digest)) for name, digest in sums.items()]
     return rows
 
 
-def _row(path: Path, verify_file: Callable[..., str], *arguments: Any) -> dict[str, str]:
+def _row(path: Path, verify_file: Callable[[], str]) -> dict[str, str]:
     try:
-        return {"file": str(path), "status": "ok", "note": verify_file(*arguments)}
+        return {"file": str(path), "status": "ok", "note": verify_file()}
     except InputError as error:
         return {"file": str(path), "status": "damaged", "note": str(error)}
-
-
-def _verify_model(folder: Path) -> str:
-    config = models.read_config(folder)
-    return f"{config['backbone']} over {config['algebra']}"
 
 
 def _verify_checkpoint(path: Path) -> str:
