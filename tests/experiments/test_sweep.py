@@ -228,7 +228,7 @@ def test_a_killed_sweep_resumes_to_the_results_of_a_single_run(tmp_path, monkeyp
 def test_a_failed_run_is_reported_and_the_others_are_trained(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     bad = {"algebra": "real", "trainer": {"strategy": "nothing"}}
-    rows = {"bad": bad, "good": {"algebra": "real"}, "left out": bad}
+    rows = {"bad": bad, "good": {"algebra": "real"}, "left out": {"algebra": "quaternion"}}
     file = file_of(tmp_path, axes={"row": rows})
     assert main(["sweep", str(file), "--jobs", "2", "--only", "b*,good", "--json"]) == 1
     results = json.loads(capsys.readouterr().out)
