@@ -9,7 +9,7 @@ import numpy as np
 
 from zoo.data.corpus.module import CorpusData, read_corpus
 from zoo.data.corpus.source import Text
-from zoo.data.options import OptionalPath, check_integer, options_of
+from zoo.data.options import OptionalPath, options_of
 from zoo.errors import InputError
 from zoo_datasets import wordnet
 from zoo_datasets.hub import attach_record, hub_changed, hub_columns
@@ -142,16 +142,12 @@ def gloss_corpus(limit: int | None = None, **options: Any) -> CorpusData:
         limit: Maximum number of lines of every split, stratified by topic.
         options: See `CorpusData`.
     """
-    if limit is not None:
-        check_integer("limit", limit, 1)
     return CorpusData(partial(_glosses, limit), **options)
 
 
 def _glosses(limit: int | None) -> dict[str, Text]:
-    splits = {
-        name: [part[i] for i in wordnet.sample(part, limit)] for name, part in wordnet.cut(wordnet.read_glosses()).items()
-    }
-    return {name: Text(lines(part), "glosses") for name, part in splits.items()}
+    splits = wordnet.read_splits(limit)
+    return {name: Text(lines([part[i] for i in wordnet.sample(part, limit)]), "glosses") for name, part in splits.items()}
 
 
 def lines(glosses: Sequence[Gloss]) -> str:

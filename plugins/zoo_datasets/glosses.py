@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from lightning.pytorch import LightningDataModule
 
-from zoo.data.options import check_integer, options_of
+from zoo.data.options import options_of
 from zoo.data.parallel import ParallelData
 from zoo.data.text.module import TextData
 from zoo.data.text.splits import RELEVANCE
@@ -77,12 +77,10 @@ def glosses(
         **options: Of `TextData`, or of the data module of the task; the rows do not depend on `seed`.
     """
     if task in GENERATION:
-        return _generation_data(
-            task, limit, options | {"tokenizer": tokenizer, "vocab": vocab, "batch_tokens": batch_tokens}, stream
-        )
+        options |= {"tokenizer": tokenizer, "vocab": vocab, "batch_tokens": batch_tokens}
+        return _generation_data(task, limit, options, stream)
     if task not in TASKS:
         raise InputError(f"glosses: unknown task={task!r}; use {', '.join([*TASKS, *GENERATION])}")
-    check_integer("limit", 1 if limit is None else limit, 1)
     kind = TASKS[task]
     options = {**options, "classes": options.get("classes") or kind.classes}
     tokenizer, vocab = tokenizer or kind.tokenizer, kind.vocab if vocab is None else vocab
@@ -100,13 +98,11 @@ def gloss_lemmas(limit: int | None = None, **options: Any) -> ParallelData:
         limit: Maximum number of pairs of every split, stratified by topic.
         **options: Of `ParallelData`; the pairs do not depend on `seed`.
     """
-    if limit is not None:
-        check_integer("limit", limit, 1)
     return ParallelData(partial(_tables, _lemmas, limit), **options)
 
 
 def _tables(table: Callable[[str, Sequence[Gloss], int | None], Table], limit: int | None) -> dict[str, Table]:
-    return {name: table(name, split, limit) for name, split in wordnet.cut(wordnet.read_glosses()).items()}
+    return {name: table(name, split, limit) for name, split in wordnet.read_splits(limit).items()}
 
 
 def _lemmas(_: str, split: Sequence[Gloss], limit: int | None) -> Table:

@@ -28,8 +28,7 @@ class ParallelSet:
         stems: File names of the splits, without extensions, in addition to `SPLITS`.
         repository: The data set repository on the Hub, if it has a correct copy. No commit is known, so the main branch is
             read, and only the numbers of rows detect changes.
-        paired: Whether the repository has a configuration for each pair of languages.
-        column: The column of a language.
+        nested: Whether the repository has a configuration for each pair of languages, with both in the column `translation`.
         rows: Number of rows of the Hub's splits, by pair of languages, if known.
         tests: Names of the test sets test_NAME in a folder; the first is the default, and the only one on the Hub.
         untrained: Whether a folder without training pairs trains on its validation pairs.
@@ -41,8 +40,7 @@ class ParallelSet:
     sides: Sides = ("en", "de")
     stems: Mapping[str, Sequence[str]] = field(default_factory=dict)
     repository: str = ""
-    paired: bool = False
-    column: str = "{}"
+    nested: bool = False
     rows: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     tests: tuple[str, ...] = ()
     untrained: bool = False
@@ -102,8 +100,8 @@ def fetch_parallel_set(record: ParallelSet, sides: Sides) -> dict[str, Table]:
     """Load a set from the Hub or the cache of `datasets`, without pairs that have an empty side."""
     pair = "-".join(sorted(sides, key=lambda side: (side == "en", side)))  # English comes last, as in WMT
     parts = {part: record.rows.get(pair, {}).get(part) for part in HUB_SPLITS.values()}
-    columns = [record.column.format(side) for side in sides]
-    values = hub_columns(record.name, record.repository, parts, columns, pair if record.paired else None)
+    columns = [f"translation.{side}" if record.nested else side for side in sides]
+    values = hub_columns(record.name, record.repository, parts, columns, pair if record.nested else None)
     splits = {}
     for split, part in HUB_SPLITS.items():
         texts = tuple([text or "" for text in column] for column in values[part])

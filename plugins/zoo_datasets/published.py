@@ -256,8 +256,7 @@ wmt14 = parallel_set(
     name="wmt14",
     stems={"val": ("newstest2013",), "test": ("newstest2014",)},
     repository="wmt/wmt14",
-    paired=True,
-    column="translation.{}",
+    nested=True,
     rows={"de-en": {"train": 4508785, "validation": 3000, "test": 3003}},
     defaults={"vocab": 32000},
 )
@@ -267,8 +266,7 @@ wmt16 = parallel_set(
     name="wmt16",
     stems={"val": ("newstest2015",), "test": ("newstest2016",)},
     repository="wmt/wmt16",
-    paired=True,
-    column="translation.{}",
+    nested=True,
     rows={"de-en": {"train": 4548885, "validation": 2169, "test": 2999}},
     defaults={"vocab": 32000},
 )

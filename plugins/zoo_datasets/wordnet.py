@@ -11,6 +11,7 @@ from typing import Self
 import numpy as np
 
 from zoo.data.loader import Array
+from zoo.data.options import check_integer
 from zoo.data.splits import stratified
 from zoo.errors import InputError
 
@@ -58,6 +59,12 @@ def read_glosses() -> list[Gloss]:
     """Read all glosses in the order of their offsets."""
     definitions, lemmas = (_lines(name) for name in FILE_SHA256)
     return [Gloss(key, lemmas[key], definition, topic(key)) for key, definition in definitions.items()]
+
+
+def read_splits(limit: int | None) -> dict[str, list[Gloss]]:
+    """Read the glosses of every split after checking the option `limit`."""
+    check_integer("limit", 1 if limit is None else limit, 1)
+    return cut(read_glosses())
 
 
 def words(text: str) -> tuple[str, ...]:

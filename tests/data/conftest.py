@@ -105,16 +105,15 @@ class _Request(BaseHTTPRequestHandler):
             return self._reply(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
         if self.command == "GET":
             self.server.sent.append(f"{repository}/{name}")
-        size = len(content) // 2 if f"{repository}/{name}" == self.server.broken else len(content)
-        return self._reply(200, content, {"ETag": f'"{_digest(content)}"', "X-Repo-Commit": commit}, size)
+        return self._reply(200, content, {"ETag": f'"{_digest(content)}"', "X-Repo-Commit": commit})
 
-    def _reply(self, code: int, body: bytes, headers: Mapping[str, str] | None = None, size: int | None = None) -> None:
+    def _reply(self, code: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
         self.send_response(code)
         for name, value in {**(headers or {}), "Content-Length": str(len(body))}.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command == "GET":
-            self.wfile.write(body[:size])
+            self.wfile.write(body)
 
 
 def _commit(revision: str) -> str:
@@ -132,12 +131,11 @@ class Hub(ThreadingHTTPServer):
         files: The files of each repository.
         asked: Every requested path.
         sent: Every downloaded file, as REPOSITORY/NAME.
-        broken: A file whose download is interrupted.
     """
 
-    def __init__(self, files: Mapping[str, Mapping[str, bytes]], broken: str = "") -> None:
+    def __init__(self, files: Mapping[str, Mapping[str, bytes]]) -> None:
         super().__init__(("127.0.0.1", 0), _Request)
-        self.files, self.broken = files, broken
+        self.files = files
         self.asked: list[str] = []
         self.sent: list[str] = []
         self._thread = threading.Thread(target=self.serve_forever)
@@ -171,8 +169,8 @@ def hub_of() -> Iterator[Callable[..., Hub]]:
     """Start a hub with some files."""
     opened: list[Hub] = []
 
-    def serve(files: Mapping[str, Mapping[str, bytes]], broken: str = "") -> Hub:
-        opened.append(Hub(files, broken))
+    def serve(files: Mapping[str, Mapping[str, bytes]]) -> Hub:
+        opened.append(Hub(files))
         return opened[-1]
 
     yield serve

@@ -49,11 +49,6 @@ def test_token_sizes_of_every_byte():
         assert token_sizes(made)[numbers].sum(axis=0).tolist() == [len(normal), len(normal.encode())]
 
 
-def test_literal_padding_is_unknown():
-    for kind in ("char", "bpe"):
-        assert (encoder(learned(kind))("[PAD] [UNK]") != 0).all()
-
-
 def test_lossy_tokenizers_raise():
     with raises("invalid", "tokenizer='word'", "char, bpe"):
         CorpusData({"train": Text(TEXT)}, tokenizer="word")

@@ -70,14 +70,6 @@ def test_local_copy_is_a_file_or_its_folder(tmp_path, preset, file):
         ready(getattr(presets, preset)(path=path.parent))
 
 
-def test_enwik8_is_read_by_bytes(tmp_path):
-    made = ready(presets.enwik8(path=put(tmp_path / "enwik8", "été " * 500), max_length=32))
-    assert made.info.vocab_size == 258
-    assert sum(shares(made)) == 500 * 6
-    with raises("invalid", "enwik8(path=...)"):
-        ready(presets.enwik8())
-
-
 def test_help_topics_are_not_cut():
     topics = {f"topic {i}": "word " * (i % 7 + 1) * 20 for i in range(60)} | {"long": "word " * 2000}
     splits = divide(topics)

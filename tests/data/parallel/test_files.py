@@ -33,13 +33,6 @@ def test_pairs_are_lines_of_two_files(tmp_path):
     assert pairs.location(2, side=1) == f"{tmp_path / 'a.de'}:3"
 
 
-def test_two_files(tmp_path):
-    write(tmp_path, a_en=lines("one"), b_de=lines("eins"))
-    data = parallel(str(tmp_path / "a.en"), str(tmp_path / "b.de"), tokenizer="space")
-    assert data.info.sizes == {"train": 38, "val": 2}
-    assert not data.has_split
-
-
 def test_folder_of_splits(tmp_path):
     write(tmp_path, train_en=lines("one"), train_de=lines("eins"), dev_en=lines("one", 5), dev_de=lines("eins", 5))
     (tmp_path / "test.en.gz").write_bytes(gzip.compress(lines("one", 7).encode()))

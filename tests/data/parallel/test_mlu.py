@@ -39,17 +39,6 @@ def test_every_value_is_right(made):
         assert target == str({"+": a + b, "-": a - b, "*": a * b}[sign])
 
 
-def test_all_forms_are_equally_frequent(made):
-    found = [parts(source) for source, _ in rows(made)]
-    for kinds in ([(first, left, right) for _, first, left, _, right in found], [sign for *_, sign, _ in found]):
-        counts = {kind: kinds.count(kind) for kind in set(kinds)}
-        assert len(counts) in (8, 3)
-        expected = len(kinds) / len(counts)
-        assert all(abs(count - expected) < 5 * expected**0.5 for count in counts.values())
-    for name in "xy":
-        assert abs(sum(values[name] for values, *_ in found) / len(found)) < 5 * 577 / len(found) ** 0.5
-
-
 def test_no_triple_occurs_twice(made):
     found = [(values["x"], values["y"], sign) for values, _, _, sign, _ in map(parts, (source for source, _ in rows(made)))]
     assert len(set(found)) == len(found) == sum(COUNTS.values())

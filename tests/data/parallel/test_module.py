@@ -62,14 +62,6 @@ def test_targets_decode_to_the_references(tokenizer):
             assert [made.tokenizer.decode(row).strip() for row in tokens.tolist()] == references
 
 
-def test_batch_tokens_counts_the_longer_side_with_end():
-    made = data({"train": pairs(), "test": pairs(50, seed=1)}, batch_tokens=60)
-    for name in ("train", "val", "test"):
-        for (source, _), targets, rows, *_ in batches(made, name):
-            assert len(rows) * max(source.shape[1], targets.shape[1]) <= 60
-    assert any(len(rows) > 8 for _, _, rows, *_ in batches(made, "train"))
-
-
 def test_long_training_pairs_are_dropped_and_others_truncated():
     splits = {name: pairs(seed=seed) for seed, name in enumerate(("train", "val", "test"))}
     whole = data(splits)
@@ -119,13 +111,6 @@ def test_trained_model_keeps_its_tokenizer_and_limit():
     assert data(other, tokenizer=stored, max_length=99).info.max_length == 9
     long = Pairs(["a " * 20] * 4, ["A"] * 4)
     assert data({"train": long, "test": long}, tokenizer=stored).info.sizes == {"train": 0, "val": 1, "test": 4}
-
-
-def test_use_all_evaluates_all_pairs():
-    trained = data()
-    entire = data({"train": pairs(60, seed=3)}, tokenizer=trained.tokenizer, use_all=True)
-    assert entire.info.sizes["val"] == entire.info.sizes["test"] == 60
-    assert sorted(row for batch in numbers(entire, "test") for row in batch) == list(range(60))
 
 
 BLANK = Pairs(["a", "b", " \n"], ["x", "y", "z"], files=("s.en", "s.de"))

@@ -23,11 +23,6 @@ def test_batches_have_similar_lengths():
     assert np.median(np.ptp(LENGTHS[: len(order)].reshape(-1, 8), axis=1)) > 100
 
 
-def test_batches_are_not_sorted_by_length():
-    means = LENGTHS[list(BucketSampler(LENGTHS, 8, 0))[:1000]].reshape(-1, 8).mean(1)
-    assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.3
-
-
 def test_two_processes_equal_one_with_twice_the_batch_size(corpus, tmp_path, monkeypatch):
     """A run may be resumed with another number of processes and the same steps."""
     corpus(tmp_path / "texts.tsv", "text", 200)

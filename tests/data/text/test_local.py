@@ -1,5 +1,3 @@
-import json
-
 import pytest
 
 from tests.errors import raises
@@ -48,15 +46,6 @@ def test_rankings(file):
     assert ranking(path, group="id", folds=30).info.sizes["test"] == 3
     with raises("data", "folds=30", "29 questions"):
         ranking(path, folds=30)
-
-
-def test_json_lines_of_true_and_false_are_rankings(tmp_path):
-    path = tmp_path / "x.jsonl"
-    rows = [{"query": f"q{q}", "answer": f"a{a}", "label": a == 1} for q in range(20) for a in range(2)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    _, labels, groups = next(iter(ranking(path).test_dataloader()))
-    assert labels.tolist() == [0, 1, 0, 1]
-    assert groups.tolist() == [0, 0, 1, 1]
 
 
 def test_missing_columns_raise(file):

@@ -3,7 +3,6 @@ import random
 import pytest
 import torch
 
-import zoo
 from tests.errors import raises
 from zoo.data.module import ready
 from zoo.data.text import Table, TextData, Tokenizer
@@ -95,12 +94,6 @@ def test_classes_are_sorted_by_value_or_letter_or_as_given():
     assert classes(["0", "neg", "1"], names={"0": "negative", "neg": "negative", "1": "positive"}) == ("negative", "positive")
 
 
-def test_renamed_labels_keep_their_rows():
-    made = data({"train": table(labels=["0", "1"])}, names={"1": "yes", "0": "no"})
-    plain = data({"train": table(labels=["0", "1"])})
-    assert [1 - row[1] for row in rows(made.test_dataloader())] == [row[1] for row in rows(plain.test_dataloader())]
-
-
 def test_info_distinguishes_contents():
     base = data().info
     assert data().info.sha256 == base.sha256
@@ -112,9 +105,6 @@ def test_info_distinguishes_contents():
         data(names={"a": "x", "b": "y"}),
     ]
     assert len({base.sha256, *(one.info.sha256 for one in changed)}) == 5
-    one, other = (Table((texts,), list("aabb"), source=str(texts)) for texts in (["ab", "c", "d", "e"], ["a", "bc", "d", "e"]))
-    splits = [{"train": part, "val": part, "test": part} for part in (one, other)]
-    assert data(splits[0]).info.sha256 != data(splits[1]).info.sha256
 
 
 def test_trained_model_keeps_its_tokenizer_and_classes():
@@ -172,38 +162,9 @@ def test_invalid_rankings_raise():
         data({"train": wrong}, "answer_ranking")
 
 
-def test_use_all_evaluates_all_rows():
-    rows = table(30)
-    data = ready(TextData({"train": rows}, "text_classification", use_all=True))
-    assert data.info.sizes == {"train": 30, "val": 30, "test": 30}
-    assert data.split_note == "30 train, 30 val, 30 test rows (all rows of a set without splits)"
-    with_test = ready(TextData({"train": rows, "test": table(9)}, "text_classification", use_all=True))
-    assert with_test.info.sizes["test"] == 9
-
-
 def test_ranking_split_without_a_right_answer_raises():
     right = table(40, pairs=True, labels="01")
     rows = Table(right.texts, right.labels, groups=right.texts[0])
     wrong = Table(right.texts, ["0"] * 40, groups=right.texts[0], source="wrong.tsv")
     with raises("data", "wrong.tsv: ", "test split"):
         ready(TextData({"train": rows, "test": wrong}, "answer_ranking"))
-
-
-def fit(made, folder, task=None):
-    limits = {"max_steps": 1, "limit_val_batches": 1, "limit_test_batches": 1, "accelerator": "cpu"}
-    return zoo.fit(backbone="fasttext(dim=8)", algebra="complex", data=made, task=task, trainer=limits, run_dir=folder)
-
-
-@pytest.mark.parametrize(
-    ("rows", "task", "code", "values"),
-    [
-        (table(), "text_clasification", "invalid", ("'text_clasification'", "'text_classification'")),
-        (table(pairs=True), "text_classification", "invalid", ("TextClassification", "text_pair")),
-        (table(), "pair_classification", "invalid", ("PairClassification", "text_pair")),
-        (table(pairs=True), "answer_ranking", "invalid", ("AnswerRanking", "questions")),
-    ],
-)
-def test_mismatched_task_raises_before_training(rows, task, code, values, tmp_path, monkeypatch):
-    monkeypatch.setattr("lightning.pytorch.Trainer.fit", lambda *_, **__: pytest.fail("training started"))
-    with raises(code, *values):
-        fit(TextData({"train": rows}, task), tmp_path / "run")

@@ -1,5 +1,4 @@
 import gzip
-import json
 
 import pytest
 from zoo_datasets import published
@@ -56,28 +55,6 @@ def test_every_layout_is_read(tmp_path, record):
         assert set(found["train"].labels) <= set(labels_of(record))
 
 
-def test_single_file_has_no_splits(tmp_path):
-    write(tmp_path / "mr.tsv", MR, MR.columns[-1], 40)
-    for path in (tmp_path, tmp_path / "mr.tsv"):
-        data = ready(published.mr(path, folds=4))
-        assert data.info.sizes == {"train": 27, "val": 3, "test": 10}
-        assert not data.has_split
-        assert data.info.classes == ("negative", "positive")
-
-
-def test_pairs_without_a_gold_label_are_removed(tmp_path):
-    gold = ["entailment", "-", "neutral", "contradiction"] * 10
-    rows = [
-        {"gold_label": label, "sentence1": f"a {i}", "sentence2": f"b {i}", "annotator_labels": []}
-        for i, label in enumerate(gold)
-    ]
-    for name in ("snli_1.0_train", "snli_1.0_dev", "snli_1.0_test"):
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    data = ready(published.snli(tmp_path))
-    assert data.info.sizes == {"train": 30, "val": 30, "test": 30}
-    assert data.info.classes == ("entailment", "neutral", "contradiction")
-
-
 def test_validation_rows_replace_secret_test_labels(tmp_path):
     write(tmp_path / "train.tsv", QNLI, QNLI.columns[0], 40)
     write(tmp_path / "dev.tsv", QNLI, QNLI.columns[0], 8)
@@ -99,13 +76,6 @@ def test_validation_pairs_replace_missing_training_pairs(tmp_path):
     data = ready(published.snli(tmp_path))
     assert data.info.sizes == {"train": 49, "val": 5, "test": 6}
     assert not data.has_split
-
-
-def test_mnli_genres(tmp_path):
-    for name, rows in (("train", 60), ("dev_matched", 9), ("dev_mismatched", 12)):
-        write(tmp_path / f"{name}.tsv", MATCHED, MATCHED.columns[1], rows)
-    assert ready(published.mnli(tmp_path)).info.sizes["test"] == 9
-    assert ready(published.mnli(tmp_path, mismatched=True)).info.sizes["test"] == 12
 
 
 def test_a_fold_column_makes_the_validation_split(tmp_path):

@@ -51,11 +51,6 @@ def formats(tmp_path):
     return write
 
 
-def test_a_long_text_of_a_csv_is_read(file):
-    path = file(f'label,text\npos,"{"a, b " * 40_000}"\nneg,c\n', "long.csv")
-    assert len(read_table(path, text="text", label="label").texts[0][0]) == 200_000
-
-
 @pytest.mark.parametrize("pack", PACK)
 @pytest.mark.parametrize("kind", ["tsv", "csv", "jsonl", "parquet"])
 def test_all_formats_give_the_same_table(formats, file, kind, pack):
@@ -68,12 +63,6 @@ def test_all_formats_give_the_same_table(formats, file, kind, pack):
     ]
     first = 1 if kind == "jsonl" else 2
     assert table.location(1) == (f"{path}, row 2" if kind == "parquet" else f"{path}:{first + 1}")
-
-
-@pytest.mark.parametrize("kind", ["tsv", "csv", "parquet"])
-def test_columns_by_number(formats, kind):
-    table = read_table(formats(kind), first=1, second=2, label=0)
-    assert list(table.texts) == [[row[1] for row in ROWS], [row[2] for row in ROWS]]
 
 
 def test_header_is_detected_or_given(file):

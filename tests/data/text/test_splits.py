@@ -46,13 +46,6 @@ def test_questions_are_not_cut():
         assert len(seen[2]) in (4, 5)
 
 
-def test_groups_identify_questions():
-    rows = Table((["same"] * 6, list("abcdef")), ["0"] * 6, groups=["1", "1", "2", "2", "3", "3"])
-    test = split_tables({"train": rows}, 0.5, 3, 0)["test"]
-    assert len(test) == 2
-    assert len(set(test.groups)) == 1
-
-
 def test_only_row_of_a_class_stays_in_training():
     rows = Table(([str(i) for i in range(20)],), ["rare"] + [f"{i % 6}" for i in range(19)])
     for val in (0.1, 0.5, 0.9):
@@ -73,11 +66,6 @@ def test_more_folds_than_rows_raise():
     rows = Table((list("abcde"),), list("11112"), source="f.csv")
     with raises("data", "f.csv: folds=5", "4 rows", "folds=4"):
         cut(rows)
-
-
-def test_splits_are_pinned():
-    expected = "0 2 8 10 11 17 19 20 25"
-    assert cut(table((9, 9, 9)), folds=3, fold=1)["test"].texts[0] == expected.split()
 
 
 def test_columns_of_different_lengths_raise():

@@ -23,14 +23,6 @@ def test_word_tokens():
     assert spell(made_of(lowercase=False), "The the") == ["The", "the"]
 
 
-def test_space_tokens():
-    assert spell(made_of("space"), "the dog sits!! \t sits") == ["the", "dog", "sits!!", "[UNK]"]
-
-
-def test_char_tokens():
-    assert spell(made_of("char"), "a Dog") == ["a", " ", "d", "o", "g"]
-
-
 def test_bpe_encodes_every_text():
     made = made_of("bpe", vocab=300)
     assert 1 not in made.encode(["日本 \x00 é"])[0]
@@ -84,13 +76,6 @@ def test_locations_beyond_the_first_chunk(monkeypatch):
     monkeypatch.setattr("zoo.data.text.tokenizer.CHUNK", 2)
     with raises("data", "row 4: "):
         made_of().encode(["a", "b", "c", "d", " \n"], "row {}".format)
-
-
-@pytest.mark.parametrize("text", ["", " ", "\t\n"])
-@pytest.mark.parametrize("kind", ["word", "space"])
-def test_text_without_tokens_raises(kind, text):
-    with raises("data", "here: "):
-        made_of(kind).encode([text], lambda row: "here")
 
 
 @pytest.mark.parametrize(
@@ -163,11 +148,6 @@ def test_decode_stops_at_the_end_token():
         assert made.decode(np.array([2, *numbers, *behind])) == "the cat"
     assert made.decode([3, *numbers]) == made.decode([]) == made.decode([2, 3]) == ""
     assert made.decode([numbers[0], 1, numbers[1]]) == "th"
-
-
-def test_decoded_words_are_separated_by_spaces():
-    assert writer("space").decode(writer("space").encode(["the DOG sits!!"])[0]) == "the DOG sits!!"
-    assert writer("word").decode(writer("word").encode(["the DOG sits!!"])[0]) == "the DOG sits ! !"
 
 
 def test_running_text_has_no_leading_space():

@@ -151,8 +151,7 @@ class CorpusData(DataModule[CorpusInfo]):
 
     def load(self) -> CorpusInfo:
         """Open the texts, and encode those that are not cached."""
-        given = self._read() if callable(self._read) else self._read
-        sources, self.split_comment = add_splits(given, self.use_all)
+        sources, self.split_comment = add_splits(self._read() if callable(self._read) else self._read, self.use_all)
         self.source = sources["train"].name
         tokenizer = self._given
         if not isinstance(tokenizer, Tokenizer):
@@ -160,12 +159,9 @@ class CorpusData(DataModule[CorpusInfo]):
             tokenizer = tokenizer.limited(self.length)
         splits = {name: encode_text(text, tokenizer) for name, text in sources.items()}
         for name, tokens in splits.items():
-            location, count = f"{sources[name].name}, {name} split", len(tokens)
-            if count == 0:
-                raise DataError(f"{location}: no text")
-            if count <= self.length:
-                advice = f"use max_length={count - 1} or less, or more text" if count > 1 else "use more text"
-                raise DataError(f"{location}: {count} tokens, fewer than max_length={self.length} and the next token; {advice}")
+            if len(tokens) <= self.length:
+                count = f"{len(tokens)} tokens, but max_length={self.length} needs one more"
+                raise DataError(f"{sources[name].name}, {name} split: {count}; use more text, or a smaller max_length")
         self.tokenizer, self.splits, self._sizes = tokenizer, splits, token_sizes(tokenizer)
         return CorpusInfo(
             vocab_size=tokenizer.vocab_size,
