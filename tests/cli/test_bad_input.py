@@ -156,11 +156,7 @@ def test_missing_and_damaged_models(call, refused, files, tmp_path, words):
 
 BROKEN = {
     "exit": ("import sys\nsys.exit(3)", "SystemExit"),
-    "syntax": ("def make(:", "SyntaxError"),
-    "value": ("make = 3", "must be callable"),
     "raises": ("def make():\n    raise RuntimeError('first\\nsecond')", "first second"),
-    "exits": ("def make():\n    import sys\n    sys.exit()", "SystemExit"),
-    "returns": ("def make():\n    return 3", "int"),
 }
 
 
@@ -171,7 +167,7 @@ def test_broken_plugins_do_not_affect_others(environment, refused, call, case):
     line = refused(*VIT.split(), "--algebra", "strange")
     assert "strange" in line
     assert reason in line
-    assert "pip uninstall stranger-zoo" in line or case == "returns"
+    assert "pip uninstall stranger-zoo" in line
     code, out, err = call("list", "algebras")
     assert (code, err) == (0, "")
     assert "stranger-zoo" in out
@@ -184,5 +180,4 @@ def test_a_name_of_two_distributions(environment, refused, call):
     line = refused(*VIT.split(), "--algebra", "strange")
     assert "first-zoo:strange" in line
     assert "second-zoo:strange" in line
-    assert "int" in refused(*VIT.split(), "--algebra", "first-zoo:strange")  # it does not return an algebra
     assert call(*VIT.split(), "--algebra", "real", "--print_config").code == 0

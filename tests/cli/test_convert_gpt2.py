@@ -131,9 +131,7 @@ def test_a_folder_with_a_tokenizer_is_a_language_model(folder, call, tmp_path):
     ("change", "message"),
     [
         ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True"),
-        ({"scale_attn_weights": False}, "scale_attn_weights=False"),
         ({"activation_function": "silu"}, "activation_function='silu'"),
-        ({"layer_norm_epsilon": 1e-6}, "layer_norm_epsilon=1e-06"),
         ({"model_type": "opt"}, "model_type=opt"),
         ({"n_head": 5}, "heads=5"),
     ],

@@ -179,7 +179,6 @@ def test_flags_override_the_decoding_options_of_the_run(call, root, tmp_path, mo
 @pytest.mark.parametrize(
     ("backbone", "data"),
     [
-        ("gpt", "glosses(task=language_model,limit=60)"),
         ("transformer", "glosses(task=seq2seq,limit=60,vocab=400)"),
     ],
 )

@@ -130,8 +130,6 @@ TEXT = {"vocab_size": 11, "max_length": 7, "num_classes": 3}
     [
         ("linear", {"in_features": 4, "out_features": 4}, "linear cannot be pruned"),
         ("lstm(hidden=8)", TEXT, "lstm(hidden=8): nothing to prune: SequenceClassifier has no heads, hidden units or channels"),
-        ("cnn(filters=4, hidden=8)", TEXT, "cnn(filters=4, hidden=8): nothing to prune"),
-        ("fasttext", TEXT, "fasttext: nothing to prune"),
         ("decomposable_attention(dim=8)", TEXT, "cannot be pruned"),
         ("timm/resnet10t", SIZES, "timm/resnet10t cannot be pruned"),
         ("vit(dim=32, depth=1, heads=1, mlp_ratio=0.04)", SIZES, "removes nothing: no layer has enough heads or units"),

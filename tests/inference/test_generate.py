@@ -9,7 +9,7 @@ import torch
 
 import zoo
 from tests.errors import raises
-from tests.generation import NUMBERS, RUNS, TRAINER
+from tests.generation import NUMBERS, RUNS
 from zoo.data.text.tokenizer import Tokenizer
 from zoo.inference.model import Model
 from zoo.layers.weight import Weight
@@ -263,20 +263,6 @@ def test_errors_are_raised_before_generation(models, name, prompt, options, valu
 def test_a_prompt_that_cannot_be_tokenized(models, name, prompt, value):
     with raises("data", value):
         models[name].generate(prompt)
-
-
-def test_a_classifier_does_not_generate(tmp_path, corpus):
-    data = f"text(path='{corpus(tmp_path / 'text.tsv', 'text')}')"
-    options = {"backbone": "fasttext(dim=8, hidden=8)", "algebra": "real", "data": data, "run_dir": str(tmp_path / "run")}
-    zoo.fit(**options, trainer=TRAINER)
-    with raises("invalid", "text_classification", "zoo predict"):
-        zoo.load(tmp_path / "run").generate("a film")
-
-
-@every_model
-def test_a_language_model_does_not_predict(place, name):
-    with raises("unsupported", "zoo generate RUN --prompt TEXT"):
-        list(predict(place / name, ["the café"]))
 
 
 # --- prediction line by line ---

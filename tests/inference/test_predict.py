@@ -163,13 +163,6 @@ def test_a_text_that_is_too_long_is_truncated_on_request(run):
         list(predict(run, [" ".join([*words, "bad", "bad"])]))
 
 
-def test_a_model_of_vectors_does_not_read_text(tmp_path):
-    options = {"data": "hamilton(rows=200)", "run_dir": str(tmp_path / "run"), "trainer": TRAINER}
-    zoo.fit(backbone="linear", algebra="quaternion", **options)
-    with raises("invalid", "vectors", "zoo.load"):
-        list(predict(tmp_path / "run", ["1 2 3"]))
-
-
 @pytest.mark.parametrize("name", ["../secret.json", "/etc/hostname", ""])
 def test_a_tokenizer_outside_the_folder_is_not_loaded(run, name, tmp_path):
     model = copytree(run / "model", tmp_path / "model")
