@@ -18,16 +18,11 @@ class Attention(nn.Module):
     Every head of queries, keys and values consists of whole elements and is component-major.
 
     Args:
-        algebra: The product, of dimension n.
-        dim: Real channels.
-        heads: Number of heads.
         head_dim: Real channels of a head, a multiple of n; by default dim / heads.
         score: ``dot``, ``product`` or ``hermitian``, see `zoo.layers.scores.attend`.
         dropout: Dropout probability of the attention weights.
-        bias: Whether the projections have biases.
         rotary: Whether to apply rotary positions in self-attention, to heads with a multiple of 2 n channels.
         cross: Whether keys and values come from a second sequence: projections ``q`` and ``kv`` instead of ``qkv``.
-        init: Initialisation, see `zoo.layers.init.draw_components`.
         gain: Factor on the initial standard deviation of the output projection.
 
     Example:

@@ -72,25 +72,21 @@ class TokenBatchNorm(nn.BatchNorm1d):
         return torch.zeros_like(x, dtype=tokens.dtype).masked_scatter(mask.unsqueeze(-1), tokens)
 
 
-NORMS: dict[str, Callable[[int, int, bool], nn.Module]] = {
-    "layer": lambda features, n, bias: nn.LayerNorm(features, bias=bias),
-    "rms": lambda features, n, bias: nn.RMSNorm(features),
-    "batch": lambda features, n, bias: TokenBatchNorm(features),
-    "batch1d": lambda features, n, bias: nn.BatchNorm1d(features),
-    "batch2d": lambda features, n, bias: nn.BatchNorm2d(features),
-    "element": lambda features, n, bias: ElementNorm(features, n),
+NORMS: dict[str, Callable[..., nn.Module]] = {
+    "layer": nn.LayerNorm,
+    "rms": nn.RMSNorm,
+    "batch": TokenBatchNorm,
+    "batch1d": nn.BatchNorm1d,
+    "batch2d": nn.BatchNorm2d,
+    "element": ElementNorm,
 }
-"""Functions of the real channels, n and the bias of ``layer`` that create a norm, by name."""
 
 
 def norm(name: str, features: int, n: int, bias: bool = True) -> nn.Module:
-    """Create a norm over real channels: ``layer``, ``rms``, ``batch1d``, ``batch2d`` (torch's), ``batch`` or ``element``.
-
-    Raises:
-        InputError: If the name is unknown.
-    """
+    """Create a norm of `NORMS` over real channels; ``bias`` is that of ``layer``."""
     check_choice("norm", name, NORMS)
-    return NORMS[name](features, n, bias)
+    options = {"layer": {"bias": bias}, "element": {"n": n}}.get(name, {})
+    return NORMS[name](features, **options)
 
 
 class Readout(nn.Module):

@@ -23,11 +23,7 @@ class Embedding(ComputedWeight):
     w_s and differ by a right multiplication. In backbones the table is real unless the scope contains the role ``embed``.
 
     Args:
-        algebra: The product, of dimension n.
-        num_embeddings: Number of rows.
-        embedding_dim: Real channels of a vector.
         padding_idx: Row that is zero and receives no gradient; negative indices count from the end.
-        init: Initialisation, see `zoo.layers.init.draw_components`.
 
     Attributes:
         components: The parameter w, [m, ceil(dim / n), ceil(rows / n)]; over the reals [rows, dim].
@@ -110,9 +106,6 @@ class EmbeddingTable(nn.Module):
     App. B.1) unless ``trained``.
 
     Args:
-        layers: The factory that creates the table.
-        vocab_size: Vocabulary size; token 0 is padding.
-        dim: Channels of a vector.
         vectors: Width of the pretrained vectors for `load_vectors`; None to learn the table.
         projection: ``none``, ``linear``, ``tanh`` or ``relu``; ``auto`` is none if the width equals dim, otherwise tanh.
         trained: Whether pretrained vectors are trained.

@@ -79,7 +79,7 @@ class Layers:
         return Linear(self.over(role), in_features, out_features, bias, init=self.init, **options)
 
     def conv1d(self, in_channels: int, out_channels: int, kernel_size: Size, *, role: str = "conv", **options: Any) -> Conv1d:
-        """Return a convolution over one axis, with torch's arguments."""
+        """Return a convolution over one axis."""
         return Conv1d(self.over(role), in_channels, out_channels, kernel_size, init=self.init, **options)
 
     def conv2d(self, in_channels: int, out_channels: int, kernel_size: Size, *, role: str = "conv", **options: Any) -> Conv2d:

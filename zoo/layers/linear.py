@@ -22,8 +22,7 @@ class Linear(ComputedWeight):
         out_features: Real output channels.
         bias: Whether to add a real bias, [out_features].
         blocks: Number of vectors side by side on the input and the output axis, which must divide their sizes.
-        init: Initialisation, see `zoo.layers.init.draw_components`.
-        gain: Factor on the initial standard deviation.
+        init: Initialisation with a factor ``gain``, see `zoo.layers.init.draw_components`.
 
     Attributes:
         components: The parameter w, [m, blocks_out * width_out, blocks_in * width_in]; over the reals [out, in].

@@ -58,16 +58,13 @@ class LSTM(nn.Module):
     component-major.
 
     Args:
-        algebra: The product, of dimension n.
         input_size: Real channels of x_t.
         hidden_size: Real channels of h_t in one direction. Neither size must be a multiple of n.
-        num_layers: Number of stacked layers.
         bidirectional: Whether to add the reverse direction; the output then has 2 * hidden_size channels.
         dropout: Dropout probability of the output of every layer but the last.
         rules: ``fused`` has one `Weight` for x -> 4 gates and one for h -> 4 gates; ``gate`` has eight, one for each gate and
             input, each with its own learned product (which gives the counts of Zhang et al., Table 1).
         inp_blocks: Number of vectors side by side on the input axis.
-        init: Initialisation, see `zoo.layers.init.draw_components`.
 
     Example:
         >>> y, (h, c) = LSTM(Algebra(torch.ones(2, 2, 2)), 6, 5)(torch.ones(3, 7, 6))

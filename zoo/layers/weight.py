@@ -36,8 +36,7 @@ class Weight(nn.Module):
         groups: Groups of a convolution; each takes a slice of every component.
         blocks: Number of vectors side by side on the input and the output axis.
         transposed: Whether the matrix is [in, out] instead of [out, in], as in an embedding table.
-        init: Initialisation, see `zoo.layers.init.draw_components`.
-        gain: Factor on the initial standard deviation.
+        init: Initialisation with a factor ``gain``, see `zoo.layers.init.draw_components`.
         fans: Fan-in and fan-out of the initialisation; by default computed from the axes.
 
     Example:
