@@ -109,7 +109,7 @@ def test_class_folders_without_splits(folder):
         assert [name.startswith("dog") for name in split.images.names] == split.labels.tolist()
 
 
-@pytest.mark.parametrize("names", [("train", "val", "test"), ("train", "validation", "test")])
+@pytest.mark.parametrize("names", [("train", "val", "test"), ("Training", "dev", "Testing"), ("train", "validation", "test")])
 def test_split_folders(folder, names):
     root = folder(names)
     data = imagefolder(root)

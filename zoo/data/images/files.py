@@ -16,7 +16,8 @@ from zoo.data.options import DataError, check_pinned, options_of, quote_few, res
 from zoo.data.text.files import check_unpacked
 from zoo.errors import InputError
 
-FOLDERS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+FOLDERS = {"train": "train", "training": "train", "test": "test", "testing": "test"}
+FOLDERS |= dict.fromkeys(("val", "valid", "validation", "dev"), "val")
 DIGITS_SHA256 = "87ff0c9e40dc7e2c0e34e7257799c2e3f3aec1a016363bb11cad869ec428a826"
 
 
@@ -107,7 +108,8 @@ def imagefolder(path: str | Path, **options: Any) -> ImageData:
     root = resolve_path(path, "imagefolder")
     if not root.is_dir() or not _folders(root):
         raise DataError(f"{root}: no folders of images; expected {root}/<class>/ or {root}/train/<class>/")
-    folders = {FOLDERS[name]: root / name for name in _folders(root) if name in FOLDERS} or {"train": root}
+    names = [name for name in _folders(root) if name.lower() in FOLDERS]
+    folders = {FOLDERS[name.lower()]: root / name for name in names} or {"train": root}
     if "train" not in folders:
         raise InputError(f"{root}: has {', '.join(sorted(folders))} but no train folder", code="missing")
     classes = _folders(folders["train"])
