@@ -349,20 +349,16 @@ def left_behind(folder: Path) -> set[str]:
     return {path.suffix for path in folder.iterdir()} - {".lock"}
 
 
-def test_no_compiler(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("PATH", "")
+@pytest.mark.parametrize(("name", "value", "reason"), [("PATH", "", "no C++ compiler"), ("ZOO_FUSED", "0", "ZOO_FUSED=0")])
+def test_python_kernels_without_compiler(
+    folder: Path, name: str, value: str, reason: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv(name, value)
     assert not compiled.is_available()
-    assert "no C++ compiler" in compiled.status()
+    assert reason in compiled.status()
     assert not folder.exists()
     assert capsys.readouterr().err == ""
-
-
-def test_disabled_by_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ZOO_FUSED", "0")
-    assert "ZOO_FUSED=0" in compiled.status()
-    assert not compiled.is_available()
-    assert not folder.exists()
 
 
 @pytest.mark.parametrize(

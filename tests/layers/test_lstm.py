@@ -250,7 +250,6 @@ STACK = {"num_layers": 2, "bidirectional": True}
         ("aot_eager", "real", {}, None),
         ("aot_eager", "quaternion", STACK, None),
         ("aot_eager", "quaternion", {"rules": "gate"}, [2, 5, 3]),
-        pytest.param("inductor", "quaternion", {}, [2, 5, 3], marks=pytest.mark.slow),
     ],
 )
 def test_compiles_as_one_graph(backend, spec, options, lengths):

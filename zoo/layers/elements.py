@@ -85,8 +85,8 @@ NORMS: dict[str, Callable[..., nn.Module]] = {
 def norm(name: str, features: int, n: int, bias: bool = True) -> nn.Module:
     """Create a norm of `NORMS` over real channels; ``bias`` is that of ``layer``."""
     check_choice("norm", name, NORMS)
-    options = {"layer": {"bias": bias}, "element": {"n": n}}.get(name, {})
-    return NORMS[name](features, **options)
+    options: dict[str, dict[str, int]] = {"layer": {"bias": bias}, "element": {"n": n}}
+    return NORMS[name](features, **options.get(name, {}))
 
 
 class Readout(nn.Module):

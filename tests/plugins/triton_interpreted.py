@@ -1,13 +1,13 @@
-"""Tests of the Triton kernel in its interpreter; test_triton runs them in a process with TRITON_INTERPRET=1."""
+"""Tests of the Triton kernel in its interpreter; test_zoo_gpu runs them in a process with TRITON_INTERPRET=1."""
 
 import pytest
 import torch
 from torch.nn import functional as F
+from zoo_gpu import triton_linear as module
+from zoo_gpu.triton_linear import triton_linear
 
 import zoo
 from tests.kernels.test_products import definition, make_case
-from zoo.kernels import triton_linear as module
-from zoo.kernels.triton_linear import triton_linear
 from zoo.layers import Linear, set_kernel
 
 SIZES = [((24, 1), (72, 1)), ((10, 1), (7, 1)), ((15, 3), (10, 2))]

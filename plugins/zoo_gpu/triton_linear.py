@@ -113,8 +113,8 @@ class _Triton(torch.autograd.Function):
 
 
 def _launch(a: Tensor, b: Tensor, out: Tensor, factor_a: Table, factor_b: Table, factor_out: Table) -> None:
-    """Run the kernel, see `zoo.kernels.triton_product`."""
-    from zoo.kernels.triton_product import bilinear
+    """Run the kernel, see `zoo_gpu.bilinear`."""
+    from zoo_gpu.bilinear import bilinear
 
     (_, p, s), q = a.shape, b.shape[2]
     if not p:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from zoo_gpu import triton_linear
 
 from tests.errors import raises
 from zoo.cli import main
-from zoo.kernels import triton_linear
 from zoo.layers import set_kernel
 
 triton = pytest.importorskip("triton")
@@ -28,7 +28,7 @@ def nothing_remembered(tmp_path, monkeypatch):
 def test_interpreter():
     # Triton decides when it is imported, and so does what imports it.
     environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "tests/kernels/interpreted.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "tests/plugins/triton_interpreted.py"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:]
     assert " passed" in done.stdout
@@ -37,8 +37,7 @@ def test_interpreter():
 def test_compiles_without_a_device():
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
-
-    from zoo.kernels.triton_product import bilinear
+    from zoo_gpu.bilinear import bilinear
 
     signs = (((0, 1.0), (1, -1.0)), ((0, 1.0),), ((1, 2.0),))
     constants = {"A_FACTOR": signs, "B_FACTOR": signs, "OUT_FACTOR": ((1.0, 0.0, 1.0), (0.0, -1.0, 1.0)), "COMPONENTS": (2, 2)}
