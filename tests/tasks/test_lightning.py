@@ -11,10 +11,12 @@ from lightning.pytorch.loggers import CSVLogger
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
+from torchmetrics.functional.classification import multiclass_auroc
 
 import zoo
 from tests.errors import raises
 from zoo.tasks import AnswerRanking, Classification, LanguageModel, Regression, Seq2Seq, TextClassification
+from zoo.tasks.metrics import StepOutput
 
 QUIET = {"accelerator": "cpu", "enable_progress_bar": False, "enable_model_summary": False}
 
@@ -146,3 +148,18 @@ def test_the_loss_of_a_language_model_is_computed_in_float32(dtype):
     metrics = {name: float(metric.compute()) for name, metric in task.stage_metrics("val").items()}
     assert metrics["val_perplexity"] == pytest.approx(math.exp(metrics["val_loss"]), rel=1e-6)
     assert metrics["val_perplexity"] == pytest.approx(math.exp(float(exact)), rel=1e-5)
+
+
+def test_metrics_by_name():
+    task = Classification(nn.Identity(), 3, metrics=("MulticlassCalibrationError", "MulticlassAUROC"))
+    logits, labels = torch.randn(20, 3), torch.arange(20) % 3
+    task.measure("val", StepOutput(torch.zeros(()), logits, labels))
+    expected = multiclass_auroc(logits.softmax(1), labels, num_classes=3)
+    assert torch.allclose(task.stage_metrics("val")["val_multiclass_auroc"].compute(), expected)
+    assert "test_multiclass_calibration_error" in task.stage_metrics("test")
+
+
+@pytest.mark.parametrize(("name", "close"), [("Accurracy", "MulticlassAccuracy"), ("MulticlassROC", "MulticlassAUROC")])
+def test_unknown_metrics_raise(name, close):
+    with raises("unknown", f"'{name}'", f"did you mean {close}?"):
+        Classification(nn.Identity(), 3, metrics=(name,))

@@ -15,7 +15,7 @@ from torchmetrics import Metric, MetricCollection
 from zoo.data.info import DataInfo, ImageInfo, ParallelInfo, TextInfo, VectorInfo
 from zoo.errors import InputError
 from zoo.tasks.inputs import Example, read_images, read_texts, read_vectors
-from zoo.tasks.metrics import EvaluationScope, MeanLoss, StepOutput, even_states
+from zoo.tasks.metrics import EvaluationScope, MeanLoss, StepOutput, even_states, named_metrics
 from zoo.tasks.optimization import check_network, check_optimizer, check_schedule, lr_factor, make_optimizer
 
 
@@ -38,6 +38,7 @@ class Task(LightningModule):
         schedule: ``cosine``, ``linear``, ``constant`` or ``inverse_sqrt``, see `zoo.tasks.optimization.lr_factor`.
         warmup: Fraction of all steps in which the learning rate rises from zero to its peak.
         floor: Final learning rate of cosine and linear, as a fraction of the peak.
+        metrics: Additional metrics: names of torchmetrics classes, such as MulticlassCalibrationError.
 
     Attributes:
         info_type: The `DataInfo` class that the task requires.
@@ -79,16 +80,18 @@ class Task(LightningModule):
         schedule: str = "cosine",
         warmup: float = 0.1,
         floor: float = 0.0,
+        metrics: Sequence[str] | None = None,
     ) -> None:
         super().__init__()
         self.save_hyperparameters(*type(self).options())
         type(self).check_options(**self.hparams)
         check_network(net, optimizer)
         self.net = net
-        metrics = MetricCollection(self.default_metrics(), compute_groups=False)
+        named = named_metrics(metrics or (), self.hparams.get("num_classes"))
+        collection = MetricCollection({**self.default_metrics(), **named}, compute_groups=False)
         for stage in ("val", "test"):
             setattr(self, f"{stage}_loss", MeanLoss())
-            setattr(self, f"{stage}_metrics", metrics.clone(prefix=f"{stage}_"))
+            setattr(self, f"{stage}_metrics", collection.clone(prefix=f"{stage}_"))
 
     @classmethod
     def options(cls) -> dict[str, inspect.Parameter]:

@@ -1,14 +1,19 @@
-"""Metrics: their inputs, the mean loss, synchronization over processes, and cached matrices in evaluation."""
+"""Metrics: their inputs, the mean loss, torchmetrics by name, synchronization over processes, and cached matrices."""
 
+import inspect
+import re
+from collections.abc import Iterable
 from contextlib import ExitStack
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import torch
 from lightning.pytorch import Callback
 from torch import Tensor, distributed
-from torchmetrics import Metric
+from torchmetrics import Metric, classification, regression, text
 from torchmetrics.utilities import dim_zero_cat
 
+from zoo.errors import InputError
 from zoo.layers import keep_matrices
 
 
@@ -64,6 +69,41 @@ class MeanLoss(Ratio):
     def update(self, loss: Tensor, size: int) -> None:
         """Add the mean loss of ``size`` terms."""
         self.add(loss.to(self.total.dtype) * size, size)
+
+
+def named_metrics(names: Iterable[str], num_classes: int | None) -> dict[str, Metric]:
+    """Create metrics from names of torchmetrics classes: multiclass metrics for classes, else those of numbers and texts.
+
+    Returns:
+        The metrics by their names in snake case, such as ``multiclass_calibration_error``.
+
+    Raises:
+        InputError: If there is no such metric.
+    """
+    known, metrics = _scalar_metrics(bool(num_classes)), {}
+    prefix, options = ("Multiclass", {"num_classes": num_classes}) if num_classes else ("", {})
+    for name in names:
+        if name not in known:
+            close = get_close_matches(prefix + name, known, 1) or get_close_matches(name, known, 1)
+            advice = f"did you mean {close[0]}?" if close else f"use one of {', '.join(known)}"
+            raise InputError(f"unknown metric '{name}' of this task: {advice}", code="unknown")
+        metrics[re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()] = known[name](**options)
+    return metrics
+
+
+def _scalar_metrics(for_classes: bool) -> dict[str, type[Metric]]:
+    """Return the torchmetrics classes that need no options besides the number of classes and compute one number."""
+    kinds: dict[str, type[Metric]] = {}
+    for module in (classification,) if for_classes else (regression, text):
+        kinds |= {name: getattr(module, name) for name in module.__all__}
+    allowed = {"num_classes", "kwargs"} if for_classes else {"kwargs"}
+    return {
+        name: kind
+        for name, kind in kinds.items()
+        if name.startswith("Multiclass") is for_classes
+        and not re.search("ConfusionMatrix|Curve|classROC|StatScores|ExactMatch", name)
+        and {key for key, p in inspect.signature(kind).parameters.items() if p.default is p.empty} <= allowed
+    }
 
 
 class EvaluationScope(Callback):

@@ -105,6 +105,7 @@ class Fit:
         optimizer: Options of the optimizer.
         schedule: Options of the learning rate schedule.
         label_smoothing: Label smoothing, from 0 to below 1; the default depends on the task.
+        metrics: Additional metrics: names of torchmetrics classes, such as MulticlassCalibrationError.
         ema: Decay of an exponential moving average of the weights, such as 0.999; evaluation and saved model use it.
         keep: Number of training checkpoints to keep for zoo average, the last ones.
         decoding: How texts are generated in tests.
@@ -136,6 +137,7 @@ class Fit:
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)
     label_smoothing: float | None = None
+    metrics: tuple[str, ...] = ()
     ema: float | None = None
     keep: int = 1
     decoding: Decoding = field(default_factory=Decoding)

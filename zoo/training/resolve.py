@@ -237,5 +237,8 @@ def task_options(options: Fit) -> dict[str, Any]:
     keywords: dict[str, Any] = {"optimizer": o.name, "lr": o.lr, "weight_decay": o.weight_decay, "betas": o.betas, "eps": o.eps}
     keywords |= {"schedule": s.name, "warmup": s.warmup, "floor": s.floor}
     optional: dict[str, Any] = {"mup_base_width": o.mup_base_width, "label_smoothing": options.label_smoothing}
-    optional |= {"decoding": options.decoding if options.decoding != Decoding() else None}
+    optional |= {
+        "decoding": options.decoding if options.decoding != Decoding() else None,
+        "metrics": list(options.metrics) or None,
+    }
     return keywords | {name: value for name, value in optional.items() if value is not None}
