@@ -8,10 +8,12 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import zoo
 from tests.errors import raises
 from zoo.cli import main
+from zoo.data import ready
 from zoo.data.images.files import digits
 from zoo.inference.model import _reads_any_length, choose_device
 from zoo.layers import PositionEmbedding
@@ -227,6 +229,63 @@ def test_evaluation_repeats_the_metrics_of_the_run(model):
 def test_evaluation_on_a_spec_or_a_data_module(model):
     expected = model.evaluate("digits", "val")
     assert model.evaluate(digits(batch_size=16), "val") == pytest.approx(expected, abs=1e-6)
+
+
+def test_evaluation_on_arrays_equals_that_on_the_data_module(model):
+    data = ready(digits())
+    expected = pytest.approx(model.evaluate(data), abs=1e-5)
+    pixels, labels = (torch.from_numpy(array) for array in (data.splits["test"].images, data.splits["test"].labels))
+    floats, (images, targets) = pixels / 255, data.dataset("test").__getitems__(list(range(len(labels))))
+    names = [model.info.classes[label] for label in labels.tolist()]
+    for pair in ((pixels, labels), (pixels.numpy(), labels.numpy()[:, None]), (floats, names), (list(floats.numpy()), labels)):
+        assert model.evaluate(pair) == expected
+    rows = TensorDataset(floats, labels)
+    for other in (rows, DataLoader(rows, 50), DataLoader(TensorDataset(pixels, labels), 50)):
+        assert model.evaluate(other) == expected
+    for ready_made in ((images, targets), data.test_dataloader()):
+        assert model.evaluate(ready_made, normalized=True) == expected
+        with raises("invalid", "normalized=True"):
+            model.evaluate(ready_made)
+    for wrong, code, value in (
+        ((pixels, labels + 1), "unknown", "unknown label 10"),
+        ((pixels, ["cat"] * len(labels)), "unknown", "'cat'"),
+        (DataLoader(TensorDataset(pixels, labels - 1)), "unknown", "-1"),
+        ((pixels, nn.functional.one_hot(labels)), "unknown", "unknown label [0"),
+        ((pixels, labels[:9]), "mismatch", "9 targets"),
+        (TensorDataset(pixels), "invalid", "(input, target)"),
+    ):
+        with raises(code, value):
+            model.evaluate(wrong)
+    with raises("conflict", "normalized=True"):
+        model.evaluate(data, normalized=True)
+
+
+def test_evaluation_on_texts(text_model):
+    model, texts, labels = text_model
+    right = sum(row["label"] == label for row, label in zip(model.predict(texts), labels, strict=True))
+    for data in ((texts, labels), DataLoader(list(zip(texts, labels, strict=True)), 7)):
+        assert model.evaluate(data)["accuracy"] == pytest.approx(right / len(texts))
+
+
+@pytest.mark.parametrize("kind", ["regression", "classification"])
+def test_evaluation_on_vectors_in_their_own_units(tmp_path, kind):
+    x = 100 + 20 * np.random.RandomState(0).randn(60, 3)
+    y = 50 + x[:, 0] if kind == "regression" else 3 + 2 * (x[:, 0] > 100)  # the classes 3 and 5
+    zoo.fit(backbone="mlp(dim=8)", algebra="real", data=(x, y), run_dir=str(tmp_path / "run"), trainer=TRAINER)
+    model = zoo.load(tmp_path / "run")
+    rows, metrics = model.predict(x), model.evaluate((x, y))
+    if kind == "regression":
+        errors = [row["output"][0] - value for row, value in zip(rows, y, strict=True)]
+        assert metrics["mse"] == pytest.approx(np.square(errors).mean())
+        assert model.evaluate(TensorDataset(torch.tensor(x), torch.tensor(y))) == pytest.approx(metrics)
+        with raises("mismatch", "size 3"):
+            model.evaluate((x, x))
+    else:
+        right = [row["label"] == str(label) for row, label in zip(rows, y, strict=True)]
+        assert metrics["accuracy"] == pytest.approx(np.mean(right))
+        assert model.evaluate(TensorDataset(torch.tensor(x), torch.tensor(y == 5).long())) == pytest.approx(metrics)
+        with raises("unknown", "unknown label 0"):
+            model.evaluate((x, 0 * y))
 
 
 # --- saving ---

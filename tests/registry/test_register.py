@@ -51,6 +51,12 @@ def test_register_as_a_decorator_checks_options():
         zoo.algebra("scaled(facto=2.0)")
 
 
+def test_an_algebra_plugin_must_return_an_algebra():
+    zoo.register("algebras", "golden", lambda: "golden")
+    with raises("invalid", "algebra 'golden' of local", "returned a str"):
+        zoo.algebra("golden")
+
+
 def test_a_second_registration_replaces_the_first():
     zoo.register("algebras", "golden", golden)
     zoo.register("algebras", "golden", lambda: zoo.Algebra(torch.ones(1, 1, 1)))

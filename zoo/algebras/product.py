@@ -309,6 +309,9 @@ def algebra(spec: str | Algebra) -> Algebra:
     if not isinstance(spec, str):
         raise InputError(f"an algebra must be a spec (see: zoo list algebras) or a zoo.Algebra, got {type(spec).__name__}")
     with torch.device("cpu"):  # constants need values even if the default device is meta
-        product: Algebra = registry.create("zoo.algebras", spec)
+        product = registry.create("zoo.algebras", spec)
+    if not isinstance(product, Algebra):
+        entry, _ = registry.resolve("zoo.algebras", spec)
+        raise InputError(f"{entry}: {entry.value} returned a {type(product).__name__}, expected a zoo.Algebra")
     product.spec = str(registry.Spec.parse(spec))
     return product.to(torch.get_default_device())

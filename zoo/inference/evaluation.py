@@ -1,21 +1,27 @@
 """Evaluate a trained model on a split of its data, or on other data."""
 
+import math
 import signal
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import torch
 from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
-from torch import nn
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
 from zoo import registry
+from zoo.data.columns import parse_cell
+from zoo.data.info import ImageInfo, TableInfo, VectorInfo
 from zoo.data.loader import check_order
 from zoo.errors import InputError, Interrupted, check_rules
-from zoo.tasks import task_type
+from zoo.tasks import GenerativeTask, Task, task_type
+from zoo.tasks.classification import AnswerRanking
 
 SPLIT_OPTIONS = {"val": {"fold", "folds", "test", "val"}, "test": {"fold", "folds", "test"}}
 """Options that determine the rows of a split; validation rows are drawn from those outside the test split."""
@@ -29,19 +35,20 @@ def evaluate(
     batch_size: int = 64,
     num_workers: int = 0,
     trainer: Mapping[str, Any] | None = None,
+    normalized: bool = False,
     **decoding: Any,
 ) -> dict[str, float]:
     """Evaluate a model on a split of its data, or on other data with the same inputs and classes.
 
-    Data loaders are evaluated by Lightning itself: ``Trainer().test(model.task, loader)``.
-
     Args:
         model: A `zoo.Model`.
-        data: A spec, by default that of the training data, or a data module.
+        data: A spec, by default that of the training data; a data module; a tuple of inputs, as in `Model.predict`, and their
+            targets; or a data set or data loader of torch with such rows. Targets are class names or indices, or numbers.
         split: ``val`` or ``test``.
         batch_size: Examples per step.
         num_workers: Processes that load data.
         trainer: Arguments of Lightning's Trainer; the default device is that of the model.
+        normalized: Whether images of arrays and loaders are already normalized, instead of uint8 or floats in [0, 1].
         decoding: See `zoo.tasks.decoding.Decoding`; the defaults are those of the training.
 
     Raises:
@@ -53,16 +60,24 @@ def evaluate(
     runner = make_trainer(dict(trainer or {}), device, model.net)
     spec = data if data is not None else model.config["data"]
     source = matching_data(model, spec, split, batch_size, num_workers) if isinstance(spec, str) else spec
-    if not isinstance(source, LightningDataModule):
+    if normalized and not (is_arrays(source) and isinstance(model.info, ImageInfo)):
+        raise InputError("normalized=True applies only to arrays of images: leave it out", code="conflict")
+    arguments: dict[str, Any]
+    if is_arrays(source):
+        options: dict[str, Any] = {"batch_size": batch_size, "num_workers": num_workers, "normalized": normalized}
+        arguments = {"dataloaders": array_batches(task, model.info, source, **options)}
+    elif isinstance(source, LightningDataModule):
+        source = checked_data(model, source, spec if isinstance(spec, str) else type(spec).__name__)
+        arguments = {"datamodule": source}
+        if split == "test":
+            source.test_dataloader()  # raises for data without a test split
+        if spec == model.config["data"]:
+            warn_if_changed(model.info, getattr(source, "info", None))
+    else:
         subject = "the model was trained on data without a spec" if data is None else f"data={data!r:.60}"
-        raise InputError(f"{subject}: use a spec or a data module")
-    source = checked_data(model, source, spec if isinstance(spec, str) else type(spec).__name__)
-    if split == "test":
-        source.test_dataloader()  # raises for data without a test split
-    if spec == model.config["data"]:
-        warn_if_changed(model.info, getattr(source, "info", None))
+        raise InputError(f"{subject}: use a spec, a data module, arrays (X, y), or a data set or data loader of torch")
     try:
-        metrics = (runner.test if split == "test" else runner.validate)(task, verbose=False, datamodule=source)
+        metrics = (runner.test if split == "test" else runner.validate)(task, verbose=False, **arguments)
     except SystemExit as stop:  # Lightning's response to SIGINT and SIGTERM
         number = signal.SIGTERM if runner.received_sigterm else signal.SIGINT
         raise Interrupted("the evaluation was interrupted", number) from stop
@@ -79,6 +94,63 @@ def warn_if_changed(trained: Any, current: Any) -> None:
     if None not in digests and digests[0] != digests[1]:
         text = "note: the data have changed since the training: this split may contain rows that the model was trained on"
         print(text, file=sys.stderr)  # noqa: T201 (for the user)
+
+
+def is_arrays(data: Any) -> bool:
+    """Return whether data are a pair (inputs, targets), a data set or a data loader of torch."""
+    return isinstance(data, DataLoader | Dataset) or (isinstance(data, tuple | list) and len(data) == 2)
+
+
+def array_batches(
+    task: Task, info: Any, data: Any, *, batch_size: int, num_workers: int, normalized: bool
+) -> Iterator[tuple[Any, Tensor]]:
+    """Yield batches (inputs, targets) for the step of a task, prepared as `Model.predict` prepares its inputs."""
+    if isinstance(task, AnswerRanking | GenerativeTask):
+        raise InputError(f"{type(task).__name__} is not evaluated on arrays: use a spec or a data module", code="unsupported")
+    is_pair = isinstance(data, tuple | list)
+    if is_pair:
+        data = [part.to_numpy() if hasattr(part, "to_numpy") else part for part in data]  # of pandas
+        if len(data[0]) != len(data[1]):
+            raise InputError(f"got {len(data[0])} inputs and {len(data[1])} targets: use one per input", code="mismatch")
+        data = list(zip(*data, strict=True))
+    if not isinstance(data, DataLoader):
+        data = DataLoader(data, batch_size, num_workers=num_workers, collate_fn=_columns)
+    options = {"normalized": True} if normalized else {}
+    for batch in data:
+        if not isinstance(batch, tuple | list) or len(batch) != 2:
+            raise InputError(f"the data have rows of type {type(batch).__name__}: use pairs (input, target)")
+        examples = list(task.read_inputs(info, list(batch[0]), None, **options))
+        targets = target_tensor(batch[1], info, by_value=is_pair)
+        if len(examples) != len(targets):
+            raise InputError(f"got {len(examples)} inputs and {len(targets)} targets: use one per input", code="mismatch")
+        yield task.collate(examples)[0], targets
+
+
+def _columns(rows: list[Any]) -> Any:
+    return tuple(zip(*rows, strict=True))
+
+
+def target_tensor(targets: Sequence[Any], info: Any, by_value: bool = False) -> Tensor:
+    """Return labels as int64 [B], and other targets as float32 [B, out_features], standardised for a table.
+
+    Labels are class names or indices; with ``by_value``, numbers are names if all class names are numbers, as in `zoo.fit`.
+    """
+    if not (classes := getattr(info, "classes", ())):
+        numbers = torch.stack([torch.as_tensor(target, dtype=torch.float32).reshape(-1) for target in targets])
+        if isinstance(info, VectorInfo) and numbers.shape[1] != info.out_features:
+            raise InputError(f"targets of size {numbers.shape[1]}: the model has {info.out_features} outputs", code="mismatch")
+        return (numbers - info.target_mean) / info.target_std if isinstance(info, TableInfo) else numbers
+    index: dict[Any, int] = {name: i for i, name in enumerate(classes)}
+    values = [parse_cell(name)[0] for name in classes]
+    is_numeric = by_value and not any(map(math.isnan, values))
+    index |= {value: i for i, value in enumerate(values if is_numeric else range(len(classes)))}
+    labels = [target.tolist() if hasattr(target, "tolist") else target for target in targets]
+    labels = [label[0] if isinstance(label, list) and len(label) == 1 else label for label in labels]
+    if unknown := [label for label in labels if isinstance(label, list) or label not in index]:
+        indices = "" if is_numeric else f" or an index up to {len(classes) - 1}"
+        text = f"unknown label {unknown[0]!r:.60}: use a class of the model ({', '.join(classes[:5])}, ...){indices}"
+        raise InputError(text, code="unknown")
+    return torch.tensor([index[label] for label in labels])
 
 
 def matching_data(model: Any, spec: str, split: str, batch_size: int, num_workers: int) -> Any:
