@@ -2,7 +2,7 @@
 
 import json
 import math
-import re
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -91,7 +91,6 @@ def test_next_runs():
     rows += [row("b", 0.8, 0, 5), row("a", 0.2, 1, 9)]
     assert next_runs(nets, rates, seeds, rows, set()) == [("b", 0.4, 1)]
     assert next_runs(nets, rates, seeds, [*rows, row("b", 0.4, 1, 9)], set()) == []
-    assert next_runs(["a"], [], seeds, [row("a", None, 0, 1)], set()) == [("a", None, 1)]
 
 
 def test_rows_in_frontier_json_count_as_finished(tmp_path):
@@ -101,26 +100,21 @@ def test_rows_in_frontier_json_count_as_finished(tmp_path):
     rows = [row(net, None, seed, 1.0) for net in nets for seed in (0, 1)]
     (tmp_path / "frontier.json").write_text(json.dumps({"config": values, "rows": rows, "costs": {"a": {}, "b": {}}}))
     assert frontier(values, "file.yaml", Sweep(run_dir=str(tmp_path)))["rows"] == rows
-    for changed in ({"base": {"data": "glosses"}}, {"axes": {"net": nets | {"b": {"algebra": "octonion"}}, "seed": [0, 1]}}):
-        with raises("conflict", str(tmp_path)):
-            frontier(values | changed, "file.yaml", Sweep(run_dir=str(tmp_path)))
+    with raises("conflict", str(tmp_path)):
+        frontier(values | {"base": {"data": "glosses"}}, "file.yaml", Sweep(run_dir=str(tmp_path)))
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_configurations_are_sweeps_with_real_networks(path):
     values = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert runs_of(values, path.name)
-    real = [net for net in values["axes"]["net"].values() if net["algebra"] == "real"]
-    assert len(real) >= 1
-    assert path.read_text(encoding="utf-8").startswith(f"# python -m benchmarks.frontier configs/frontier/{path.name}\n")
+    assert "real" in {net["algebra"] for net in values["axes"]["net"].values()}
 
 
 @pytest.mark.parametrize(
     "axes",
     [
         {"seed": [0]},
-        {"net": ["vit"], "seed": [0]},
-        {"net": {"a": {"algebra": "real"}}},
         {"net": {"a": {"algebra": "quaternion"}}, "seed": [0]},
         {"net": {"a": {"algebra": "real"}}, "seed": [0], "trainer.max_epochs": [1]},
     ],
@@ -148,20 +142,12 @@ def test_the_command_trains_compares_and_draws(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("tiny.yaml").write_text(TINY)
     assert main(["frontier", "tiny.yaml", "--run_dir", "out"]) == 0
-    out = capsys.readouterr().out
-    assert "6 runs, 0 finished" in out
-    assert re.search(r"quaternion: (ahead|behind|not decided) at equal weights, ", out)
-    assert re.search(r"quaternion +16 +default +[\d.]+ ± [\d.]+ +2", out)
+    assert "6 runs, 0 finished" in capsys.readouterr().out
     assert Path("out/report/frontier.png").read_bytes().startswith(b"\x89PNG")
     stored = json.loads(Path("out/frontier.json").read_text())
     rows, costs = stored["rows"], stored["costs"]
     assert [costs[net]["multiply_adds"] for net in ("narrow", "wide", "quaternion")] == [16, 64, 64]
     assert costs["quaternion"]["bytes"] < costs["wide"]["bytes"]
-    assert all(cost["step_ms"] > 0 < cost["inference_ms"] for cost in costs.values())
-    assert Path("out/report/costs.png").read_bytes().startswith(b"\x89PNG")
-    assert {(row["net"], row["seed"]) for row in rows} == {
-        (net, seed) for net in ("narrow", "wide", "quaternion") for seed in (0, 1)
-    }
+    assert {(row["net"], row["seed"]) for row in rows} == set(product(costs, (0, 1)))
     assert main(["frontier", "tiny.yaml", "--run_dir", "out", "--json"]) == 0  # all runs finished
     assert json.loads(capsys.readouterr().out)["rows"] == rows
-    assert main(["frontier", "tiny.yaml", "--only", "a"]) == 2

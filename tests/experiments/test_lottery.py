@@ -1,10 +1,8 @@
 """``zoo lottery``: results, resuming, pruning options, arms that end, and invalid calls."""
 
-import copy
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +18,7 @@ from zoo_reports.lottery import lottery as lottery_report
 
 import zoo
 from tests.errors import raises
-from zoo.errors import InputError, Interrupted
+from zoo.errors import InputError
 from zoo.pruning import Pruning, prunable
 from zoo.pruning.masks import full_masks, next_masks, tensor_digest
 from zoo.training import fit as module
@@ -97,27 +95,6 @@ def test_the_results_of_an_experiment(finished):
     assert [*run.glob("*/seed-0/ticket.ckpt")] == [run / "quaternion/seed-0/ticket.ckpt"]
 
 
-def test_auto_resumes_an_unfinished_experiment(tmp_path, monkeypatch):
-    def crash(*run):
-        if begun.append(run) or len(begun) == 2:
-            raise RuntimeError
-        train(*run)
-
-    begun, train = [], module.train
-    monkeypatch.chdir(tmp_path)
-    first = zoo.lottery(**options(rounds=1, run_dir="runs/first", resume="auto"))
-    assert json.loads(Path("runs/first/lottery.json").read_text())["left"] == 0
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "train", crash)
-        with pytest.raises(RuntimeError):
-            zoo.lottery(**options(rounds=1, run_dir="runs/second"))
-    assert json.loads(Path("runs/second/lottery.json").read_text())["left"] == 1
-    again = zoo.lottery(**options(rounds=1, resume="auto"))
-    assert again["run_dir"] == "runs/second"
-    assert [row["test"] for row in again["rows"]] == [row["test"] for row in first["rows"]]
-    assert zoo.lottery(**options(rounds=1, resume="auto"))["run_dir"] not in ("runs/first", "runs/second")
-
-
 def round_(size, number):
     """Return the number of weights of a tensor after a round; a fused qkv is three tensors."""
     parts = 3 if size == 192 else 1
@@ -148,9 +125,8 @@ def test_survivors_are_rewound_and_masks_come_from_the_last_weights(finished):
     kept = second != 0
     assert torch.equal(first[kept], second[kept]), "all rounds must have the same other initialisation"
     assert results["rows"][0]["epoch"] == 1, "the best weights must not be the last ones"
-    for number in (1, 2):
-        for name, one in prunable(zoo.load(run / f"quaternion/seed-0/round-{number:02d}").net).items():
-            assert torch.equal(one.parameter != 0, since[f"net.{name}"] > number)
+    for name, one in prunable(zoo.load(run / "quaternion/seed-0/round-02").net).items():
+        assert torch.equal(one.parameter != 0, since[f"net.{name}"] > 2)
     # The masks of round 1 come from the last weights of round 0, not from the model, which has those of the best epoch.
     net = prunable(zoo.load(run / "quaternion/seed-0/round-00").net)
     ended = {name.removeprefix("net."): value for name, value in recorder.ended[0].items()}
@@ -197,22 +173,6 @@ def test_a_crash_in_any_phase_changes_nothing(finished, tmp_path, monkeypatch):
     assert results_of("run") == results_of(finished[2])
 
 
-def test_a_signal_stops_a_round(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    class Terminate(Callback):
-        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
-            if len([*Path("run").rglob("summary.json")]) == 1 and trainer.global_step == 2:
-                os.kill(os.getpid(), signal.SIGTERM)
-
-    with pytest.raises(Interrupted, match="resume with: zoo lottery --resume run") as stopped:
-        zoo.lottery(**options(run_dir="run", rounds=1, trainer={"callbacks": [Terminate()]}))
-    assert stopped.value.signum == signal.SIGTERM
-    assert len(json.loads(Path("run/lottery.json").read_text())["rows"]) == 1
-    with raises("mismatch", "trainer.callbacks"):
-        zoo.lottery(resume="run", trainer={"callbacks": []})
-
-
 def test_rounds_and_algebras_are_added(finished, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     first = zoo.lottery(**options(rounds=0, run_dir="run"))
@@ -224,67 +184,6 @@ def test_rounds_and_algebras_are_added(finished, tmp_path, monkeypatch, capsys):
     assert "1 finished" in capsys.readouterr().out
     shares = {row["algebra"]: row["weights"] / row["real_weights"] for row in more["rows"]}
     assert 1 > shares["complex"] > shares["quaternion"]
-
-
-# --- every backbone ---
-
-NETWORKS = {
-    "timm": ("timm/test_vit", "phm(n=2)", "digits(size=32)"),
-    "recurrent": ("lstm(dim=16,depth=1)", "quaternion", "pairs(path=pairs.tsv)"),
-    "running text": ("gpt(dim=16,depth=1,heads=1)", "octonion", "corpus(path=text.tsv,max_length=8)"),
-    "vectors": ("linear", "quaternion", "rotation"),
-}
-METRICS = {"running text": ("loss", "min"), "vectors": ("loss", "min")}
-FIRST = ("running text", "vectors")
-
-
-@pytest.mark.parametrize(
-    "name", [*FIRST, *(pytest.param(name, marks=pytest.mark.slow) for name in NETWORKS if name not in FIRST)]
-)
-def test_other_networks(name, tmp_path, monkeypatch, corpus):
-    monkeypatch.chdir(tmp_path)
-    corpus(tmp_path / "text.tsv", "text")
-    corpus(tmp_path / "pairs.tsv", "pairs")
-    backbone, algebra, data = NETWORKS[name]
-    small = {"max_epochs": 1, "limit_val_batches": 1, "limit_test_batches": 1}
-    results = zoo.lottery(**options(backbone=backbone, algebra=algebra, data=data, rounds=1, batch_size=8, trainer=small))
-    dense, pruned = results["rows"]
-    assert dense["survivors"] == dense["weights"] < dense["real_weights"]
-    assert (results["metric"], results["mode"]) == METRICS.get(name, ("accuracy", "max"))
-    assert abs(pruned["survivors"] / pruned["weights"] - 0.6) <= max(0.02, 0.5 / dense["weights"])
-
-
-@pytest.mark.parametrize(
-    ("pruning", "left"),
-    [
-        ({"score": "snip"}, [0.6, 0.36]),
-        pytest.param({"score": "movement", "scope": "global"}, [1, 0.6], marks=pytest.mark.slow),
-        pytest.param({"pattern": (2, 4), "exclude": ("*patch*",)}, [1, 0.5], marks=pytest.mark.slow),
-        pytest.param({"unit": "element", "exclude": ("*head*",)}, [1, 0.6], marks=pytest.mark.slow),
-    ],
-    ids=str,
-)
-def test_pruning_options(pruning, left, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    results = zoo.lottery(**options(rounds=1, pruning=pruning, controls=["random"], seed=3))
-    tickets = [row["survivors"] / row["weights"] for row in results["rows"] if not row["control"]]
-    assert tickets == pytest.approx(left, abs=0.01)
-    for row in results["rows"]:
-        if row["control"]:
-            ticket = next(other for other in results["rows"] if not other["control"] and other["round"] == row["round"])
-            assert row["survivors"] == ticket["survivors"]
-
-
-def test_late_rewinding(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    recorder = Recorder()
-    zoo.lottery(**options(rounds=1, pruning={"rewind_step": 2}, run_dir="run", trainer={"callbacks": [recorder]}))
-    state = read_checkpoint("run/quaternion/seed-0/ticket.ckpt")
-    first, second = recorder.began
-    for name, since in state["pruned_from"].items():
-        point = state["ticket"]["rewind_point"][name]
-        assert not torch.equal(point, first[name])
-        assert torch.equal(second[name], point.masked_fill(since <= 1, 0))
 
 
 # --- arms that end ---
@@ -310,7 +209,6 @@ def upcoming(grid, control):
     [
         ([0.8, 0.7, 0.39], True, {}, 2),
         ([0.8, 0.7, 0.7, 0.7, 0.1], True, {}, None),  # no round follows the last one
-        ([0.2, 0.9], False, {}, None),
         ([0.2, 0.9], False, {"collapse": 0.5}, 1),
     ],
 )
@@ -319,11 +217,7 @@ def test_an_arm_ends_when_its_metric_collapses(values, high, changes, ends):
     stopped = grid.stopped(arms[0])
     assert (stopped and stopped["round"]) == ends
     assert upcoming(grid, None) == ([] if ends else [*range(len(values), 5)])
-
-
-def test_a_control_has_the_same_rounds_as_its_ticket():
-    grid, _ = experiment([0.8, 0.7, 0.1])
-    assert (upcoming(grid, None), upcoming(grid, "random")) == ([], [1, 2])
+    assert upcoming(grid, "random") == [*range(1, 1 + (ends or 4))], "a control has the same rounds as its ticket"
 
 
 def test_a_diverged_arm_does_not_end_the_others(tmp_path, monkeypatch):
@@ -338,10 +232,6 @@ def test_a_diverged_arm_does_not_end_the_others(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "train", diverge)
     results = zoo.lottery(**options(algebra="", compare=("real", "quaternion"), rounds=1, run_dir="run"))
     assert [(row["algebra"], row["round"]) for row in results["rows"]] == [("real", 0), ("quaternion", 0), ("quaternion", 1)]
-    assert {row["algebra"]: row["weights"] / row["real_weights"] for row in results["rows"]} == {
-        "real": 1,
-        "quaternion": 992 / 3296,
-    }
     assert [(note["algebra"], note["round"]) for note in results["stopped"]] == [("real", 1)]
     assert zoo.lottery(resume="run") == results
 
@@ -363,35 +253,13 @@ def test_two_processes_train_one_ticket(tmp_path):
 # --- invalid calls ---
 
 
-class Poison(Callback):
-    """Sets a weight to NaN after the last validation."""
-
-    def on_train_epoch_end(self, trainer, pl_module):
-        if trainer.current_epoch == trainer.max_epochs - 1:
-            next(pl_module.parameters()).data.fill_(float("nan"))
-
-
-def test_a_last_step_that_diverges_ends_its_arm(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with raises("failed", "--optimizer.lr"):  # the only arm
-        zoo.lottery(**options(rounds=1, trainer={"callbacks": [Poison()]}))
-
-
 @pytest.mark.parametrize(
     ("changes", "value"),
     [
-        ({"rate": 1.0}, "rate=1.0"),
-        ({"rounds": None, "until": 1.5}, "until=1.5"),
-        ({"controls": ("shuffle",)}, "shuffle"),
         ({"controls": ("reinit",), "backbone": "timm/resnet18(pretrained=true)"}, "pretrained"),
-        ({"collapse": 0.0}, "collapse=0.0"),
         ({"folds": 2}, "--folds"),
-        ({"algebra": ""}, "--algebra"),
         ({"compare": ("octonoin",)}, "octonion"),
-        ({"pruning": {"scope": "layer"}}, "layer"),
         ({"pruning": {"pattern": (2, 4)}, "rounds": 1}, "patch_embed.proj.weight"),
-        ({"trainer": {"enable_checkpointing": False}}, "enable_checkpointing"),
-        ({"trainer": {"strategy": "fsdp"}}, "FSDP"),
     ],
     ids=lambda value: value if isinstance(value, str) else ",".join(value),
 )
@@ -414,11 +282,7 @@ def begun(finished, tmp_path, monkeypatch):
     return Path("run")
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"rate": 0.2}, {"pruning": {"scope": "global"}}, {"trainer": {"max_epochs": 3}}, {"data": "digits(augment='none')"}],
-    ids=str,
-)
+@pytest.mark.parametrize("changes", [{"rate": 0.2}, {"pruning": {"scope": "global"}}], ids=str)
 def test_changed_options_are_refused(begun, changes):
     before = results_of(begun), (begun / "config.yaml").read_text()
     with raises("mismatch", next(iter(changes))):
@@ -427,8 +291,6 @@ def test_changed_options_are_refused(begun, changes):
 
 
 def test_wrong_and_locked_folders(begun):
-    with raises("conflict", "--run-dir"):
-        zoo.lottery(**options(run_dir="run"))
     with raises("mismatch", "round-01", "lottery.json"):
         zoo.lottery(resume="run/quaternion/seed-0/round-01")
     with raises("conflict", "zoo lottery --resume"):
@@ -446,25 +308,7 @@ def test_damaged_and_missing_results(begun):
     file.unlink()
     zoo.lottery(resume="run")
     assert file.read_text() == text, "rebuilt from the summaries"
-    (begun / "quaternion/seed-0/round-00/summary.json").write_text("{}")
-    with raises("invalid", "round-00/summary.json"):
-        zoo.lottery(resume="run")
-
-
-def test_a_ticket_of_another_network(begun):
-    path = begun / "quaternion/seed-0/ticket.ckpt"
-    state = read_checkpoint(path)
-    renamed = copy.deepcopy(state)
-    for part in (renamed["ticket"]["masks"], renamed["ticket"]["rewind_point"], renamed["pruned_from"]):
-        part["net.top.weight"] = part.pop("net.head.weight")
-    AtomicCheckpointIO().save_checkpoint(renamed, path)
-    with raises("mismatch", "net.head.weight"):
-        zoo.lottery(resume="run", rounds=3)
-    state["ticket"]["round"] = 2
-    AtomicCheckpointIO().save_checkpoint(state, path)
-    with raises("mismatch", "ticket.ckpt", "round 2", "round 3"):
-        zoo.lottery(resume="run", rounds=3)
-    AtomicCheckpointIO().save_checkpoint({"state_dict": {}}, path)
+    AtomicCheckpointIO().save_checkpoint({"state_dict": {}}, begun / "quaternion/seed-0/ticket.ckpt")
     with raises("corrupt", "ticket.ckpt"):
         zoo.lottery(resume="run", rounds=3)
 

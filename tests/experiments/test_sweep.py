@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from zoo_experiments.executors import failure_of, zoo_process
 from zoo_experiments.options import Sweep
 from zoo_experiments.results import read_rows
 from zoo_experiments.sweep import SweepGrid, select, sweep, sweep_points
@@ -55,27 +54,14 @@ def test_exclude():
     assert [point.name for point in runs] == names
 
 
-TWICE = {"optimizer.lr": [0.1, 0.2], "row": {"a": {"algebra": "real", "optimizer": {"lr": 0.3}}}}
-
-
 @pytest.mark.parametrize(
     ("parts", "code", "values"),
     [
-        ({"basis": BASE}, "unknown", ("basis", "base")),
         ({"axes": {"algebr": ["real"]}}, "unknown", ("algebr", "'algebra'")),
-        ({"axes": {"lr": [1]}}, "unknown", ("'optimizer.lr'",)),
-        ({"axes": {}}, "invalid", ("file.yaml",)),
-        ({"axes": {"seed": []}}, "invalid", ("file.yaml",)),
         ({"axes": {"seed": [0]}}, "invalid", ("algebra",)),
-        ({"axes": {"row": {"a": 3}}}, "invalid", ("LABEL",)),
         ({"axes": {"algebra": ["real"], "seed": ["x"]}}, "invalid", ("real-seedx",)),
-        ({"axes": {"algebra": ["real"], "optimizer.lr": ["1e-3"]}}, "invalid", ("lr='1e-3'",)),
-        ({"axes": {"algebra": ["real"], "trainer.max_epoch": [1]}}, "unknown", ("trainer.max_epochs",)),
         ({"axes": {"row": {"a b": {"algebra": "real"}, "a-b": {"algebra": "real"}}}}, "invalid", ("folder name",)),
-        ({"axes": TWICE}, "conflict", ("optimizer.lr", "row")),
-        ({"base": BASE | {"trainer": {"epoch": 1}}}, "unknown", ("'epoch'",)),
         ({"exclude": [{"algebra": "octonion"}]}, "unknown", ("octonion",)),
-        ({"exclude": [{"seed": [0, 1]}]}, "invalid", ("file.yaml",)),
     ],
 )
 def test_invalid_files(parts, code, values):
@@ -88,10 +74,10 @@ def test_invalid_files(parts, code, values):
 SUMMARY = {"metrics": {"accuracy": 0.5}, "parameters": {"total": 1, "real_twin": 4}, "seconds": 1.0}
 
 
-def finished(folder, point, **options):
+def finished(folder, point):
     path = folder / "runs" / point.name
     path.mkdir(parents=True)
-    write_config(path, plan_run(build(Fit, point.options | options)).config)
+    write_config(path, plan_run(build(Fit, point.options)).config)
     (path / "summary.json").write_text(json.dumps(SUMMARY))
 
 
@@ -105,58 +91,15 @@ def test_finished_runs_are_not_repeated_and_rows_are_in_the_order_of_the_grid(tm
     assert len(SweepGrid(tmp_path, more).ready()) == len(more) - 2
 
 
-@pytest.mark.parametrize("parts", [{"base": BASE | {"batch_size": 8}}, {"axes": AXES | {"seed": [5]}}])
-def test_the_folder_of_another_sweep_is_refused(parts, tmp_path):
-    finished(tmp_path, grid()[0])
-    SweepGrid(tmp_path, grid()).ready()
-    before = (tmp_path / "results.jsonl").read_bytes()
-    with raises("mismatch", "real-lr0.001-seed0"):
-        SweepGrid(tmp_path, grid(**parts))
-    assert (tmp_path / "results.jsonl").read_bytes() == before
-
-
 def test_a_run_with_other_options_is_not_a_result(tmp_path):
     finished(tmp_path, grid()[0])  # as if the sweep was killed before it wrote the row
     with raises("mismatch", "real-lr0.001-seed0"):
         SweepGrid(tmp_path, grid(base=BASE | {"batch_size": 8}))
     assert len(SweepGrid(tmp_path, grid()).ready()) == 7
-    finished(tmp_path / "further", grid()[0], trainer=BASE["trainer"] | {"max_epochs": 2})
+    before = (tmp_path / "results.jsonl").read_bytes()
     with raises("mismatch", "real-lr0.001-seed0"):
-        SweepGrid(tmp_path / "further", grid())
-
-
-def test_rows_follow_a_renamed_axis(tmp_path):
-    named = {"quaternion": {"algebra": "quaternion"}, "real": {"algebra": "real"}}
-    made = grid(axes={"algebra": ["real"], "seed": [0]})
-    finished(tmp_path, made[0])
-    SweepGrid(tmp_path, made).ready()
-    SweepGrid(tmp_path, grid(axes={"row": named, "seed": [0, 1]})).ready()
-    (row,) = read_rows(tmp_path / "results.jsonl")
-    assert row["axes"] == {"row": "real", "seed": "0"}  # so that reports group it with seed 1
-
-
-@pytest.mark.parametrize(
-    ("log_text", "code", "reason"),
-    [
-        ("epoch 1\nzoo: no such file\n", 2, "no such file"),
-        ("zoo: ValueError: bad\nthis is a bug in the zoo or in a plugin\n", 1, "ValueError: bad"),
-        ("zoo: compiled\nepoch 3/10\n", -9, "signal 9, Killed; epoch 3/10"),
-        ("Segmentation\n", 139, "exit code 139; Segmentation"),
-        ("", 1, "exit code 1"),
-    ],
-)
-def test_the_reason_of_a_failure(log_text, code, reason, tmp_path):
-    log = tmp_path / "run.log"
-    log.write_text(log_text)
-    assert failure_of(log, code) == f"{reason} (log: {log})"
-
-
-def test_runs_import_the_same_modules_as_the_sweep(monkeypatch):
-    monkeypatch.setattr(sys, "path", ["/somewhere"])
-    assert zoo_process([], None)["env"]["PYTHONSAFEPATH"] == "1"
-    monkeypatch.setattr(sys, "path", [os.getcwd()])
-    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
-    assert "PYTHONSAFEPATH" not in zoo_process([], None)["env"]
+        SweepGrid(tmp_path, grid(axes=AXES | {"seed": [5]}))
+    assert (tmp_path / "results.jsonl").read_bytes() == before
 
 
 def test_runs_are_selected_by_name_or_by_label():
@@ -167,14 +110,13 @@ def test_runs_are_selected_by_name_or_by_label():
         select(made, ["phm-5-*"], "f")
 
 
-@pytest.mark.parametrize("text", ["{", "{}", '{"metrics": 3, "parameters": {}}'])
-def test_a_damaged_summary_or_row_is_named(text, tmp_path):
+def test_a_damaged_summary_or_row_is_named(tmp_path):
     point = grid()[0]
     finished(tmp_path, point)
-    (tmp_path / "runs" / point.name / "summary.json").write_text(text)
-    with raises("corrupt" if text == "{" else "invalid", "summary.json"):
+    (tmp_path / "runs" / point.name / "summary.json").write_text("{")
+    with raises("corrupt", "summary.json"):
         SweepGrid(tmp_path, grid())
-    (tmp_path / "results.jsonl").write_text(text + "\n")
+    (tmp_path / "results.jsonl").write_text("{}\n")
     with raises("corrupt", "line 1", "results.jsonl"):
         SweepGrid(tmp_path, grid())
 
@@ -217,12 +159,11 @@ def test_a_killed_sweep_resumes_to_the_results_of_a_single_run(tmp_path, monkeyp
     (row,), alone = read_rows(Path("cut/results.jsonl")), json.loads(Path("alone/summary.json").read_text())
     assert {key: row[key] for key in ("metrics", "validation")} == {key: alone[key] for key in ("metrics", "validation")}
     assert json.loads((run / "summary.json").read_text())["resumed_from"] is not None
-    for rows in (Path("cut/results.jsonl").read_text(), ""):  # also as if killed before it wrote the row
-        Path("cut/results.jsonl").write_text(rows)
-        capsys.readouterr()
-        assert main(["sweep", str(file), "--run-dir", "cut"]) == 0
-        assert "1 runs, 1 finished" in capsys.readouterr().out
-        assert read_rows(Path("cut/results.jsonl")) == [row]
+    Path("cut/results.jsonl").write_text("")  # as if killed before it wrote the row
+    capsys.readouterr()
+    assert main(["sweep", str(file), "--run-dir", "cut"]) == 0
+    assert "1 runs, 1 finished" in capsys.readouterr().out
+    assert read_rows(Path("cut/results.jsonl")) == [row]
 
 
 def test_a_failed_run_is_reported_and_the_others_are_trained(tmp_path, monkeypatch, capsys):
@@ -253,18 +194,11 @@ def test_ctrl_c_prints_how_to_resume(tmp_path):
     ("options", "code", "values"),
     [
         ({"jobs": 0}, "invalid", ("--jobs 0",)),
-        ({"on": "slurm"}, "invalid", ("slurm",)),
-        ({"on": "ray", "jobs": 2}, "conflict", ("--jobs",)),
-        ({"gpus": -1.0}, "invalid", ("--gpus",)),
-        ({"only": "x*"}, "unknown", ("x*",)),
-        ({"run_dir": "full"}, "conflict", ("full",)),
         ({"run_dir": "clone"}, "conflict", ("clone",)),
     ],
 )
 def test_invalid_options_and_folders(options, code, values, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("full").mkdir()
-    Path("full/file").touch()
     for part in ("configs", "logs"):  # files of a user, which a sweep must not overwrite
         Path("clone", part).mkdir(parents=True)
     values_of_file = yaml.safe_load(file_of(tmp_path).read_text())

@@ -14,12 +14,8 @@ from zoo_experiments.executors import LocalProcesses
 from zoo_experiments.grid import execute
 from zoo_experiments.sweep import SweepGrid, sweep_points
 
-from tests.experiments.test_sweep import process_of
+from tests.experiments.test_sweep import file_of, process_of
 from zoo.cli.commands import main
-
-TRAINER = {"max_epochs": 2, "limit_train_batches": 4, "limit_val_batches": 1, "limit_test_batches": 1, "accelerator": "cpu"}
-BASE = {"backbone": "vit(dim=16, depth=1, dropout=0.1)", "data": "digits", "checkpoint_every": "1steps", "trainer": TRAINER}
-GRID = {"base": BASE, "axes": {"algebra": ["real", "quaternion"]}}
 
 
 @pytest.fixture
@@ -36,8 +32,7 @@ def cluster(monkeypatch):
 
 def test_a_killed_worker_does_not_change_results(cluster, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    grid = sweep_points(GRID, "grid.yaml")
-    Path("grid.yaml").write_text(yaml.safe_dump(GRID))
+    grid = sweep_points(yaml.safe_load(file_of(tmp_path).read_text()), "grid.yaml")
     line = [sys.executable, "-m", "zoo", "sweep", "grid.yaml", "--on", "ray", "--run-dir", str(tmp_path / "ray")]
     process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
     run, deadline = tmp_path / "ray/runs/quaternion", time.monotonic() + 600
@@ -64,7 +59,7 @@ def test_a_missing_cluster_is_reported_in_one_line(tmp_path, monkeypatch, capsys
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'hypercomplex-zoo[ray]'")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
-    Path("grid.yaml").write_text(yaml.safe_dump(GRID))
+    file_of(tmp_path)
     assert main(["sweep", "grid.yaml", "--on", "ray"]) == 2
     err = capsys.readouterr().err
     assert err.startswith("zoo: cannot reach a Ray cluster")

@@ -14,10 +14,7 @@ from zoo.pruning import ConstantRate, CubicSparsity, LotteryTicket, lottery, rou
 
 def survivors(rate, rounds):
     def fit_one(ticket):
-        trainer = Trainer(
-            fast_dev_run=True, callbacks=[ticket], accelerator="cpu", enable_progress_bar=False, enable_model_summary=False
-        )
-        trainer.fit(BoringModel())
+        Trainer(fast_dev_run=True, callbacks=[ticket], accelerator="cpu").fit(BoringModel())
 
     return [done.survivors for done in lottery(fit_one, LotteryTicket(rate), rounds)]
 
@@ -37,19 +34,16 @@ def test_the_cubic_schedule_reaches_its_sparsity():
     assert rounds_until(0.1, schedule) == 4
 
 
-@pytest.mark.parametrize(("share", "rate", "rounds"), [(0.01, 0.4, 10), (0.5, 0.5, 1), (0.25, 0.5, 2), (0.9, 0.5, 1)])
+@pytest.mark.parametrize(("share", "rate", "rounds"), [(0.01, 0.4, 10), (0.25, 0.5, 2), (0.9, 0.5, 1)])
 def test_rounds_until(share, rate, rounds):
     assert rounds_until(share, rate) == rounds
 
 
 def test_errors():
-    for code, value, call in (
-        ("invalid", "rate=0.0", lambda: ConstantRate(0.0)),
-        ("invalid", "until=0.01", lambda: rounds_until(0.01, CubicSparsity(0.9))),
-        ("invalid", "until=1.5", lambda: rounds_until(1.5, 0.4)),
-    ):
-        with raises(code, value):
-            call()
+    with raises("invalid", "rate=0.0"):
+        ConstantRate(0.0)
+    with raises("invalid", "until=0.01"):
+        rounds_until(0.01, CubicSparsity(0.9))
 
 
 def test_the_code_of_the_documentation_runs(tmp_path, monkeypatch):

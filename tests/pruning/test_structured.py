@@ -22,7 +22,7 @@ DUAL = run_path(str(FOLDER / "zoo_dual_numbers.py"))["dual"]
 TEXT = {"vocab_size": 11, "max_length": 7}
 IMAGE = {"in_channels": 3, "image_size": 8, "num_classes": 4}
 NETS = {
-    "vit(dim=64, depth=2, patch=4, representation_size=24)": IMAGE,
+    "vit(dim=64, depth=1, patch=4, representation_size=24)": IMAGE,
     "gpt(dim=64, depth=1, ffn=96, positions=rotary)": TEXT,
     "gpt(dim=64, depth=1, ffn=96, score=product)": TEXT,
     "transformer(dim=64, depth=1, ffn=90)": TEXT | {"num_classes": 3},
@@ -136,23 +136,6 @@ def test_units_are_whole_elements():
     assert torch.equal(net.conv1.bias, old.conv1.bias[kept])
 
 
-def test_padded_elements_are_removed_first():
-    old, x = build("convnet/lenet-300-100", "octonion", **IMAGE)
-    for ratio, sizes in ((0.03, (293, 100)), (0.1, (272, 93))):
-        net = deepcopy(old)
-        cuts = prune_structure(net, ratio, *x)
-        assert tuple(cut.after for cut in cuts) == sizes  # 300 are 38 elements of which 4 have 7 channels
-        with torch.no_grad():
-            assert (net(*x) - masked(old, cuts)(*x)).abs().max() < 1e-6
-
-
-def test_at_least_one_head_and_unit_remain():
-    net, x = build("gpt(dim=16, depth=1, heads=2, ffn=16)", **TEXT)
-    cuts = prune_structure(net, 0.99, *x)
-    assert [(cut.kind, cut.after, cut.is_clamped) for cut in cuts] == [("heads", 1, True), ("units", 4, True)]
-    assert net(*x).isfinite().all()
-
-
 def test_a_converted_timm_network():
     torch.manual_seed(0)
     old = timm.create_model("resnet18", num_classes=3).eval()
@@ -165,29 +148,6 @@ def test_a_converted_timm_network():
     net.train()
     net(torch.randn(2, 3, 32, 32)).sum().backward()
     assert net.layer4[0].conv1.components.grad.shape == (4, 64, 64, 3, 3)
-
-
-def test_modes_requires_grad_and_hooks_are_unchanged():
-    net, x = build("gpt(dim=32, depth=1, ffn=32, dropout=0.1)", **TEXT)
-    net.train()
-    net.blocks[0].norms.eval()
-    net.blocks[0].ffn[0].weight_module.components.requires_grad_(False)
-    prune_structure(net, 0.5, *x)
-    assert net.training
-    assert net.blocks[0].ffn[2].training
-    assert not net.blocks[0].norms.training
-    assert not net.blocks[0].ffn[0].components.requires_grad
-    assert net.blocks[0].ffn[3].components.requires_grad
-    assert not any(module._forward_hooks or module._forward_pre_hooks for module in net.modules())
-
-
-def test_reset_parameters_of_a_pruned_layer_equals_a_new_layer():
-    layer = Linear(zoo.algebra("quaternion"), 32, 64)
-    remove_channels(layer, "inp", [c for c in range(32) if c % 8 < 4])
-    torch.manual_seed(1)
-    layer.reset_parameters()
-    torch.manual_seed(1)
-    assert torch.equal(layer.components, Linear(zoo.algebra("quaternion"), 16, 64).components)
 
 
 def test_only_whole_elements_can_be_removed():
@@ -204,8 +164,6 @@ def test_only_whole_elements_can_be_removed():
     ("net", "ratio", "value"),
     [
         ("gpt", 0.0, "ratio=0.0"),
-        ("gpt", 1.0, "ratio=1.0"),
-        ("gpt", float("nan"), "ratio=nan"),
         ("gpt", 0.001, "ratio=0.001"),
         ("linear", 0.5, "Linear"),
         ("infinite", 0.5, "blocks.0.ffn.0"),

@@ -15,6 +15,7 @@ from zoo.pruning import Pruning, prunable
 from zoo.pruning.masks import full_masks, next_masks, remaining
 from zoo.report import Report
 
+BACKBONE, RATE = "vit(dim=16, depth=1, heads=2)", 0.5
 INFO = {"in_channels": 1, "image_size": 8, "num_classes": 4}
 Value = Callable[[str, int, float], float]
 
@@ -27,28 +28,26 @@ def write_run(
     algebras: Iterable[str | tuple[str, str]] = ("real", "quaternion"),
     seeds: int = 1,
     rounds: int = 3,
-    rate: float = 0.5,
     metric: str = "accuracy",
     mode: str = "max",
-    backbone: str = "vit(dim=16, depth=1, heads=2)",
     models: bool = False,
 ) -> Path:
     """Write a run with a test metric that depends on algebra, seed and percent of real weights; validation is half of it."""
     run = parent / name
     run.mkdir(parents=True)
-    record: dict[str, Any] = {"format": 1, "backbone": backbone, "data": "digits", "task": "image_classification"}
-    record |= {"metric": metric, "mode": mode, "rate": rate, "rounds": rounds, "pruning": {"matrices": "all"}}
+    record: dict[str, Any] = {"format": 1, "backbone": BACKBONE, "data": "digits", "task": "image_classification"}
+    record |= {"metric": metric, "mode": mode, "rate": RATE, "rounds": rounds, "pruning": {"matrices": "all"}}
     record |= {"rows": [], "stopped": []}
-    real = weights_of(zoo.backbone(backbone, "real", **INFO))
+    real = weights_of(zoo.backbone(BACKBONE, "real", **INFO))
     for arm in algebras:
         algebra, control = (arm, None) if isinstance(arm, str) else arm
         for seed in range(seeds):
             torch.manual_seed(seed)
-            net = zoo.backbone(backbone, algebra, **INFO)
+            net = zoo.backbone(BACKBONE, algebra, **INFO)
             matrices = prunable(net)
             masks = full_masks(matrices)
             for number in range(rounds + 1):
-                masks = next_masks(matrices, pruned(net, masks), masks, Pruning(rate)) if number else masks
+                masks = next_masks(matrices, pruned(net, masks), masks, Pruning(RATE)) if number else masks
                 percent = 100 * remaining(masks) / real
                 folder = f"{algebra}{f'-{control}' if control else ''}/seed-{seed}/round-{number:02}"
                 row = {"algebra": algebra, "control": control, "seed": seed, "round": number, "folder": folder}
@@ -57,7 +56,7 @@ def write_run(
                 record["rows"].append(row | {"test": {metric: score}, "val": {metric: score / 2}, "epoch": 1, "seconds": 0.1})
                 if models:
                     pruned(net, masks)
-                    zoo.save(net, run / folder / "model", backbone=backbone, algebra=algebra, sparse=True, **INFO)
+                    zoo.save(net, run / folder / "model", backbone=BACKBONE, algebra=algebra, sparse=True, **INFO)
     (run / "lottery.json").write_text(json.dumps(record))
     return run
 
