@@ -41,16 +41,6 @@ def test_the_sizes_of_frankle_and_carbin():
     assert weights("conv-6") == convolutions + 4 * 4 * 256 * 256 + 256 * 256 + 2560
 
 
-def test_the_size_of_resnet_8_in_mlperf_tiny():
-    """Keras prints 78,666, of which 480 are the running statistics of its batch norms: 78,186 are trained."""
-    net = build("resnet-8")
-    convolutions = 9 * (3 * 16 + 2 * 16 * 16 + 16 * 32 + 32 * 32 + 32 * 64 + 64 * 64) + 16 * 32 + 32 * 64
-    biases, norms = 3 * 16 + 3 * 32 + 3 * 64, 2 * (3 * 16 + 2 * 32 + 2 * 64)
-    assert parameters(net) == convolutions + biases + norms + 64 * 10 + 10 == 78_186
-    statistics = sum(b.numel() for name, b in net.named_buffers() if name.endswith(("running_mean", "running_var")))
-    assert parameters(net) + statistics == 78_666
-
-
 def test_the_size_of_resnet_20_in_the_paper():
     """He et al. (2016), Table 6: 0.27M; option A has no weights in its shortcuts."""
     convolutions = 9 * (3 * 16 + 6 * 16 * 16 + 16 * 32 + 5 * 32 * 32 + 32 * 64 + 5 * 64 * 64)
@@ -79,8 +69,6 @@ def test_channels_of_each_layer():
     ("variant", "code", "value"),
     [
         ("conv-4(channels=(8, 8))", "invalid", "channels=(8, 8)"),
-        ("conv-4(hidden=(8, 0))", "invalid", "hidden=(8, 0)"),
-        ("resnet-8(hidden=(8,))", "invalid", "hidden=(8,)"),
         ("resnet-9", "unknown", "resnet-8"),
         ("conv-6", "invalid", "image_size=7"),
     ],

@@ -6,7 +6,7 @@ from inspect import signature
 
 import pytest
 import torch
-from torch.export import Dim, export, load
+from torch.export import load
 from zoo_export.export import export as write
 
 import zoo
@@ -15,7 +15,6 @@ from tests.networks import COLOUR, NETWORKS, TEXT, TOKENS
 from zoo.data.info import CorpusInfo, ImageInfo, ParallelInfo, TextInfo, VectorInfo
 from zoo.inference.model import Model
 
-every_network = pytest.mark.parametrize("name", NETWORKS)
 FEW = ("vit", "lstm", "transformer, seq2seq", "gpt, rotary")
 most_are_slow = pytest.mark.parametrize(
     "name", [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in NETWORKS]
@@ -28,22 +27,6 @@ def build(name):
 
 def inputs(name, rows, *lengths):
     return networks.inputs(name, rows, lengths)
-
-
-def shapes(name, arguments):
-    """Return the dynamic axes."""
-    lengths = () if "vocab_size" not in NETWORKS[name][1] else (Dim("L", min=6, max=12), Dim("M", min=6, max=12))
-    batch = Dim("B", min=2, max=64)
-    return tuple({0: batch, 1: lengths[i]} if lengths else {0: batch} for i in range(len(arguments)))
-
-
-@torch.no_grad()
-@every_network
-def test_an_exported_network_computes_the_same(name):
-    net, given = build(name), inputs(name, 4, 8, 7)
-    exported = export(net, given, dynamic_shapes=shapes(name, given)).module()
-    for arguments in (given, inputs(name, 3, 11, 9)):
-        torch.testing.assert_close(exported(*arguments), net(*arguments))
 
 
 @torch.no_grad()

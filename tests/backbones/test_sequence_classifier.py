@@ -7,7 +7,7 @@ from torch.nn import functional as F
 import zoo
 from tests.errors import raises
 from zoo.layers.weight import Weight
-from zoo.testing.backbone import fitting_dim, installed_algebras
+from zoo.testing.backbone import fitting_dim
 
 INFO = {"vocab_size": 30, "max_length": 20, "num_classes": 3}
 SPECS = {
@@ -37,7 +37,7 @@ def wider(tokens, more):
     return F.pad(tokens, (0, more))
 
 
-@pytest.mark.parametrize("algebra", installed_algebras())
+@pytest.mark.parametrize("algebra", ["quaternion", "octonion", "phm(n=4)", "complex_order"])
 @pytest.mark.parametrize("name", SPECS)
 def test_padding_changes_nothing(name, algebra):
     net = build(SPECS[name], algebra).eval()
@@ -46,7 +46,7 @@ def test_padding_changes_nothing(name, algebra):
     torch.testing.assert_close(net(tokens[2:3, :1]), net(tokens)[2:3], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("algebra", ["real", "quaternion", "phm(n=4)", "octonion"])
+@pytest.mark.parametrize("algebra", ["real", "quaternion", "phm(n=4)"])
 @pytest.mark.parametrize("name", PAIRS)
 def test_padding_of_either_text_changes_nothing(name, algebra):
     net = build(PAIRS[name], algebra, pair=True).eval()
@@ -73,7 +73,7 @@ def test_decomposable_attention_over_the_reals_equals_its_definition():
         torch.testing.assert_close(net(one[row : row + 1], other[row : row + 1])[0], expected)
 
 
-@pytest.mark.parametrize("algebra", ["quaternion", "octonion", "clifford(p=1, q=1)", "phm(n=3)"])
+@pytest.mark.parametrize("algebra", ["quaternion", "octonion", "phm(n=3)"])
 def test_decomposable_attention_over_an_algebra_equals_its_definition(algebra):
     """Q-Att (Tay et al. 2019, section 3.2), component by component; the softmax of the other side is over a_i b_j too."""
     net = zoo.backbone("decomposable_attention(dim=24, depth=1, attend_depth=0)", algebra, **INFO, pair=True).double().eval()
@@ -117,10 +117,6 @@ def test_the_parameter_counts_of_the_tiny_transformer():
     ("spec", "pair", "value"),
     [
         ("transformer(heads=3)", False, "dim=128"),
-        ("transformer(depth=0)", False, "depth=0"),
-        ("lstm(rules=eight)", False, "'eight'"),
-        ("lstm(hidden=-4)", False, "hidden=-4"),
-        ("cnn(widths=())", False, "widths=()"),
         ("decomposable_attention(dim=30)", True, "decomposable_attention(dim=32)"),
     ],
 )
@@ -130,13 +126,7 @@ def test_invalid_options(spec, pair, value):
 
 
 def test_unknown_names_and_unsupported_data():
-    for spec, value in (
-        ("transformer/huge", "transformer/base"),
-        ("fasttext(pooling=median)", "'median'"),
-        ("cnn(match=sum)", "'sum'"),
-        ("transformer(score=cosine)", "'cosine'"),
-        ("lstm(readout=norm)", "'norm'"),
-    ):
+    for spec, value in (("transformer/huge", "transformer/base"), ("lstm(rules=eight)", "'eight'")):
         with raises("unknown", value):
             zoo.backbone(spec, "real", **INFO, pair=True)
     with raises("mismatch", "pairs"):

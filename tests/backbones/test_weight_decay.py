@@ -37,8 +37,3 @@ def test_a_step_without_gradients_shrinks_only_matrices(name):
     assert untouched == vectors | undecayed(net)
     for key in before.keys() - untouched:
         torch.testing.assert_close(dict(net.named_parameters())[key], 0.95 * before[key])
-
-
-def test_a_fixed_product_has_no_undecayed_parameters():
-    assert zoo.algebra("quaternion").no_weight_decay() == set()
-    assert undecayed(zoo.backbone("fasttext", "quaternion", **TOKENS, num_classes=3)) == set()

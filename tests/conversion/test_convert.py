@@ -12,7 +12,7 @@ from torch.nn.utils import prune
 
 from tests.errors import raises
 from zoo.conversion import Conversion, convert
-from zoo.layers import Conv2d, Layers, Linear
+from zoo.layers import Layers, Linear
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,6 @@ def compare(model, changed, x, **options):
     [
         (lambda: small_vit(), (3, 3, 16, 16), 8),
         (lambda: transformer(), (3, 6, 32), 8),  # attention's input and output projections, and two matrices of the MLP
-        (lambda: transformer(norm_first=True), (3, 6, 32), 8),
         (lambda: transformer(bias=False), (3, 6, 32), 8),
     ],
 )
@@ -214,18 +213,6 @@ def test_reasons_to_stay_real():
     assert "padding 1 -> 1 channels to n = 8 costs more weights" in changed.conversion.real["0"]
     net = nn.ModuleDict({"cross": nn.MultiheadAttention(16, 2, kdim=8, vdim=8)})
     assert convert(net, "complex").conversion.real["cross"] == "queries, keys and values have different sizes"
-
-
-def test_norms_and_arguments_are_kept():
-    net = nn.Sequential(nn.Conv2d(8, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16), nn.Conv2d(16, 8, (3, 1), padding="same"))
-    norm = net[1]
-    changed = convert(net, "quaternion")
-    assert changed[1] is norm
-    first, last = changed[0], changed[2]
-    assert isinstance(first, Conv2d)
-    assert (first.stride, first.padding, first.bias) == ((2, 2), (1, 1), None)
-    assert (last.kernel_size, last.padding, last.bias.shape) == ((3, 1), "same", (8,))
-    assert changed(torch.randn(2, 8, 8, 8)).shape == (2, 8, 4, 4)
 
 
 @pytest.mark.parametrize("weights", ["fresh", "project"])

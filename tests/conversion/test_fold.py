@@ -14,8 +14,7 @@ from tests.networks import NETWORKS
 from zoo import registry
 from zoo.algebras import algebra
 from zoo.errors import InputError
-from zoo.layers import LSTM, Conv1d, Conv2d, Embedding, Linear
-from zoo.layers.kv_cache import KVCache
+from zoo.layers import LSTM, Conv1d, Conv2d, Linear
 from zoo.layers.weight import Weight
 
 
@@ -112,17 +111,6 @@ def test_an_lstm_becomes_a_torch_lstm(spec):
     assert folded.weight_ih_l0.requires_grad
 
 
-@torch.no_grad()
-def test_padding_idx_of_an_embedding_is_preserved():
-    torch.manual_seed(0)
-    table = Embedding(algebra("quaternion"), 11, 10, padding_idx=-1)
-    folded = zoo.fold(table)
-    assert type(folded) is nn.Embedding
-    assert folded.padding_idx == 10
-    torch.testing.assert_close(folded.weight.data, table.weight + 0)
-    assert torch.equal(folded(torch.tensor([[10, 3]])), table(torch.tensor([[10, 3]])))
-
-
 def test_mode_dtype_and_requires_grad_are_preserved():
     net = nn.Sequential(Linear(algebra("phm(n=2)"), 4, 4), Linear(algebra("complex"), 4, 4), nn.Linear(4, 4)).bfloat16()
     net[0].requires_grad_(False)
@@ -152,13 +140,6 @@ def test_layers_that_share_components_share_a_parameter():
     assert folded[0] is folded[2]
 
 
-def test_a_parametrized_weight_is_folded():
-    torch.manual_seed(0)
-    layer = nn.utils.parametrizations.weight_norm(Linear(algebra("quaternion"), 8, 8))
-    x = torch.randn(2, 8)
-    torch.testing.assert_close(zoo.fold(layer)(x), layer(x))
-
-
 @torch.no_grad()
 def test_a_folded_converted_network_has_only_torch_layers():
     torch.manual_seed(0)
@@ -174,15 +155,6 @@ def test_a_folded_converted_network_has_only_torch_layers():
     folded = zoo.fold(zoo.convert(copy.deepcopy(plain), "quaternion"))
     assert folded.state_dict().keys() == plain.state_dict().keys()
     plain.load_state_dict(folded.state_dict())
-
-
-@torch.no_grad()
-def test_a_folded_network_decodes_with_a_cache():
-    net = build("gpt, rotary", "quaternion")
-    folded, (tokens,) = zoo.fold(net), inputs("gpt, rotary", rows=1)
-    caches = [(net, KVCache()) for net in (folded, net)]
-    ours, theirs = (torch.cat([f.decode_step(tokens[:, i : i + 1], c) for i in range(8)], 1) for f, c in caches)
-    torch.testing.assert_close(ours, theirs)
 
 
 def test_errors(tmp_path):

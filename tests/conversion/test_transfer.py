@@ -1,7 +1,6 @@
 """Projection of real networks onto algebras: exact if possible, and its errors."""
 
 import pytest
-import timm
 import torch
 from torch import nn
 
@@ -95,18 +94,3 @@ def test_a_layer_without_a_counterpart_is_named():
         with raises("mismatch", *values):
             transfer(real, net, product)
         assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
-
-
-def test_a_model_of_timm_is_projected_like_convert_does():
-    torch.manual_seed(0)
-    model = timm.create_model("test_vit", num_classes=3, img_size=32)
-    state = {name: value.clone() for name, value in model.state_dict().items()}
-    converted = convert(model, "quaternion", weights="project")
-    again = timm.create_model("test_vit", num_classes=3, img_size=32)
-    again.load_state_dict(state)
-    product = algebra("quaternion")
-    net = convert(timm.create_model("test_vit", num_classes=3, img_size=32), product)
-    rows = transfer(again, net, product)
-    assert {row.layer for row in rows} == {*converted.conversion.converted}
-    for (name, ours), theirs in zip(net.state_dict().items(), converted.state_dict().values(), strict=True):
-        assert torch.allclose(ours, theirs, atol=1e-7), name

@@ -11,7 +11,6 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from zoo_datasets.vectors import linear_map
 
-from tests.errors import raises
 from zoo.data import ImageData, Split, ready
 from zoo.data.arrays import from_arrays
 from zoo.data.corpus import CorpusData, Text
@@ -128,16 +127,6 @@ def test_epoch_yields_every_row_once(kind):
             assert sorted(row % len(rows) for row in rows) == list(range(data.info.sizes["train"]))
 
 
-@every_module
-def test_missing_test_split_raises(kind):
-    data = made(kind)
-    assert data.has_test == ("test" in data.info.sizes) == (kind != "parallel")
-    assert data.info.sizes["val"] > 0
-    if not data.has_test:
-        with raises("missing", "no test split"):
-            data.predict_dataloader()
-
-
 class Listener(LightningModule):
     def __init__(self):
         super().__init__()
@@ -155,21 +144,6 @@ class Listener(LightningModule):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
-@pytest.mark.parametrize("kind", ["images-shift", "texts", "parallel", "corpus"])
-@pytest.mark.parametrize("overfit", [0, 2])
-def test_trainer_gets_the_batches_of_a_plain_loop(tmp_path, kind, overfit):
-    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
-    trainer = Trainer(accelerator="cpu", max_epochs=2, overfit_batches=overfit, default_root_dir=tmp_path, **quiet)
-    listener, data = Listener(), made(kind)
-    trainer.fit(listener, data)
-    first, second = epochs(data)
-    if overfit and kind == "images-shift":  # the same rows, augmented differently
-        assert len(listener.batches) == 4
-    else:
-        assert listener.batches == (first[:2] * 2 if overfit else first + second)
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 @pytest.mark.parametrize(("kind", "workers"), [("texts", 0), ("corpus", 2), ("streams", 0)])
 def test_resumed_trainer_gets_the_remaining_batches(tmp_path, kind, workers):
     quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
@@ -182,5 +156,6 @@ def test_resumed_trainer_gets_the_remaining_batches(tmp_path, kind, workers):
         return listener.batches
 
     whole = run()
+    assert whole == [batch for epoch in epochs(made(kind)) for batch in epoch]
     for step in (1, len(whole) // 2, len(whole) // 2 + 2):
         assert run(tmp_path / f"step={step}.ckpt") == whole[step:], step

@@ -1,221 +1,118 @@
-"""Published sets from a local hub; the libraries read its address on import, so they run in a subprocess."""
+"""Published sets from the Hugging Face Hub, with the function of `datasets` that downloads them replaced."""
 
-import io
-import json
-from collections import Counter
+from dataclasses import replace
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+import datasets
 import pytest
-from zoo_datasets import published
+from datasets import Dataset, DatasetDict
+from zoo_datasets import corpora, published
 
-PARTS = ("train", "validation", "test")
+from tests.errors import raises
+from zoo.data import ready
+
 ROWS = {"train": 12, "validation": 5, "test": 4}
 PLAY = "".join(f"SPEAKER {i}:\nWhat is {i}, my lord?\n\n" for i in range(100))
-CUTS = {"train": (0, 2000), "validation": (2000, 2300), "test": (2300, len(PLAY))}
-QNLI = published.qnli.record.repository.split("@")
-TREC = published.trec.record.repository.split("@")
 
 
-def packed(**columns):
-    stream = io.BytesIO()
-    pq.write_table(pa.table(columns), stream)
-    return stream.getvalue()
+@pytest.fixture
+def hub(monkeypatch):
+    """Return the function that sets the columns of every split, and returns the requests."""
+
+    def serve(parts):
+        asked = []
+
+        def load_dataset(*args, **options):
+            asked.append((*args, options["revision"]))
+            return DatasetDict({part: Dataset.from_dict(columns) for part, columns in parts.items()})
+
+        monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+        return asked
+
+    return serve
 
 
-def card(table, features, rows, folder):
-    """Return the card of a repository: the columns, rows and files of every split."""
-    sizes = "".join(f"  - name: {part}\n    num_bytes: 9\n    num_examples: {count}\n" for part, count in rows.items())
-    paths = "".join(f"  - split: {part}\n    path: {folder}/{part}-*\n" for part in rows)
-    info = f"- config_name: {table}\n  features:\n{features}  splits:\n{sizes}  download_size: 9\n  dataset_size: 9\n"
-    return f"---\ndataset_info:\n{info}configs:\n- config_name: {table}\n  data_files:\n{paths}---\n".encode()
+@pytest.fixture
+def changed(monkeypatch):
+    """Return the function that changes the record of a preset."""
+
+    def change(preset, **fields):
+        monkeypatch.setattr(preset, "record", replace(preset.record, **fields))
+
+    return change
 
 
-def texts(part, side):
-    return [f"{part} {side} {i}, schön" for i in range(ROWS[part])]
+def texts(side, count):
+    return [f"{side} {i}, schön" for i in range(count)]
 
 
-def gaps(part, side):
-    missing = {(3, "en"): None, (1, "de"): " "}
-    return [missing.get((i, side), text) for i, text in enumerate(texts(part, side))]
+def test_pairs_with_an_empty_side_are_removed_but_counted(hub, changed):
+    columns = {part: {side: texts(side, rows) for side in ("en", "de")} for part, rows in ROWS.items()}
+    columns["train"]["en"][3], columns["train"]["de"][1] = None, " "
+    asked = hub(columns)
+    changed(published.multi30k, rows={"de-en": ROWS})
+    splits = ready(published.multi30k(tokenizer="space")).splits
+    kept = [i for i in range(12) if i not in (1, 3)]
+    assert splits["train"].texts == tuple([f"{side} {i}, schön" for i in kept] for side in ("en", "de"))
+    assert splits["val"].texts == (texts("en", 5), texts("de", 5))
+    assert splits["test"].texts == (texts("en", 4), texts("de", 4))
+    assert asked == [("bentrevett/multi30k", None, "main")]
 
 
-def lines(rows):
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+def test_nested_columns_of_a_pair_of_languages(hub, changed):
+    rows = {part: [{"ru": f"ru {i}", "en": f"en {i}"} for i in range(count)] for part, count in ROWS.items()}
+    asked = hub({part: {"translation": column} for part, column in rows.items()})
+    data = ready(published.wmt14(target="ru", tokenizer="space"))
+    assert asked == [("wmt/wmt14", "ru-en", "main")]
+    assert data.splits["test"].texts == tuple([f"{side} {i}" for i in range(4)] for side in ("en", "ru"))
 
 
-def captions(part, sides=("en", "de"), texts=texts):
-    rows = zip(*(texts(part, side) for side in ("en", "de")), strict=True)
-    return lines(dict(zip(sides, row, strict=True)) for row in rows)
-
-
-def multi30k(parts=PARTS, **changed):
-    return {f"{part[:3] if part == 'validation' else part}.jsonl": captions(part, **changed) for part in parts}
-
-
-def wmt(table):
-    """Return a repository with a configuration per pair of languages, and the texts of both in one column."""
-    sides, files = table.split("-"), {}
-    for part in PARTS:
-        rows = zip(*(texts(part, side) for side in sides), strict=True)
-        content = packed(translation=[dict(zip(sides, row, strict=True)) for row in rows])
-        files[f"{table}/{part}-00000-of-00001.parquet"] = content
-    languages = "".join(f"        - {side}\n" for side in sides)
-    features = f"  - name: translation\n    dtype:\n      translation:\n        languages:\n{languages}"
-    return {"README.md": card(table, features, ROWS, table), **files}
-
-
-def plays(column="text", readme=True, rows=lambda text: [text]):
-    files = {f"data/{part}-00000-of-00001.parquet": packed(**{column: rows(PLAY[slice(*CUTS[part])])}) for part in PARTS}
-    about = card("default", "  - name: text\n    dtype: string\n", dict.fromkeys(PARTS, 1), "data")
-    return {"README.md": about, **files} if readme else files
-
-
-def questions(rows):
-    numbers = range(rows)
-    return packed(question=[f"why {i} ?" for i in numbers], sentence=["so ."] * rows, label=[i % 3 - 1 for i in numbers])
-
-
-TREC_ROW = {"text": "what is it ?", "label": 1}
-FILES = {
-    "bentrevett/multi30k": multi30k(),
-    "wmt/wmt14": wmt("ru-en"),
-    "karpathy/tiny_shakespeare": plays(),
-    "afmck/text8": plays(readme=False, rows=lambda text: [text[:50], None, text[50:]]),
-    QNLI[0]: {
-        "README.md": b"---\nconfigs:\n- config_name: qnli\n  data_files:\n  - split: train\n    path: qnli/train-*\n"
-        b"  - split: validation\n    path: qnli/validation-*\n---\n",
-        "qnli/train-00000-of-00001.parquet": questions(60),
-        "qnli/validation-00000-of-00001.parquet": questions(15),
-    },
-    TREC[0]: {
-        name: lines({**TREC_ROW, "label_coarse_original": ("HUM", "LOC", "NUM")[i % 3]} for i in range(rows))
-        for name, rows in (("train.jsonl", 60), ("test.jsonl", 12))
-    },
-    "some/gaps": multi30k(texts=gaps),
-    "some/two": multi30k(parts=("train", "test")),
-    "some/french": multi30k(sides=("en", "fr")),
-    "some/late": multi30k(),
-}
-TRIES = {
-    # the preset, its options, and the changes to its record
-    "multi30k": ("multi30k", {}, {}),
-    "wmt14": ("wmt14", {"target": "ru"}, {}),
-    "shakespeare": ("shakespeare", {}, {}),
-    "text8": ("text8", {}, {}),
-    "qnli": ("qnli", {}, {"rows": {"train": 60, "validation": 15}}),
-    "trec": ("trec", {}, {"rows": {"train": 60, "test": 12}}),
-    **{name: ("multi30k", {}, {"repository": name}) for name in FILES if name.startswith("some/") and name != "some/late"},
-    "again": ("multi30k", {}, {}),
-    "more": ("multi30k", {}, {"rows": {"de-en": {**ROWS, "test": 6}}}),
-    "longer": ("shakespeare", {}, {"length": len(PLAY) + 1}),
-    "nowhere": ("mr", {}, {}),
-}
-OFFLINE = {
-    "multi30k offline": ("multi30k", {}, {}),
-    "wmt14 offline": ("wmt14", {"target": "ru"}, {}),
-    "shakespeare offline": ("shakespeare", {}, {}),
-    "some/late": ("multi30k", {}, {"repository": "some/late"}),
-}
-SCRIPT = """
-import json, os, time, urllib.request
-from dataclasses import fields, replace
-from zoo_datasets import corpora, published
-from zoo.data import ready
-from zoo.errors import InputError
-
-time.sleep = lambda seconds: None  # skip the waits between retries
-presets = {**vars(published), **vars(corpora)}
-known = {name: preset.record for name, preset in presets.items() if hasattr(preset, "record")}
-
-def tried(name, options, changes):
-    record = known[name]
-    if hasattr(record, "length"):
-        changes, options = {"length": SIZE, **changes}, {"max_length": 32}
-    elif name not in ("qnli", "trec"):
-        changes, options = {"rows": {"de-en": ROWS}, **changes}, {"tokenizer": "space", **options}
-    presets[name].record = replace(record, **changes)
-    try:
-        data = ready(presets[name](**options))
-        if hasattr(record, "length"):
-            return {split: data.tokenizer.decode(tokens[:]) for split, tokens in data.splits.items()}
-        if name in ("qnli", "trec"):
-            return [data.info.sizes, data.info.classes]
-        return {split: list(zip(*pairs.texts)) for split, pairs in data.splits.items()}
-    except InputError as error:
-        return str(error)
-
-found = {key: tried(*one) for key, one in TRIES.items()}
-urllib.request.urlopen(os.environ["HF_ENDPOINT"] + "/stop").close()
-found |= {key: tried(*one) for key, one in OFFLINE.items()}
-print(json.dumps(found))
-"""
-
-
-@pytest.fixture(scope="module")
-def hub(hub_of):
-    return hub_of(FILES)
-
-
-@pytest.fixture(scope="module")
-def found(hub, tmp_path_factory):
-    names = f"ROWS, SIZE, TRIES, OFFLINE = {ROWS}, {len(PLAY)}, {TRIES}, {OFFLINE}\n"
-    return hub.run(names + SCRIPT, tmp_path_factory.mktemp("home"))
-
-
-@pytest.mark.parametrize(("name", "sides"), [("multi30k", ("en", "de")), ("wmt14", ("en", "ru"))])
-def test_splits_and_sides_of_parallel_sets(found, name, sides):
-    wanted = {part: [list(pair) for pair in zip(*(texts(part, side) for side in sides), strict=True)] for part in PARTS}
-    assert found[name] == {"train": wanted["train"], "val": wanted["validation"], "test": wanted["test"]}
-
-
-def test_pairs_with_an_empty_side_are_removed_but_counted(found):
-    for split, whole in found["multi30k"].items():
-        assert found["some/gaps"][split] == [pair for i, pair in enumerate(whole) if i not in (1, 3)]
-
-
-@pytest.mark.parametrize("name", ["shakespeare", "text8"])
-def test_splits_of_a_text_are_concatenated_and_cut(found, name):
+def test_splits_of_a_text_are_concatenated_and_cut(hub, changed):
+    hub(
+        {
+            "train": {"text": [PLAY[:50], None, PLAY[50:2000]]},
+            "validation": {"text": [PLAY[2000:2300]]},
+            "test": {"text": [PLAY[2300:]]},
+        }
+    )
+    changed(corpora.text8, length=len(PLAY))
+    data = ready(corpora.text8(max_length=32))
     ends = [len(PLAY) * share // 100 for share in (0, 90, 95, 100)]
-    assert found[name] == {split: PLAY[ends[i] : ends[i + 1]] for i, split in enumerate(("train", "val", "test"))}
+    found = {split: data.tokenizer.decode(tokens[:]) for split, tokens in data.splits.items()}
+    assert found == {split: PLAY[ends[i] : ends[i + 1]] for i, split in enumerate(("train", "val", "test"))}
+    changed(corpora.text8, length=len(PLAY) + 1)
+    with raises("failed", f"{len(PLAY):,} characters, expected {len(PLAY) + 1:,}", "text8(path=...)"):
+        ready(corpora.text8(max_length=32))
 
 
-def test_revisions_of_labelled_texts(found, hub):
-    assert found["trec"] == [{"train": 54, "val": 6, "test": 12}, list(published.COARSE.values())]
-    assert found["qnli"] == [{"train": 36, "val": 4, "test": 10}, ["entailment", "not_entailment"]]
-    for repository, revision in (QNLI, TREC):
-        asked = [path for path in hub.asked if repository in path]
-        assert asked
-        assert all(revision in path for path in asked)
+def test_labelled_texts_have_a_revision_and_no_rows_without_a_label(hub, changed):
+    def columns(count):
+        return {
+            "question": [f"why {i} ?" for i in range(count)],
+            "sentence": ["so ."] * count,
+            "label": [i % 3 - 1 for i in range(count)],
+        }
+
+    asked = hub({"train": columns(60), "validation": columns(15)})
+    changed(published.qnli, rows={"train": 60, "validation": 15})
+    info = ready(published.qnli()).info
+    assert (info.sizes, info.classes) == ({"train": 36, "val": 4, "test": 10}, ("entailment", "not_entailment"))
+    name, _, revision = published.qnli.record.repository.partition("@")
+    assert asked == [(name, "qnli", revision)]
 
 
-def test_sets_are_downloaded_once(found, hub):
-    assert found["again"] == found["multi30k"]
-    for name, repository in (
-        ("multi30k", "bentrevett/multi30k"),
-        ("wmt14", "wmt/wmt14"),
-        ("shakespeare", "karpathy/tiny_shakespeare"),
-    ):
-        assert found[f"{name} offline"] == found[name]
-        sent = Counter(path for path in hub.sent if path.startswith(f"{repository}/"))
-        assert sent == Counter(f"{repository}/{file}" for file in FILES[repository])
+def test_changed_or_missing_copies_raise(hub, changed, monkeypatch):
+    columns = {part: {side: texts(side, rows) for side in ("en", "de")} for part, rows in ROWS.items()}
+    hub(columns)
+    changed(published.multi30k, rows={"de-en": ROWS | {"test": 6}})
+    with raises("failed", "4 rows in test, expected 6", "multi30k(path=...)"):
+        ready(published.multi30k())
+    hub({"train": columns["train"], "test": columns["test"]})
+    with raises("failed", "KeyError: 'validation'", "multi30k(path=...)"):
+        ready(published.multi30k())
 
+    def refuse(*args, **options):
+        raise ConnectionError("no\nroute")
 
-@pytest.mark.parametrize(
-    ("name", "what"),
-    [
-        ("more", "4 rows in test, expected 6;"),
-        ("longer", f"{len(PLAY):,} characters, expected {len(PLAY) + 1:,};"),
-        ("some/two", "KeyError: 'validation'"),
-        ("some/french", "'de'"),
-        ("some/late", "from the Hugging Face Hub ("),
-        ("nowhere", "from the Hugging Face Hub ("),
-    ],
-)
-def test_changed_or_missing_copy_raises(found, name, what):
-    preset = {**TRIES, **OFFLINE}[name][0]
-    assert found[name].startswith(f"{preset}: ")
-    assert what in found[name]
-    assert name in found[name] or "/" not in name
-    assert f"use {preset}(path=...) with a local copy" in found[name]
-    assert "\n" not in found[name]
+    monkeypatch.setattr(datasets, "load_dataset", refuse)
+    with raises("failed", "cornell-movie-review-data/rotten_tomatoes", "ConnectionError: no route", "mr(path=...)"):
+        ready(published.mr())

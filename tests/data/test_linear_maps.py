@@ -65,20 +65,3 @@ def test_linear_map():
     for x, y in data.splits.values():
         torch.testing.assert_close(y, x @ data.truth.T, rtol=1e-5, atol=1e-5)
     assert abs(32 * data.truth.var() - 1) < 0.1
-
-
-@pytest.mark.parametrize("preset", [rotation, hamilton])
-def test_batches(preset):
-    data = preset()
-    assert data.info.sizes == {"train": 4096, "val": 512, "test": 512}
-    assert (data.has_test, data.has_split, data.files) == (True, True, {})
-    train = torch.cat([x for x, _ in data.train_dataloader()])
-    assert not torch.equal(train, data.splits["train"][0])
-    assert torch.equal(train.sort(0).values, data.splits["train"][0].sort(0).values)
-    assert train.mean(0).abs().max() < 0.05
-    assert (train.std(0) - 1).abs().max() < 0.05
-    for loader, name in ((data.val_dataloader(), "val"), (data.test_dataloader(), "test"), (data.predict_dataloader(), "test")):
-        x, y = (torch.cat(column) for column in zip(*loader, strict=True))
-        assert x.dtype == y.dtype == torch.float32
-        assert torch.equal(x, data.splits[name][0])
-        assert torch.equal(y, data.splits[name][1])

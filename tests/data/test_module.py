@@ -1,14 +1,13 @@
 """The base class of data modules: setup, split notes and several processes."""
 
-import json
-import subprocess
-import sys
-
 import pytest
 import torch
 
 from tests.errors import raises
-from zoo.data import BatchDataset, DataInfo, DataModule, ready
+from zoo.data import BatchDataset, DataInfo, DataModule, loader, ready
+from zoo.data.corpus import CorpusData, Text
+from zoo.data.corpus import module as module_of_corpora
+from zoo.data.images.files import digits
 
 
 class Numbers(BatchDataset):
@@ -64,8 +63,27 @@ def test_setup_loads_once():
     assert data.opened == 1
 
 
-def test_split_note():
-    assert ready(Counting({"train": 12345, "val": 4})).split_note == "12,345 train, 4 val rows (val was cut from train)"
+@pytest.mark.parametrize("kind", ["images", "blocks", "stream"])
+def test_two_processes_evaluate_every_row_once_and_train_on_equal_shares(monkeypatch, kind):
+    def batches(rank, world, split):
+        for module in (loader, module_of_corpora):
+            monkeypatch.setattr(module, "process_rank", lambda: (rank, world))
+        if kind == "images":
+            return [labels for _, labels in getattr(ready(digits(batch_size=50)), f"{split}_dataloader")()]
+        text = {"train": Text("to be or not to be, " * 90)}
+        data = ready(CorpusData(text, max_length=8, batch_size=4, stream=kind == "stream"))
+        return [targets for _, targets, _ in getattr(data, f"{split}_dataloader")()]
+
+    def tokens(batches):
+        return sorted(torch.cat([batch.flatten() for batch in batches]).tolist())
+
+    one, other = (batches(rank, 2, "train") for rank in (0, 1))
+    assert [batch.shape for batch in one] == [batch.shape for batch in other]
+    for split in ("val", "test"):
+        shares = batches(0, 2, split) + batches(1, 2, split)
+        assert [t for t in tokens(shares) if t or kind == "images"] == [
+            t for t in tokens(batches(0, 1, split)) if t or kind == "images"
+        ]
 
 
 def test_missing_test_split_raises():
@@ -94,61 +112,3 @@ def test_any_map_style_dataset_is_read_row_by_row(wrap):
         return [[batch.tolist() for batch in loader] for loader in (train, train, data.val_dataloader())]
 
     assert batches(Plain) == batches(Counting)
-
-
-RANKS = """
-import json, sys, warnings
-warnings.simplefilter("ignore")
-import torch.distributed as dist
-from zoo.data import ready
-from zoo.data.corpus import CorpusData, Text
-from zoo.data.images.files import digits
-rank, world, store = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-if world > 1:
-    dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=world)
-images = ready(digits(batch_size=50))
-rows = {name: sum(len(y) for _, y in getattr(images, name + "_dataloader")()) for name in ("train", "val", "test")}
-labels = {name: sorted(int(v) for _, y in getattr(images, name + "_dataloader")() for v in y) for name in ("val", "test")}
-tokens = {}
-for stream in (False, True):
-    text = ready(CorpusData({"train": Text("to be or not to be, " * 90)}, max_length=8, batch_size=4, stream=stream))
-    for name in ("train", "val", "test"):
-        targets = [t for _, t, _ in getattr(text, name + "_dataloader")()]
-        tokens[f"{name} {stream}"] = [sum(int((t != 0).sum()) for t in targets), len(targets)]
-print(json.dumps({"rows": rows, "labels": labels, "tokens": tokens}))
-"""
-
-
-def run(world, folder):
-    command = [sys.executable, "-c", RANKS]
-    ranks = [
-        subprocess.Popen([*command, str(rank), str(world), str(folder / f"store{world}")], stdout=subprocess.PIPE, text=True)
-        for rank in range(world)
-    ]
-    outputs = [process.communicate(timeout=300)[0] for process in ranks]
-    assert all(process.returncode == 0 for process in ranks)
-    return [json.loads(output.splitlines()[-1]) for output in outputs]
-
-
-@pytest.mark.slow
-def test_two_processes_evaluate_every_row_once_and_train_on_equal_shares(tmp_path):
-    (whole,) = run(1, tmp_path)
-    one, other = run(2, tmp_path)
-    assert one["rows"]["train"] == other["rows"]["train"] == 1257 // 2
-    for name in ("val", "test"):
-        assert one["rows"][name] + other["rows"][name] == whole["rows"][name]
-        assert sorted(one["labels"][name] + other["labels"][name]) == whole["labels"][name]
-        for stream in (False, True):
-            split = f"{name} {stream}"
-            assert one["tokens"][split][0] + other["tokens"][split][0] == whole["tokens"][split][0], split
-    for stream in (False, True):
-        assert one["tokens"][f"train {stream}"] == other["tokens"][f"train {stream}"]
-
-
-def test_more_processes_than_rows_raise(monkeypatch):
-    monkeypatch.setattr("zoo.data.loader.process_rank", lambda: (9, 10))
-    data = ready(Counting())
-    with raises("invalid", "10 processes"):
-        data.train_dataloader()
-    with raises("invalid", "10 processes", "--trainer.devices"):
-        data.val_dataloader()

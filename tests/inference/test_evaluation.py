@@ -6,17 +6,14 @@ import signal
 from shutil import copytree
 
 import pytest
-import torch
 from lightning.pytorch import Callback
-from torch.utils.data import TensorDataset
 from zoo_datasets import hub
 
 import zoo
 from tests.errors import raises
 from tests.faults.hostile import seal
 from zoo.cli import main
-from zoo.data import DataModule, ready
-from zoo.data.info import VectorInfo
+from zoo.data import ready
 from zoo.data.options import options_of
 from zoo.data.text import TextData
 from zoo.data.text.local import text
@@ -39,50 +36,25 @@ def reviews(folder: str, part: int = 1, alphabet: str = "latin", **options) -> T
     return Reviews(splits, "text_classification", **options)
 
 
-class Waves(DataModule[VectorInfo]):
-    """Vectors with a sampling rate, which is fixed by a trained model."""
-
-    task = "regression"
-    model_options = ("rate",)
-
-    def __init__(self, rate: int, **options) -> None:
-        super().__init__(**options)
-        self.rate = rate
-
-    def load(self) -> VectorInfo:
-        return VectorInfo(in_features=self.rate, out_features=1, sizes=dict.fromkeys(("train", "val", "test"), 40))
-
-    def dataset(self, split):
-        x = torch.arange(40.0 * self.rate).view(40, self.rate).sin()
-        return TensorDataset(x, x[:, :1])
-
-
-def waves(path: str = "a", rate: int = 8, batch_size: int = 8, num_workers: int = 0, seed: int = 0) -> Waves:
-    """Waves."""
-    return Waves(rate, batch_size=batch_size, num_workers=num_workers, seed=seed)
-
-
 @pytest.fixture(scope="module")
 def place(tmp_path_factory, corpus):
     folder = tmp_path_factory.mktemp("evaluation")
     corpus(folder / "1.tsv", "text", 60)
     corpus(folder / "2.tsv", "text", 60, seed=1)
     zoo.register("datasets", "reviews", reviews)
-    zoo.register("datasets", "waves", waves)
     yield folder
     zoo.registry.unregister("datasets", "reviews")
-    zoo.registry.unregister("datasets", "waves")
 
 
 @pytest.fixture(scope="module")
 def model(place) -> zoo.Model:
-    run, data = str(place / "run"), f"reviews(folder='{place}')"
+    run, data = str(place / "run"), f"reviews(folder='{place}', alphabet=greek)"
     zoo.fit(backbone="fasttext(dim=8, hidden=8)", algebra="real", data=data, run_dir=run, trainer=TRAINER)
     return zoo.load(run)
 
 
 def test_options_that_determine_the_tokens_are_fixed_by_the_model(model, place):
-    for option in ("alphabet=greek", "min_count=2"):
+    for option in ("alphabet=latin", "min_count=2"):
         with raises("invalid", option.partition("=")[0], "tokenizer"):
             model.evaluate(f"reviews(folder='{place}', {option})")
 
@@ -90,7 +62,8 @@ def test_options_that_determine_the_tokens_are_fixed_by_the_model(model, place):
 def test_the_test_split_of_the_training_data_and_all_rows_of_other_data_are_used(model, place):
     """`source_options` of the data module tell whether the data are the training data."""
     expected = model.evaluate()
-    assert model.evaluate(f"reviews(folder='{place}/../{place.name}', max_length=500)") == pytest.approx(expected)
+    for more in ("max_length=500", "alphabet=greek"):
+        assert model.evaluate(f"reviews(folder='{place}/../{place.name}', {more})") == pytest.approx(expected)
     data = ready(text(str(place / "2.tsv")))
     rows = [row for table in data.splits.values() for row in zip(table.texts[0], table.labels, strict=True)]
     predictions = model.predict([words for words, _ in rows])
@@ -124,16 +97,7 @@ def test_evaluation_needs_a_batch(model, place):
     with raises("invalid", "limit_test_batches=0"):
         model.evaluate(trainer={"limit_test_batches": 0})
     run, trainer = str(place / "untested"), TRAINER | {"limit_test_batches": 0}
-    assert zoo.fit(backbone="linear", algebra="real", data="waves", run_dir=run, trainer=trainer)["metrics"] == {}
-
-
-def test_model_options_of_other_data_are_those_of_the_training(place):
-    """Missing options have the values of the training, and other values are errors, also without a tokenizer."""
-    zoo.fit(backbone="linear", algebra="real", data="waves(rate=4)", run_dir=str(place / "waves"), trainer=TRAINER)
-    model = zoo.load(place / "waves")
-    assert model.evaluate("waves(path=b)") == model.evaluate("waves(path=b, rate=4)") == model.evaluate()
-    with raises("invalid", "rate"):
-        model.evaluate("waves(rate=8)")
+    assert zoo.fit(backbone="linear", algebra="real", data="hamilton(rows=200)", run_dir=run, trainer=trainer)["metrics"] == {}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

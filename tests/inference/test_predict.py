@@ -141,8 +141,6 @@ def test_a_ranking_model_predicts_the_relevance_of_an_answer(corpus, tmp_path):
         ("text", b"", "invalid", "", "empty"),
         ("text", b"a\nb\n" + b"film " * 40, "data", ":3: ", "40 tokens"),
         ("pairs", b"a\tb\na b\n", "invalid", ":2: ", "1 texts"),
-        ("pairs", b"a\tb\na\tb\tc\n", "invalid", ":2: ", "3 texts"),
-        ("pairs", b"a\tb\n\n", "invalid", ":2: ", "1 texts"),
     ],
 )
 def test_an_invalid_line_is_named(place, tmp_path, kind, content, code, location, value):

@@ -9,8 +9,7 @@ from zoo_algebras.complex_order import complex_order as order_algebra
 from zoo_algebras.order_embedding import PhasorEmbedding, complex_order, complex_vanilla
 
 from tests.errors import raises
-from zoo import registry
-from zoo.algebras import Laws, algebra, reals
+from zoo.algebras import Laws, reals
 from zoo.backbones.build import count
 from zoo.layers import Layers, Linear
 from zoo.tasks.optimization import make_optimizer
@@ -63,21 +62,6 @@ def test_shared_weights_have_equal_real_and_imaginary_parts(inp, out):
     assert torch.equal(layer.weight, torch.cat([torch.cat([a, -a], 1), torch.cat([a, a], 1)]))
     x = torch.randn(3, inp)
     torch.testing.assert_close(as_complex(layer(x)), (1 + 1j) * as_complex(x) @ a.T.to(torch.complex64))
-
-
-def test_specs_of_algebra_and_embeddings():
-    assert algebra("complex_order(weights=shared)").m == 1
-    context = {"vocab_size": V, "dim": 2 * D, "max_length": 7, "vectors": None}
-    for spec, shape in (
-        ("complex_order", (V, D)),
-        ("complex_order(frequency=none, phase=none)", (V, D)),
-        ("complex_order(frequency=dimension)", (V, 1)),
-    ):
-        made = registry.create("zoo.embeddings", spec, Layers(reals()), **context)
-        assert made.ordered
-        assert made.frequency.weight.shape == shape
-        assert (made.phase is None) == ("phase" not in spec)
-    assert not registry.create("zoo.embeddings", "complex_vanilla", Layers(reals()), **context).ordered
 
 
 # --- what the embedding computes ---
@@ -163,15 +147,6 @@ def test_only_complex_order_depends_on_positions():
     torch.testing.assert_close(as_complex(e(tokens))[0], expected[tokens[0]])
 
 
-@pytest.mark.parametrize("build", [order, vanilla])
-def test_initial_standard_deviation(build):
-    y = build(vocab_size=400, dim=128, std=0.5)(torch.randint(1, 400, (8, 40)))
-    assert abs(y.square().mean().item() / 0.25 - 1) < 0.05
-    theta = vanilla(vocab_size=400, dim=128).phase.weight
-    assert theta.abs().max() <= math.pi
-    assert abs(theta.std().item() - math.pi / math.sqrt(3)) < 0.02
-
-
 # --- padding ---
 
 
@@ -197,10 +172,7 @@ def test_padding_is_zero_without_gradient(options):
         ({}, 2 * V * D),
         ({"phase": "none"}, 3 * V * D),
         ({"frequency": "word"}, V * D + D),
-        ({"frequency": "dimension"}, V * D + V),
-        ({"amplitude": "word"}, V * D + D),
         ({"amplitude": "dimension"}, V * D + V),
-        ({"phase": "word"}, 2 * V * D + D),
         ({"phase": "dimension"}, 2 * V * D + V),
     ],
 )
@@ -257,13 +229,6 @@ def test_pretrained_vectors_initialise_amplitudes(width):
 
 
 # --- what torch expects of a module ---
-
-
-def test_frequencies_are_reported_unless_shared_by_words():
-    assert torch.equal(order().frequencies(), order().frequency.weight)
-    assert order(frequency="dimension").frequencies().shape == (V, 1)
-    assert order(frequency="word").frequencies() is None
-    assert vanilla().frequencies() is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

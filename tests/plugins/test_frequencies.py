@@ -36,10 +36,6 @@ def tokenizer() -> Tokenizer:
     return Tokenizer(made)
 
 
-def test_vocabulary_excludes_padding_unknown_and_special_tokens():
-    assert report.vocabulary(tokenizer()) == {token: number for number, token in enumerate(TOKENS) if 1 < number < 7}
-
-
 def test_words_are_ranked_by_the_mean_absolute_frequency():
     """delta_j = (1 / D) sum_d |w_jd|: signs do not cancel, and padding is ignored."""
     w = torch.tensor([[9.0, 9.0], [0.2, 0.2], [-0.5, 0.5], [0.1, -0.2], [0.3, 0.4]])

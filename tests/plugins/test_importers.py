@@ -135,14 +135,6 @@ def test_learned_products_are_imported(library, algebra):
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in imported.parameters())
 
 
-def test_commutative_algebras_keep_their_spec():
-    assert layer("hypercomplex_keras", {"kernel": torch.randn(2, 3, 2)}, "complex").algebra.spec == "complex"
-    assert layer("hypercomplex_keras", {"kernel": torch.randn(4, 3, 2)}, "quaternion").algebra.spec == ""
-    assert import_layers("hypercomplex_keras", {"kernel": torch.ones(2, 3, 2)}, algebra="complex").state.keys() == {
-        "weight_module.components"
-    }
-
-
 @pytest.mark.parametrize("case", ["qytorch QLinear", "hypernets PHMLinear", "hypernets PHConv2d", "phc_gnn PHMLinear"])
 def test_state_dicts_are_imported(case):
     algebra, shape, shapes, expected = LAYERS[case]
@@ -196,10 +188,8 @@ def test_files(tmp_path):
     ("library", "algebra", "change", "code", "value"),
     [
         ("nobody", "quaternion", {}, "unknown", "'nobody'"),
-        ("hypernets", None, {}, "missing", "hypernets"),
         ("qytorch", None, {}, "missing", "qytorch"),
         ("qytorch", "octonion", {}, "mismatch", "n = 8"),
-        ("qytorch", "phm-4", {}, "mismatch", "phm-4"),
         ("qytorch", "clifford(p=2, q=0)", {}, "mismatch", "clifford(p=2, q=0)"),
         ("qytorch", "quaternion", {"i_weight": torch.ones(2, 2)}, "mismatch", "[2, 2]"),
         ("hypernets", "complex", filled(LAYERS["hypernets PHMLinear"][2]), "mismatch", "complex"),

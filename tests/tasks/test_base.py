@@ -27,24 +27,6 @@ def weight_decays(net: nn.Module) -> dict[str, float]:
     return {name: decay[id(parameter)] for name, parameter in net.named_parameters()}
 
 
-def test_norms_and_biases_have_no_weight_decay():
-    net = nn.Sequential(nn.Linear(4, 5), nn.LayerNorm(5), nn.Conv1d(1, 1, 3), nn.Linear(3, 3, bias=False))
-    assert weight_decays(net) == {name: 0.3 if p.ndim > 1 else 0.0 for name, p in net.named_parameters()}
-
-
-def test_the_learning_rate_changes_every_step_and_peaks_at_lr():
-    optimizers = configured(nn.Linear(2, 3), optimizer="sgd", lr=0.5, schedule="linear", warmup=0.2)
-    assert optimizers["lr_scheduler"]["interval"] == "step"
-    optimizer, scheduler = optimizers["optimizer"], optimizers["lr_scheduler"]["scheduler"]
-    rates = []
-    for _ in range(20):
-        rates.append(optimizer.param_groups[0]["lr"])
-        optimizer.step()
-        scheduler.step()
-    assert rates == pytest.approx([0.5 * lr_factor(step, 20, "linear", 0.2) for step in range(20)])
-    assert max(rates) == 0.5
-
-
 def test_invalid_options():
     for options in ({"lr": -1.0}, {"schedule": "cos"}, {"label_smoothing": 2.0}):
         with pytest.raises(InputError):
@@ -96,7 +78,3 @@ def test_the_schedule_counts_optimizer_steps(accumulate):
     rates = learning_rates(20, "inverse_sqrt", 0.25, max_epochs=2, accumulate_grad_batches=accumulate)
     steps = 2 * -(-10 // accumulate)
     assert rates == pytest.approx([0.5 * lr_factor(step, steps, "inverse_sqrt", 0.25) for step in range(steps)])
-
-
-def test_a_run_without_max_epochs_has_a_constant_learning_rate():
-    assert learning_rates(4, "constant", 0.0, max_epochs=-1) == [0.5] * 4

@@ -43,13 +43,6 @@ def test_metrics_equal_those_of_scikit_learn(measured, classes, stage):
     assert metrics == pytest.approx(expected, abs=1e-6)
 
 
-def test_metrics_are_reset(measured):
-    task, (first, second) = task_of(3), (loader(*draw(3, seed=seed)) for seed in (1, 2))
-    metrics = measured(task, first)
-    measured(task, second)
-    assert measured(task, first) == metrics
-
-
 def test_the_loss_is_the_mean_cross_entropy_and_has_a_gradient():
     net = nn.Linear(4, 3)
     task = Classification(net, 3)

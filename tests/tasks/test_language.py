@@ -123,19 +123,6 @@ def test_the_memory_lasts_an_epoch_and_evaluation_does_not_change_it():
     assert (False, 0) in net.seen[net.seen.index((True, 4)) : net.seen.index((True, 5))]
 
 
-@pytest.mark.parametrize("stage", ["val", "test"])
-def test_the_memory_of_an_evaluation_is_cleared(measured, stage):
-    splits = {"train": Text(LETTERS * 8), "val": Text(TEXTS["test"] * 9), "test": Text(TEXTS["test"] * 9)}
-    data = CorpusData(splits, max_length=7, stream=True)
-    net = Recorder(data.info.vocab_size)
-    task = task_of(net, data.info.vocab_size)
-    for _ in range(2):
-        measured(task, data, stage)
-    count = len(data.test_dataloader())
-    assert count > 2
-    assert net.seen == [(False, n) for n in range(count)] * 2
-
-
 def test_segments_with_a_long_memory_have_the_loss_of_whole_streams(measured):
     splits = {"train": Text(LETTERS * 8), "val": Text(TEXTS["test"]), "test": Text(TEXTS["test"] * 8)}
     data = CorpusData(splits, max_length=9, stream=True)

@@ -51,9 +51,9 @@ def test_floor_is_the_final_learning_rate(name):
 @pytest.mark.parametrize(
     ("options", "value"),
     [
-        *(({"name": "cosine", "warmup": share}, f"warmup={share}") for share in (-0.1, 1.1, math.nan, math.inf)),
-        *(({"name": "cosine", "floor": share}, f"floor={share}") for share in (-0.1, 1.1, math.nan)),
-        *(({"name": name, "floor": 0.1}, name) for name in sorted({*SCHEDULES} - {*DECAYING})),
+        ({"name": "cosine", "warmup": 1.1}, "warmup=1.1"),
+        ({"name": "cosine", "floor": math.nan}, "floor=nan"),
+        ({"name": "constant", "floor": 0.1}, "constant"),
     ],
     ids=str,
 )
@@ -76,13 +76,11 @@ def test_betas_and_eps_default_to_those_of_the_optimizer():
     ("options", "value"),
     [
         ({"name": "adamv"}, "'adamv'"),
-        ({"name": "qqqq"}, "'qqqq'"),
-        *(({"lr": lr}, f"lr={lr}") for lr in (0.0, -1.0, math.nan, math.inf)),
-        *(({"weight_decay": decay}, f"weight_decay={decay}") for decay in (-0.1, math.nan, math.inf)),
-        *(({"betas": betas}, "betas=") for betas in ((0.9,), (0.9, 1.0), (-0.1, 0.9))),
-        *(({"eps": eps}, f"eps={eps}") for eps in (0.0, -1.0, math.nan, math.inf)),
-        *(({"name": name, "betas": (0.9, 0.99)}, "betas") for name in ("sgd", "adan")),
-        *(({"name": name, "eps": 1e-9}, "eps") for name in ("sgd", "lion")),
+        ({"lr": 0.0}, "lr=0.0"),
+        ({"weight_decay": -0.1}, "weight_decay=-0.1"),
+        ({"betas": (0.9, 1.0)}, "betas="),
+        ({"name": "sgd", "betas": (0.9, 0.99)}, "betas"),
+        ({"name": "lion", "eps": 1e-9}, "eps"),
         ({"name": "sgd", "mup_base_width": 64}, "mup_base_width"),
         ({"mup_base_width": 0}, "mup_base_width=0"),
     ],

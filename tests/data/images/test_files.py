@@ -88,13 +88,6 @@ def test_invalid_archives_raise(tmp_path, archive):
             npz(path)
 
 
-def test_relative_paths_and_home(tmp_path, archive, monkeypatch):
-    archive()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert npz("my.npz").info == npz("~/my.npz").info
-
-
 def test_class_folders_without_splits(folder):
     root = folder()
     assert imagefolder(root).split_note == "16 train, 2 test, 2 val images (test and val held out of train)"

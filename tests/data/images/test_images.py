@@ -3,7 +3,6 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.errors import raises
 from zoo.data import ImageData as unopened_ImageData
 from zoo.data import Split, ready
 from zoo.data.images.module import shift
@@ -29,17 +28,6 @@ def make(pixels):
 def gather(loader):
     images, labels = zip(*loader, strict=True)
     return torch.cat(images), torch.cat(labels)
-
-
-def test_batches_have_the_documented_shapes(make):
-    data = make(shape=(4, 4, 3))
-    images, labels = next(iter(data.train_dataloader()))
-    assert images.shape == (8, 3, 4, 4)
-    assert images.dtype == torch.float32
-    assert images.is_contiguous()
-    assert labels.shape == (8,)
-    assert labels.dtype == torch.int64
-    assert data.info.sizes == {"train": 36, "val": 4, "test": 7}
 
 
 def test_training_images_have_mean_0_and_deviation_1(make):
@@ -88,23 +76,6 @@ def test_encoded_images_equal_their_arrays(pixels, tmp_path):
     torch.testing.assert_close(orders(lazy)[0], orders(eager)[0])
 
 
-def test_colour_to_grey(make, pixels):
-    data = make(shape=(4, 4, 3), channels=1)
-    images, _ = gather(data.test_dataloader())
-    grey = Image.fromarray(pixels(7, 4, 4, 3, seed=1)[0]).convert("L")
-    assert images.shape == (7, 1, 4, 4)
-    assert torch.equal(images[0], preprocess(grey, data.info))
-
-
-@pytest.mark.parametrize(
-    ("splits", "code", "value"), [({"test": 2}, "missing", "['test']"), ({"train": 1}, "data", "here: one class")]
-)
-def test_invalid_splits_raise(pixels, splits, code, value):
-    splits = {name: Split(pixels(9, 2, 2), np.arange(9) % classes, "here") for name, classes in splits.items()}
-    with raises(code, value):
-        ImageData(splits, ["a"])
-
-
 @pytest.mark.parametrize(
     ("batch_size", "expected"),
     [(5, [5] * 7), (8, [8] * 4 + [4]), (40, [36]), (1, [1] * 36)],
@@ -137,9 +108,7 @@ def test_flip_mirrors_about_half():
 @pytest.mark.parametrize(
     ("shape", "expected"),
     [
-        ((8, 8), "shift"),
         ((28, 28, 3), "shift"),
-        ((32, 32), "shift"),
         ((32, 32, 3), "flip"),
         ((64, 64), "shift"),
         ((64, 64, 3), "timm"),

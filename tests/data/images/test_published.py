@@ -14,7 +14,6 @@ from zoo_datasets.images import pneumoniamnist as unopened_pneumoniamnist
 
 from tests.errors import raises
 from zoo.data import ready
-from zoo.registry import create
 
 CIFAR10, CIFAR100 = unopened_cifar10.record, unopened_cifar100.record
 
@@ -142,18 +141,6 @@ def test_pickles_are_refused(tmp_path):
     for path in (tmp_path, tmp_path / "data_batch_1"):
         with raises("data", "binary version"):
             cifar10(path)
-
-
-def test_options_are_in_the_signature_and_used(tmp_path):
-    shown = "path=None, limit=None, val=0.1, size=32, batch_size=64, num_workers=0, augment=auto, seed=0"
-    for name in ("cifar10", "cifar100"):
-        with raises("invalid", f"{name}({shown})"):
-            create("datasets", f"{name}(zzz=1)")
-    write_shards(tmp_path)
-    options = {"size": 8, "batch_size": 3, "num_workers": 1, "augment": "shift", "seed": 7}
-    data = cifar10(tmp_path, 10, 0.2, **options)
-    assert data.info.sizes == {"train": 10, "val": 8, "test": 10}
-    assert (data.info.image_size, data.batch_size, data.num_workers, data.augment, data.seed) == (8, 3, 1, "shift", 7)
 
 
 def pneumoniamnist(*args, **options):

@@ -38,16 +38,6 @@ def test_texts_equal_those_of_stream_and_beam_search(toy, prompts, end):
             assert end not in text
 
 
-def test_a_text_that_ends_at_once_is_empty(toy, prompts):
-    net, (start, source) = toy(end_bias=40.0), prompts
-    assert generate(net, Prompts(start, None, source, 3)) == [[], [], []]
-    assert generate(net, Prompts(start, None, source, 3), Decoding(beam=2)) == [[], [], []]
-
-
-def test_an_empty_batch_returns_no_texts(toy):
-    assert generate(toy(), Prompts(torch.zeros(0, 2, dtype=torch.int64), end=3)) == []
-
-
 def test_the_default_length_fills_max_length(toy):
     batch = Prompts(torch.tensor([[4, 5]]))
     assert [len(text) for text in generate(toy(max_length=20), batch)] == [18]

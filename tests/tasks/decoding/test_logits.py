@@ -36,13 +36,6 @@ def test_the_tokens_of_a_prompt_are_seen_and_its_padding_is_not():
     assert processors.Prompts(tokens).seen(7).nonzero().tolist() == [[0, 4], [0, 5], [1, 4], [1, 6]]
 
 
-def test_a_temperature_divides_the_logits():
-    x = logits()
-    for temperature in (0.3, 1.0, 4.0):
-        expected = (x / temperature).softmax(-1)
-        torch.testing.assert_close(processors.temperature_scaled(x, temperature).softmax(-1), expected)
-
-
 @pytest.mark.parametrize("k", [1, 3, 12, 99])
 def test_top_k_keeps_the_k_largest(k):
     x = logits()

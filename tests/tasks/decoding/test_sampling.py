@@ -86,15 +86,6 @@ def test_the_stream_stops_when_all_texts_have_ended(toy, prompts):
         assert set(row[row.index(3) + 1 :]) <= {0}
 
 
-def test_a_high_repetition_penalty_repeats_no_token(toy):
-    """The tokens of the prompt count too: 4 of the 9 allowed tokens are left."""
-    net = toy(vocabulary=11)
-    net.table = net.table.abs() + 1
-    prompt = torch.tensor([[2, 3, 4, 5, 6]])
-    generated = text(net, prompt, options=Decoding(temperature=0.0, repetition_penalty=100.0), count=4)
-    assert sorted(generated[0].tolist()) == [7, 8, 9, 10]
-
-
 def test_the_stream_is_lazy(toy):
     net = toy()
     tokens = stream(net, Prompts(torch.tensor([[4]])), Decoding(length=50))
