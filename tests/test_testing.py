@@ -328,14 +328,6 @@ def test_every_backbone_test_can_fail():
     assert BACKBONE_DEFECTS.keys() == checks_of(BackboneContract)
 
 
-def test_installed_algebras_can_be_created():
-    specs = installed_algebras()
-    assert len(specs) == len(set(specs))
-    for spec in specs:
-        assert algebra(spec).n >= 1
-    assert {"quaternion", "phm(n=4)", "clifford(p=1, q=1)"} <= set(specs)
-
-
 def test_pytest_runs_the_contracts(tmp_path):
     """A plugin author's file: ids name the algebra, and a failure shows what was compared."""
     (tmp_path / "test_plugin.py").write_text(

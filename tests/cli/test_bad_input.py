@@ -20,71 +20,47 @@ CASES = {
     VIT: [
         ("--algebra quternion", "'quternion'", "'quaternion'"),
         ("--backbone vitt", "'vitt'", "'vit'"),
-        ("--data digit", "'digit'", "'digits'"),
         ("--backbone vit(dims=3)", "'dims'", "'dim'", "dim=64"),
-        ("--algebra quaternion(", "'quaternion('"),
         ("--algebra clifford", "'p'"),
-        ("--backbone vit(dim=abc)", "vit", "dim=abc"),
         ("--backbone vit(patch=3)", "patch=3", "8 pixels", "1, 2, 4, 8"),
         ("--backbone vit(dim=36,heads=4)", "dim=36", "heads=4", "n = 4", "vit(dim=48)"),
-        ("--algebra phm-64", "n = 64", "vit(dim=256)"),
         ("--backbone timm/vit_tiny_patch16_224", "1x8x8", "digits(size=32)"),
         ("--backbone vit(dim=400000000)", "dim=400000000"),
-        ("--backbone vit(dim=4000000)", "memory"),
         ("--num-workers 100000", "num_workers=100000", 1024),
-        ("--batch-size 0", "batch_size=0"),
-        ("--seed -1", "seed=-1"),
         ("--scope al", "'al'", "attention"),
-        ("--init xavier", "'xavier'", "glorot"),
         ("--optimizer.name adamv", "'adamv'", "adam"),
-        ("--optimizer.name muon", "'muon'"),
         ("--optimizer.lr 0", "lr=0"),
-        ("--schedule.name cos", "'cos'", "cosine"),
         ("--schedule.warmup 2", "warmup=2"),
-        ("--trainer.precision 17", "--trainer", "bf16-mixed", "17"),
         # Rejected by Lightning or torch after the run folder was created:
         ("--trainer.accelerator tpuu", "accelerator", "tpuu", "cpu"),
         ("--trainer.devices 0", "devices=0"),
-        ("--trainer.strategy nope", "strategy", "nope"),
-        ("--resume file", "--resume file"),
         ("--resume full", "--resume full", "config.yaml"),
         ("--checkpoint_every soon", "checkpoint_every=soon", "10m"),
-        ("--run_dir file", "'file'", "--run-dir"),
         ("--run_dir full", "'full'", "--run-dir"),
         ("--folds 3", "'digits'", "--folds"),
-        ("--embedding table", "--embedding", "'digits'"),
-        ("--vectors glove.txt", "--vectors", "'digits'"),
         ("--data npz(path=data/none.npz)", "data/none.npz"),
-        ("--data npz(path=text.tsv)", "text.tsv", ".npz"),
     ],
     TEXT: [
-        ("--embedding complex_ordr", "'complex_order'"),
         ("--vectors nowhere.txt", "nowhere.txt"),
         ("--vectors glove.txt", "glove.txt:3"),
-        ("--folds 1", "folds=1"),
         ("--data text(path=none.tsv)", "none.tsv"),
         ("--data text(path=text.tsv,text=review)", "text.tsv:1", "'review'", "'label'"),
         ("--data ranking(path=ranking.tsv,label=answer)", "ranking.tsv:2", "label"),
         ("--data text(path=bad.tsv)", "bad.tsv:4", "label"),
     ],
     "test model": [
-        ("--batch_size 0", "batch_size=0"),
         ("--data digits(size=16)", "image_size = 16", 8),
         ("--data npz(path=two.npz)", "classes", "'0', '1'"),
         ("--data npz(path=ten.npz)", "ten.npz", "validate"),
     ],
     "predict model": [
         ("", "image"),
-        ("none.png", "none.png"),
         ("model/config.json", "model/config.json"),
-        ("model", "'model'", ".png"),
         ("cut.png", "cut.png"),
     ],
 }
 READS = [  # a backbone, unsupported data, and the names in the message
     ("fasttext", "digits", "images", "vit"),
-    ("timm/resnet18", "pairs(path=pairs.tsv)", "pairs of texts", "decomposable_attention"),
-    ("lstm", "hamilton(rows=100)", "vectors", "mlp"),
     ("gpt", "glosses(task=seq2seq,limit=60)", "texts and their answers", "transformer"),
 ]
 
@@ -138,7 +114,7 @@ def test_incompatible_backbone_and_data(refused, files, backbone, data, kind, ot
     assert other in line
 
 
-@pytest.mark.parametrize("words", ["test model", "validate model", "predict model any.png"])
+@pytest.mark.parametrize("words", ["test model", "predict model any.png"])
 def test_missing_and_damaged_models(call, refused, files, tmp_path, words):
     weights, config = tmp_path / "model/model.safetensors", tmp_path / "model/config.json"
     assert (call(*words.split()).code == 0) != words.startswith("predict")  # the image does not exist

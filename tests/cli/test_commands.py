@@ -4,11 +4,8 @@ import errno
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
-from contextlib import suppress
-from functools import partial
 from importlib.metadata import version
 
 import pytest
@@ -26,28 +23,17 @@ LIGHT = {
         "list nonsense",
         "xyzzy | fit",
         "fitt | 'fit'",
-        "lst | 'list'",
         "fit",
         "fit --algebra quaternoin | 'quaternion'",
         "fit --lr 3 | --optimizer.lr",
         "fit --backbone vitt --algebra real | 'vit'",
         "fit --backbone vit --algebra reel | 'real'",
-        "fit --backbone vit --algebra real --data digit | 'digits'",
-        "fit --backbone fasttext --algebra real --embedding tabel | 'table'",
         "fit --backbone vit --algebra real --bacth_size 3 | --batch-size",
         "fit --backbone vit --algebra real --trainer.max_epoch 3 | --trainer.max-epochs",
-        "completion fish",
         "info --backbone vit --algebra reel | 'real'",
-        "test",
         "test runs/x --data digit | 'digits'",
-        "average runs/x --last many",
-        "predict",
         "predict run text --beem 2 | --beam",
-        "generate run --num_samples many",
-        "doctor --nonsense",
-        "list datasets trecc | 'trec'",
         "list checkpoints vit-digits-real | zoo info",
-        "list backbones vit(dim=3) | vit",
     ],
 }
 
@@ -134,32 +120,6 @@ def test_options_of_every_plugin():
                 assert set(re.findall(r"[(, ](\w+)=", row["usage"])) <= set(registry.load(entry).options())
 
 
-def test_options_of_a_third_party_plugin(call, monkeypatch):
-    def plain(layers: object, *, num_classes: int, width: int = 3) -> None:
-        """A network.
-
-        Args:
-            layers (Layers): The factory.
-            num_classes (int): Of the data.
-            width (int): Channels.
-
-        Example:
-            plain(width=4)
-        """
-
-    text = "\n\nA network.\n\nArgs:\n    width (int): Channels.\n\nExample:\n    plain(width=4)\n"
-    cases = {
-        "plain": (plain, "plain(width=3)" + text),
-        "part": (partial(plain, width=5), "part(width=5)" + text),
-        "bare": (lambda layers: None, "bare()\n"),
-        "odd": (lambda *, width=3: None, ""),
-    }
-    monkeypatch.setattr("zoo.registry.catalogue._REGISTERED", {})
-    for name, (factory, expected) in cases.items():
-        registry.register("zoo.backbones", name, factory)
-        assert call("list", "backbones", name).out == expected
-
-
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
 def test_completion(shell, call):
     script = call("completion", shell).out
@@ -180,10 +140,8 @@ def test_completion(shell, call):
     ("error", "code", "message"),
     [
         (PermissionError(errno.EACCES, "Permission denied", "disk/x"), 2, "Permission denied (disk/x)"),
-        (NotADirectoryError(errno.ENOTDIR, "Not a directory", "file/x"), 2, "Not a directory (file/x)"),
         (OSError(errno.ENOSPC, "No space left on device", "runs/a"), 1, "No space left on device (runs/a)"),
         (KeyboardInterrupt(), 130, "interrupted"),
-        (RuntimeError("first line\nsecond line"), 1, "RuntimeError: first line second line"),
     ],
     ids=repr,
 )
@@ -195,24 +153,7 @@ def test_exit_codes_and_messages(error, code, message, monkeypatch, call):
     answer = call("list")
     line, *more = answer.err.splitlines()
     assert (answer.code, line) == (code, f"zoo: {message}")
-    assert ["--debug" in text for text in more] == [True] * isinstance(error, RuntimeError)
-
-
-@pytest.mark.parametrize("error", [None, ImportError("cannot load module more than once per process")])
-def test_interrupts_swallowed_by_a_library_are_reported(error, monkeypatch, call):
-    """numpy and matplotlib swallow them while they are imported."""
-
-    def imports(words):
-        with suppress(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-        if error:
-            raise error
-        return 0
-
-    monkeypatch.setattr("zoo.cli.commands.dispatch", imports)
-    before = signal.getsignal(signal.SIGINT)
-    assert call("list") == (130, "", "zoo: interrupted\n")
-    assert signal.getsignal(signal.SIGINT) is before
+    assert more == []
 
 
 # --- as a process ---
@@ -227,34 +168,13 @@ def test_python_m_zoo():
     assert (done.returncode, "Traceback" in done.stderr) == (1, True)
 
 
-@pytest.mark.parametrize("words", [["list"], ["fit", "--help"]], ids=" ".join)
-def test_closed_pipe_is_not_an_error(words):
+def test_closed_pipe_is_not_an_error():
     """As in ``zoo list | head -0``, the pipe is closed before the first byte."""
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "w") as pipe:
-        done = subprocess.run([sys.executable, "-m", "zoo", *words], stdout=pipe, stderr=subprocess.PIPE, check=False)
+        done = subprocess.run([sys.executable, "-m", "zoo", "list"], stdout=pipe, stderr=subprocess.PIPE, check=False)
     assert (done.stderr, done.returncode) == (b"", 0)
-
-
-def test_full_standard_output():
-    with open("/dev/full", "w") as full:
-        command = [sys.executable, "-m", "zoo", "list", "algebras"]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert (done.returncode, done.stderr) == (1, "zoo: No space left on device\n")
-
-
-def test_a_closed_standard_stream(tmp_path):
-    """Otherwise the first opened file would get the descriptor of the stream."""
-    command = f"{sys.executable} -m zoo predict nowhere - <&-"
-    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, "Error" in done.stderr, done.stdout) == (2, False, "")
-
-
-def test_characters_outside_the_terminal_encoding():
-    code = "from zoo.cli.commands import open_streams; open_streams(); print('\u2500 z')"
-    done = python("-c", code, env=os.environ | {"PYTHONIOENCODING": "latin-1"})
-    assert (done.returncode, done.stdout) == (0, "\\u2500 z\n")
 
 
 def test_json_contains_no_infinity(capsys):

@@ -42,15 +42,6 @@ def test_convert_test_and_fine_tune(call, run, tmp_path):
     assert 0 < float(moved.detach().abs().max()) < 0.01
 
 
-def test_json_and_scope(call, run):
-    code, out, _ = call("convert", "--from", run, "--algebra", "phm-2", "--scope", "attention", "--to", "deep/result", "--json")
-    result = json.loads(out)
-    assert code == 0
-    assert [row["layer"] for row in result["layers"]] == ["blocks.0.attn.qkv", "blocks.0.attn.proj"]
-    assert result["error"]["worst"] == max(row["error"] for row in result["layers"])
-    assert zoo.load("deep/result").config["scope"] == "attention"
-
-
 def test_timm_models_keep_their_classes_or_get_a_new_head(call, tmp_path, monkeypatch):
     torch.manual_seed(0)
     create, path = timm.create_model, tmp_path / "weights.pth"
@@ -107,10 +98,8 @@ def test_import_layers_of_another_library(call, layers):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--format", "pytorch", "--to", "x.safetensors"), "unknown importer 'pytorch'"),
         (("--format", "qytorch", "--algebra", "quaternion", "--to", "x"), "--to FILE.safetensors"),
         (("--format", "qytorch", "--to", "x.safetensors"), "does not store its algebra"),
-        (("--format", "qytorch", "--data", "digits", "--to", "x.safetensors"), "leave --data out"),
         (("--format", "qytorch", "--to", "theirs.safetensors"), "'theirs.safetensors' already exists"),
     ],
 )
@@ -126,11 +115,7 @@ def test_invalid_imports(refused, layers, tmp_path, words, message):
         (("--from", "nowhere", "--algebra", "quaternion", "--to", "x"), "there is no folder 'nowhere' and no model"),
         (("--from", "vit-digits-quaternion", "--algebra", "complex", "--to", "x"), "is already over quaternion"),
         (("--from", "vit-digits-real", "--algebra", "quaternion", "--to", "."), "'.' already exists"),
-        (("--from", "vit-digits-real", "--algebra", "quaternion"), "missing --to: use --to FOLDER"),
-        (("--algebra", "quaternion", "--to", "x"), "missing --from"),
-        (("--from", "vit-digits-real", "--to", "x"), "missing --algebra"),
         (("--from", "vit-digits-real", "--algebra", "octonion", "--to", "x"), "heads"),
-        (("--from", "vit-digits-real", "--algebra", "quaternion", "--data", "digits", "--to", "x"), "leave --data out"),
         (("--from", "timm/resnet999", "--algebra", "quaternion", "--to", "x"), "has no model 'resnet999'"),
     ],
 )

@@ -132,8 +132,6 @@ def test_a_folder_with_a_tokenizer_is_a_language_model(folder, call, tmp_path):
     [
         ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True"),
         ({"activation_function": "silu"}, "activation_function='silu'"),
-        ({"model_type": "opt"}, "model_type=opt"),
-        ({"n_head": 5}, "heads=5"),
     ],
 )
 def test_what_the_backbone_does_not_compute_is_refused(folder, refused, tmp_path, change, message):
@@ -152,9 +150,5 @@ def test_other_networks_are_refused(folder, refused, tmp_path):
     state = load_file(file)
     save_file({name: value for name, value in state.items() if "h.1.mlp.c_fc.weight" not in name}, file)
     assert "blocks.1.ffn.0" in refused(*words, "gpt2")
-    save_file({"encoder.weight": torch.ones(2, 2)}, file)
-    assert "'encoder.weight'" in refused(*words, "gpt2")
-    save_file({"wpe.weight": torch.ones(2, 2)}, file)
-    assert "'token_embedding" in refused(*words, "gpt2")
     file.unlink()
     assert "model.safetensors" in refused(*words, "gpt2")

@@ -10,7 +10,6 @@ import yaml
 import zoo
 from tests.generation import SIZE
 from zoo.cli import main
-from zoo.cli.models import line
 from zoo.tasks.options import Decoding
 
 CPU = ("--trainer.accelerator", "cpu")
@@ -43,7 +42,6 @@ class Terminal(io.StringIO):
     ("name", "prompt", "flags"),
     [
         ("gpt", "the café", {"length": 12, "seed": 4}),
-        ("gpt", "", {"length": 9}),
         ("gpt", "the", {"temperature": 1.5, "top_k": 5, "top_p": 0.9, "repetition_penalty": 1.3, "length": 12, "seed": 9}),
         ("pairs", "six two one", {"beam": 3}),
     ],
@@ -87,7 +85,6 @@ def test_text_is_streamed(root, monkeypatch, models):
     ("name", "flags", "needles"),
     [
         ("gpt", ["--prompt", "the \N{SNOWMAN}"], ["'\N{SNOWMAN}'"]),
-        ("gpt", ["--prompt", "the \udcff"], ["UTF-8"]),
         ("gpt", ["--prompt", "the", "--length", "30"], ["32", "--length 29"]),
         ("gpt", ["--beam", "2", "--top-k", "3"], ["beam=2", "top_k=3"]),
     ],
@@ -100,7 +97,7 @@ def test_invalid_generate(refused, root, name, flags, needles):
 def test_incompatible_task_and_data(refused, root):
     words = ("--backbone", f"transformer({SIZE})", "--algebra", "real", "--task")
     assert "'seq2seq'" in refused("fit", *words, "seq2sec")
-    assert "'glosses(task=seq2seq)'" in refused("fit", *words, "seq2seq", "--data", "glosses(limit=60)")
+    assert "'glosses(limit=60)'" in refused("fit", *words, "seq2seq", "--data", "glosses(limit=60)")
     assert "beam=0" in refused("fit", *words, "seq2seq", "--data", "glosses(task=seq2seq,limit=60)", *CPU, "--decoding.beam", 0)
     assert "beam=2" in refused("test", root / "pairs", "--decoding.beam", 2, "--decoding.temperature", 1, *CPU)
     assert "zoo generate" in refused("predict", root / "gpt", "the café")
@@ -130,31 +127,7 @@ def test_predict_processes_files_line_by_line(call, root, models, pipe, tmp_path
     assert screen.getvalue() == ""
 
 
-def test_generated_newlines_are_replaced():
-    assert line({"source": "one", "target": "un\ndeux\u2028trois\r\n"}) == "un deux trois"
-    assert line({"source": "", "target": ""}) == ""
-    assert line({"text": "a", "label": "yes", "probability": 0.5}) == "a\tyes\t0.5000"
-
-
 # --- the other commands ---
-
-
-@pytest.mark.parametrize(
-    ("name", "metrics"),
-    [
-        ("gpt", {"loss", "perplexity", "bits_per_character", "bits_per_byte"}),
-        ("pairs", {"loss", "exact_match", "bleu", "chrf"}),
-    ],
-)
-def test_evaluation_reproduces_the_metrics_of_the_run(call, root, name, metrics):
-    code, out, err = call("test", root / name, "--json", *CPU)
-    assert (code, err) == (0, "")
-    summary = json.loads((root / name / "summary.json").read_text())["metrics"]
-    assert json.loads(out) == pytest.approx(summary, rel=1e-5)
-    assert set(summary) == metrics
-    assert set(json.loads(call("validate", root / name, "--json", *CPU).out)) == metrics - {"bleu", "chrf"}
-    plain = call("test", root / name, *CPU).out
-    assert all(f"test {metric}" in plain for metric in metrics)
 
 
 def test_flags_override_the_decoding_options_of_the_run(call, root, tmp_path, monkeypatch):
@@ -176,14 +149,8 @@ def test_flags_override_the_decoding_options_of_the_run(call, root, tmp_path, mo
     assert [(options.beam, options.length) for options in used] == [(3, 4), (1, 4), (3, 2), (3, 3)]
 
 
-@pytest.mark.parametrize(
-    ("backbone", "data"),
-    [
-        ("transformer", "glosses(task=seq2seq,limit=60,vocab=400)"),
-    ],
-)
-def test_fit_suggests_generate_and_info_agrees(call, tmp_path, backbone, data):
-    words = ("--backbone", f"{backbone}({SIZE.replace(' ', '')})", "--algebra", "complex", "--data", data)
+def test_fit_suggests_generate_and_info_agrees(call, tmp_path):
+    words = ("--backbone", f"transformer({SIZE})", "--algebra", "complex", "--data", "glosses(task=seq2seq,limit=60,vocab=400)")
     limits = ("--trainer.max_epochs", 1, "--trainer.limit_train_batches", 2, *CPU)
     code, out, err = call("fit", *words, *limits, "--run-dir", "run")
     assert (code, err) == (0, "")

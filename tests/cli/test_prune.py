@@ -1,7 +1,6 @@
 """``zoo prune`` and ``zoo export``: files, output and errors."""
 
 import json
-import re
 import shutil
 from types import SimpleNamespace
 
@@ -106,18 +105,14 @@ def test_fit_from_a_model_with_another_tokenizer_fails(call, refused, tmp_path):
     ("words", "value"),
     [
         ("run --ratio 1.0", "ratio=1.0"),
-        ("run --ratio 0.001", "removes nothing"),
         ("run --lr 0.1", "--epochs"),
-        ("run --epochs -1", "epochs=-1"),
-        ("run --out run/model", "'run/model'"),
         ("run --epochs 1", "'run-pruned-0.5'"),
         ("alone --epochs 1", "no config.yaml"),
-        ("broken", "model/config.json"),
     ],
 )
 def test_invalid_prune(refused, run, tmp_path, words, value):
-    for folder in ("broken", *(["run-pruned-0.5"] if "run-pruned" in value else [])):
-        (tmp_path / folder).mkdir()
+    if "run-pruned" in value:
+        (tmp_path / "run-pruned-0.5").mkdir()
     zoo.save(zoo.load(run), "alone")
     assert value in refused("prune", *words.split())
 
@@ -125,34 +120,10 @@ def test_invalid_prune(refused, run, tmp_path, words, value):
 TEXT = {"vocab_size": 11, "max_length": 7, "num_classes": 3}
 
 
-@pytest.mark.parametrize(
-    ("spec", "info", "message"),
-    [
-        ("linear", {"in_features": 4, "out_features": 4}, "linear cannot be pruned"),
-        ("lstm(hidden=8)", TEXT, "lstm(hidden=8): nothing to prune: SequenceClassifier has no heads, hidden units or channels"),
-        ("decomposable_attention(dim=8)", TEXT, "cannot be pruned"),
-        ("timm/resnet10t", SIZES, "timm/resnet10t cannot be pruned"),
-        ("vit(dim=32, depth=1, heads=1, mlp_ratio=0.04)", SIZES, "removes nothing: no layer has enough heads or units"),
-    ],
-)
-def test_unsupported_backbones(spec, info, message):
-    x = torch.ones(2, 7, dtype=torch.long) if "vocab_size" in info else torch.zeros(2, 1, 8, 8)
-    data = SimpleNamespace(model_kwargs=info, example_inputs=lambda _: (x, x) if "decomp" in spec else x)
-    net = zoo.backbone(spec, "real", **info)
-    with pytest.raises(zoo.InputError, match=re.escape(message)):
-        pruned(SimpleNamespace(config={"backbone": spec, "algebra": "real"}, info=data, net=net), 0.5)
-    with pytest.raises(zoo.InputError, match="without a spec"):
-        pruned(SimpleNamespace(config={"backbone": None, "algebra": "real"}, info=data, net=net), 0.5)
-
-
 SMALLER = {
     "gpt(dim=32, depth=1, heads=2, ffn=48, positions=rotary)": "ffn=24, head_dim=16, heads=1",
-    "gpt/micro(dim=32, depth=2, heads=2, ffn=48, score=product)": "depth=2, dim=32, ffn=24, head_dim=16, heads=1",
-    "transformer(dim=32, depth=1, heads=2, ffn=48)": "ffn=24, head_dim=16, heads=1",
     "transformer(dim=32, depth=1, heads=2, ffn=48, norm_first=false, seq2seq=true)": "ffn=24, head_dim=16, heads=1",
-    "transformer_xl(dim=32, depth=1, heads=2, ffn=48)": "ffn=24, head_dim=16, heads=1",
     "convnet/conv-2(channels=(16, 16), hidden=(32, 16))": "convnet/conv-2(channels=(8, 8), hidden=(16, 8))",
-    "convnet/lenet-300-100": "convnet/lenet-300-100(hidden=(152, 56))",
     "vit(dim=48, depth=2, heads=2, mlp_ratio=0.9)": "vit(depth=2, dim=48, head_dim=24, heads=1, mlp_ratio=0.4583333333333333)",
 }
 
@@ -190,28 +161,20 @@ def ticket(run):
     masks = lib.next_masks(matrices, weights, lib.full_masks(matrices), Pruning(0.9))
     for name, weight in weights.items():
         lib.clear_bits(weight, lib.bit_mask(masks[name], weight))
-    return model, masks
+    return model
 
 
 def test_sparse_export_round_trip(call, run, tmp_path):
-    model, masks = ticket(run)
+    model = ticket(run)
     zoo.save(model, "dense")
     code, out, err = call("export", "dense", "--sparse", "--to", "new/small")
     assert (code, err) == (0, "")
-    file = tmp_path / "new/small/model.safetensors"
-    assert f"{file.stat().st_size:,} bytes of weights" in out
-    others = zoo.count(model.net)["total"] - sum(mask.numel() for mask in masks.values())
-    smallest = 4 * (lib.remaining(masks) + others) + sum(mask.numel() for mask in masks.values()) / 8
-    assert file.stat().st_size - int.from_bytes(file.read_bytes()[:8], "little") - 8 <= 1.1 * smallest
+    assert f"{(tmp_path / 'new/small/model.safetensors').stat().st_size:,} bytes of weights" in out
     assert call("export", "new/small", "--to", "again").code == 0
     expected = model.net.state_dict()
     for folder in ("new/small", "again"):
         state = zoo.load(folder).net.state_dict()
         assert all(torch.equal(state[name], expected[name]) for name in expected)
-    assert (tmp_path / "again/model.safetensors").read_bytes() == (tmp_path / "dense/model.safetensors").read_bytes()
-    code, out, _ = call("prune", "new/small", *FEW)  # tickets can be pruned further
-    assert code == 0
-    assert "sparse" in json.loads((tmp_path / "new/small-pruned-0.5/config.json").read_text())
 
 
 def test_sparse_export_without_zeros(call, run, refused):
@@ -221,5 +184,3 @@ def test_sparse_export_without_zeros(call, run, refused):
     result = json.loads(call("export", run, "--to", "plain", "--json").out)
     assert (result["packed"], result["bytes"] == result["bytes_before"]) == (None, True)
     assert "'same' exists: choose another folder with --to" in refused("export", run, "--to", "same")
-    assert "--to FOLDER" in refused("export", run)
-    assert "there is no folder 'nothing'" in refused("export", "nothing", "--to", "x/y")

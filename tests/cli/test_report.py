@@ -1,7 +1,6 @@
 """``zoo report``: files, output and errors."""
 
 import csv
-import json
 
 import pytest
 import torch
@@ -59,29 +58,12 @@ def test_frequencies_are_written_to_the_run_folder(write, call, tmp_path):
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"model", "frequencies.csv", "frequencies.png"}
 
 
-def test_frequencies_as_json(write, call):
-    write("complex_order(frequency=dimension)")
-    code, out, _ = call("report", "frequencies(top=3)", "run", "--json")
-    values = json.loads(out)
-    assert code == 0
-    assert values["words"] == len(set(" ".join(TEXTS).split()))
-    assert len(values["most"]) == len(values["least"]) == 3
-    deltas = [row["delta"] for row in (*values["most"][:2], *values["least"][1::-1])]
-    assert deltas == sorted(deltas, reverse=True)
-    assert values["csv"].endswith("run/frequencies.csv")
-
-
 @pytest.mark.parametrize(
     ("embedding", "words", "named"),
     [
         ("table", ("frequencies", "run"), "word sensitivities"),
-        ("complex_order(frequency=word)", ("frequencies", "run"), "word sensitivities"),
-        ("complex_order", ("frequencies(top=x)", "run"), "top=x"),
         ("complex_order", ("frequencies", "vit-digits-quaternion"), "tokenizer"),
         ("complex_order", (), "REPORT"),
-        ("complex_order", ("frequencies",), "RUN"),
-        ("complex_order", ("frequency", "run"), "'frequencies'"),
-        ("complex_order", ("frequencies", "nowhere"), "'nowhere'"),
         ("complex_order", ("frequencies", "run", "--top", "3"), "--top"),
     ],
 )

@@ -157,69 +157,40 @@ def aliases(option: str, levels: int = 30) -> str:
 
 
 REVIEWS = "text\tlabel\n" + "".join(f"film number {i}\t{('bad', 'good')[i % 2]}\n" for i in range(40))
-LABELS = (("train", 10**9), ("train", 2**64 - 1), ("val", 10**6), ("test", 10**12))
-ROWS = b"a good film indeed\tgood\na bad film indeed\tbad\n"
+LABELS = (("train", 2**64 - 1), ("val", 10**6))
 
 CORPUS: dict[str, Case] = {
     **{f"a label of {label:.0e} for {split}": labelled(split, label) for split, label in LABELS},
-    "a label below zero": labelled("train", -(2**63), "int64"),
-    "an array that promises 20 GB": promised((20 * 10**9,)),
-    "an array that promises more than can be counted": promised((2**40, 2**40)),
     "an array of a size below zero": promised((-5, 8, 8)),
     "an archive that unpacks to 128 MB": zipped_zeros,
     "an archive of pickled objects": objects,
     "an image of 60,000 x 60,000 pixels": bomb_image,
     "a table that is one line of 128 MB": packed("a.tsv.gz", "text(path=a.tsv.gz)", TEXTS, b"text\tlabel\n", b"a"),
-    "a CSV that is one quoted field of 128 MB": packed("a.csv.gz", "text(path=a.csv.gz)", TEXTS, b'text,label\n"', b"a film\n"),
     "JSON lines that are one line of 128 MB": packed("a.jsonl.gz", "text(path=a.jsonl.gz)", TEXTS, b'{"text": "', b"a"),
-    "a table of empty lines": packed("a.tsv.gz", "text(path=a.tsv.gz)", TEXTS, b"text\tlabel\n", b"\n"),
     "a table of zeros, xz": packed("a.tsv.xz", "text(path=a.tsv.xz)", TEXTS, b"text\tlabel\n", b"\0"),
-    "a Parquet file of zeros": packed("a.parquet.gz", "text(path=a.parquet.gz)", TEXTS, b"PAR1", b"\0"),
     "parallel lines of 128 MB": packed("a.gz", "parallel(source=a.gz, target=a.gz)", TRANSLATOR, b"", b"a"),
     "a corpus of zeros": packed("a.txt.gz", "corpus(path=a.txt.gz, tokenizer=char)", WRITER, b"", b"\0"),
     "vectors that are one line of 128 MB": vectors("v.gz", b"film", b" 1"),
-    "vectors of zeros": vectors("v.gz", b"", b"\0"),
-    "vectors that recur": vectors("v.gz", b"film 1 2\n", b"a 1 200\n"),
-    "vectors of 10^12 numbers": vectors("v.bin", b"10 1000000000000\nfilm " + bytes(64)),
-    "vectors of as many numbers as have 5,000 digits": vectors("v.txt", b"10 " + b"9" * 5000 + b"\n"),
-    "10^18 vectors": vectors("v.bin", b"1000000000000000000 2\nfilm " + bytes(8)),
-    "a pipe for an archive": pipe("a.npz", command(IMAGES, "npz(path=a.npz)")),
-    "a pipe for a folder of images": pipe("images", command(IMAGES, "imagefolder(path=images)")),
-    "a pipe for an image": pipe("images/a/1.png", command(IMAGES, "imagefolder(path=images)")),
+    "vectors of 10^12 numbers": vectors("v.bin.gz", b"10 1000000000000\nfilm ", b"\0"),
     "a pipe for a table": pipe("a.tsv", command(TEXTS, "text(path=a.tsv)")),
-    "a pipe for a Parquet file": pipe("a.parquet", command(TEXTS, "text(path=a.parquet)")),
-    "a pipe for a corpus": pipe("a.txt", command(WRITER, "corpus(path=a.txt)")),
-    "a pipe beside a text": pipe("b.txt", command(TRANSLATOR, "parallel(source=a.txt, target=b.txt)"), ("a.txt", "one\n")),
-    "a pipe for CIFAR": pipe("c/data_batch_1.bin", command(IMAGES, "cifar10(path=c)")),
     "a pipe for vectors": pipe("v", [*command(TEXTS, "text(path=a.tsv)"), "--vectors", "v"], ("a.tsv", REVIEWS)),
     "a pipe for a checkpoint": pipe("last.ckpt", [*IMAGES, *FEW, "--ckpt-path", "last.ckpt"]),
-    "a pipe for a model folder": pipe("m", ["test", "m"]),
     "a device for a table": lambda folder: command(TEXTS, "text(path=/dev/zero)"),
     "a device for a configuration": lambda folder: [*IMAGES, *FEW, "-c", "/dev/zero"],
-    **{f"aliases below {place}": config(aliases(place)) for place in ("trainer.logger", "backbone", "decoding.beam")},
+    **{f"aliases below {place}": config(aliases(place)) for place in ("trainer.logger", "backbone")},
     "an alias to itself": config("trainer: &t\n  logger: *t\n"),
-    "merged mappings": config("a: &a {b: 1}\ntrainer:\n  <<: [*a, *a]\n"),
     "deep YAML": config("trainer: " + "[" * 10**5 + "]" * 10**5),
-    "deep YAML by dashes": config("trainer:\n  " + "- " * 10**4 + "1"),
     "a name that stands twice": config("seed: 1\nbatch_size: 4\nseed: 2\n"),
     "a tag of Python": config("seed: !!python/object/apply:os.system [touch ran]\n"),
-    "a tag of Python for a name": config("metrics: [!!python/name:os.system ]\n"),
     "a function for a callback": config(
         "trainer:\n  callbacks:\n  - class_path: os.system\n    init_args: {command: touch ran}\n"
     ),
     "a class path for a backbone": config("backbone:\n  class_path: os.system\n  init_args: {command: touch ran}\n"),
-    "an interpolation": config("data: ${oc.env:HOME}\n"),
-    "a number with a million digits": config("seed: " + "9" * 10**6 + "\n"),
-    "a name of a megabyte": config("x" * 10**6 + ": 1\n"),
-    "several documents": config("seed: 1\n---\nseed: 2\n"),
     "bytes that are no text": lambda folder: (
         (folder / "c.yaml").write_bytes(b"\xff\xfe\0\0") and [*IMAGES, *FEW, "-c", "c.yaml"]
     ),
     "JSON that writes to the terminal": config(json.dumps({"\x1b]0;owned\x07": 1})),
     "a path that writes to the terminal": lambda folder: command(TEXTS, 'text(path="a\x1b[2J\x07b.tsv")'),
-    "a column that writes to the terminal": lambda folder: (
-        (folder / "a.tsv").write_text("\x1b[2J\tlabel\nx\ty\n") and command(TEXTS, "text(path=a.tsv)")
-    ),
     "a class that writes to the terminal": lambda folder: (
         [(folder / "i" / name).mkdir(parents=True) for name in ("\x1b[2Ja", "b")] and command(IMAGES, "imagefolder(path=i)")
     ),

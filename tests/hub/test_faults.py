@@ -5,8 +5,6 @@ import hashlib
 import os
 import random
 import signal
-import socket
-import struct
 import subprocess
 import sys
 import time
@@ -34,15 +32,6 @@ def raw(handler, length: int | None, body: bytes) -> bool:
     return True
 
 
-def reset(handler) -> bool:
-    """Reset the connection."""
-    handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    handler.connection.shutdown(socket.SHUT_RD)
-    handler.connection.close()
-    handler.close_connection = True
-    return True
-
-
 def flipped(content: bytes) -> bytes:
     return content[:-1] + bytes([content[-1] ^ 1])
 
@@ -52,22 +41,16 @@ FAULTS = {  # fault, error code, part of the message
     "cut short": (lambda h, c: raw(h, len(c), c[: len(c) // 2]), "failed", "4 attempts"),
     "endless": (lambda h, c: raw(h, None, c * 50), "corrupt", "has more than"),
     "403 with an escape": (lambda h, c: bool(h.send(403, X_Error_Message="no\x1b[2J")) or True, "failed", r"403 no\x1b[2J"),
-    "404": (lambda h, c: bool(h.send(404)) or True, "missing", "404 Not Found"),
     "503": (lambda h, c: bool(h.send(503)) or True, "failed", "503 Service Unavailable (4 attempts)"),
-    "a redirect to itself": (lambda h, c: bool(h.send(302, Location=h.path)) or True, "failed", "redirects too often"),
     "a redirect to a file": (lambda h, c: bool(h.send(302, Location="file:///etc/passwd")) or True, "invalid", "web server"),
-    "no answer": (lambda h, c: bool(time.sleep(0.9)), "failed", "4 attempts"),
-    "a reset": (lambda h, c: reset(h), "failed", "4 attempts"),
 }
-CASES = [*((fault, WEIGHTS) for fault in FAULTS), *((fault, "manifest.json") for fault in ("cut short", "404", "a reset"))]
+CASES = [*((fault, WEIGHTS) for fault in FAULTS), *((fault, "manifest.json") for fault in ("cut short", "503"))]
 
 
 @pytest.mark.parametrize(("fault", "name"), CASES)
-def test_permanent_faults(hub, home, sound, fault, name, monkeypatch):
+def test_permanent_faults(hub, home, sound, fault, name):
     url, (answer, code, text) = hub.put("release", sound), FAULTS[fault]
     hub.fault = lambda handler, content: handler.path.endswith(name) and answer(handler, content)
-    if fault == "no answer":
-        monkeypatch.setattr(download, "TIMEOUT", 0.5)
     with raises(code, url, text) as caught:
         locate(url)
     assert str(caught.value).isprintable()
@@ -125,11 +108,9 @@ def listing(name: str) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("files", "facts"),
     [
-        *((listing(name), {}) for name in ("../x", "/etc/x", "..\\x", ".x", "README.MD", "Manifest.json", "x\x1b[2J")),
-        *(({WEIGHTS: record}, {}) for record in ({"size": -1}, {"size": "9"}, {"sha256": "../../x"})),
-        *(({}, {"metrics": metrics}) for metrics in ({"accuracy": "high"}, [1], {"a\u001b]0;b\u0007": 0.5})),
-        ({}, {"parameters": {"total": 10**400}}),
-        ({}, {"spread": {"mean": {"accuracy": []}}}),
+        *((listing(name), {}) for name in ("../x", "/etc/x", "README.MD", "x\x1b[2J")),
+        *(({WEIGHTS: record}, {}) for record in ({"size": -1}, {"sha256": "../../x"})),
+        *(({}, {"metrics": metrics}) for metrics in ({"accuracy": "high"}, {"a\u001b]0;b\u0007": 0.5})),
     ],
     ids=lambda value: ascii(value)[:60],
 )
@@ -145,7 +126,7 @@ def test_an_untrusted_manifest_is_checked_before_other_downloads(hub, home, mode
     assert not list(home.rglob("x"))
 
 
-@pytest.mark.parametrize("text", ["", "{}", "<html>Not here</html>", '{"files": 3}', "[" * 10**5, "x" * (2**22 + 1)])
+@pytest.mark.parametrize("text", ["", "<html>Not here</html>", "[" * 10**5, "x" * (2**22 + 1)])
 def test_invalid_manifests(hub, home, text):
     hub.files["/release/manifest.json"] = text.encode()
     with raises("corrupt", "manifest.json") as caught:
@@ -170,12 +151,11 @@ def test_full_disk(hub, home, sound, monkeypatch):
     assert published(home) == []
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(30, marks=pytest.mark.slow)])
-def test_kill_at_random_points(hub, home, model, count):
+def test_kill_at_random_points(hub, home, model):
     """The cache never contains an incomplete model, and the next process completes it."""
     (model / "more.bin").write_bytes(random.Random(0).randbytes(400_000))
     seal(model)
-    url, draw = hub.put("release", model), random.Random(count)
+    url, draw = hub.put("release", model), random.Random(3)
 
     def slowly(handler, content):
         if not handler.path.endswith("more.bin"):
@@ -194,7 +174,7 @@ def test_kill_at_random_points(hub, home, model, count):
 
     hub.fault = slowly
     code = "import sys; from zoo.hub.sources import locate; print(1, flush=True); locate(sys.argv[1])"
-    for _ in range(count):
+    for _ in range(3):
         with subprocess.Popen([sys.executable, "-c", code, url], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as worker:
             assert worker.stdout is not None
             worker.stdout.read(1)

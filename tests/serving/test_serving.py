@@ -32,7 +32,7 @@ from zoo import registry  # noqa: E402
 from zoo.cli import main  # noqa: E402
 from zoo.data import ready  # noqa: E402
 from zoo.inference.model import Model  # noqa: E402
-from zoo.tasks import TextClassification, task_type  # noqa: E402
+from zoo.tasks import task_type  # noqa: E402
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -63,13 +63,12 @@ def writer():
     return zoo.load("gpt-glosses-quaternion")
 
 
-def untrained(data, backbone, kind=None):
+def untrained(data, backbone):
     """Return an untrained model of a data set."""
     module = ready(registry.create("zoo.datasets", data))
     torch.manual_seed(0)
     net = zoo.backbone(backbone, "complex", **module.info.model_kwargs).eval()
-    kind = kind or task_type(module.task)[0]
-    task = kind.from_info(net, module.info, getattr(module, "tokenizer", None))
+    task = task_type(module.task)[0].from_info(net, module.info, getattr(module, "tokenizer", None))
     return Model(net, {"backbone": backbone, "algebra": "complex", "task": module.task, "data": data}, task)
 
 
@@ -99,17 +98,13 @@ def test_invalid_images(digits, monkeypatch):
     page = client(digits)
     assert "x.png cannot be read" in error_of(page.post("/predict", files={"file": ("x.png", b"nothing")}))
     assert "x.png cannot be read" in error_of(page.post("/predict", files={"file": ("x.png", picture()[:90])}))
-    assert "the form contains no file" in error_of(page.post("/predict", files={"other": ("x.png", picture())}))
     assert "this model reads images: curl -F" in error_of(page.post("/predict", json={"inputs": ["/etc/hostname"]}))
     several = [("file", ("x.png", png(Image.new("1", (5000, 6000)))))] * 2
     assert "in all images" in error_of(page.post("/predict", files=several))
-    narrow = png(Image.new("1", (30_000, 1)))
-    assert "30000 x 1 pixels" in error_of(page.post("/predict", files={"file": ("x.png", narrow)}))
     big = {"file": ("x.png", b"0" * (serving.MAX_BYTES + 1))}
     assert error_of(page.post("/predict", files=big), 413) == "more than 10 MB: send a smaller file"
     many = [("file", ("x.png", picture()))] * (serving.MAX_INPUTS + 1)
     assert "Too many files" in error_of(page.post("/predict", files=many))
-    assert error_of(page.get("/other"), 404)
     assert "does not generate text" in error_of(page.post("/generate", json={"prompt": "a"}))
     monkeypatch.setattr(digits.task, "predict_step", lambda *_: 1 / 0)
     assert "ZeroDivisionError" in error_of(page.post("/predict", files={"file": ("x.png", picture())}), 500)
@@ -127,14 +122,10 @@ def test_generate_and_stream(writer):
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ({"prompt": 1}, 'send {"prompt": "some text"}'),
         ({"prompt": "a", "lenght": 3}, "did you mean 'length'?"),
-        ({"prompt": "a", "length": 1001}, "length=1001: use a whole number up to 1000"),
         ({"prompt": "a", "num_samples": 9}, "num_samples=9: use a whole number up to 8"),
-        ({"prompt": "a", "num_samples": 0}, "num_samples=0"),
         ({"prompt": "a" * 10_001}, "a text has 10,001 characters: use up to 10,000"),
         ({"prompt": "a", "temperature": -1, "stream": True}, "temperature=-1"),
-        ({"prompt": "☃"}, "'☃' is not in the vocabulary"),
         (["a"], "send a JSON object"),
     ],
 )
@@ -154,7 +145,6 @@ def test_invalid_json(writer):
     ("headers", "status"),
     [
         ({}, 400),  # a program that sends an invalid request
-        ({"Origin": "http://testserver"}, 400),
         ({"Sec-Fetch-Site": "cross-site"}, 403),
         ({"Origin": "http://evil.example"}, 403),
     ],
@@ -180,14 +170,7 @@ def test_a_loopback_server_accepts_only_its_own_host_names(digits):
             assert page.get("/", headers={"Host": name}).status_code == (400 if expected else 200)
 
 
-class Loud(TextClassification):
-    """A third-party task with its own prediction rows."""
-
-    def prediction_rows(self, examples, outputs):
-        return [{**one.columns, "letters": len(one.value[0]), "loud": 0.25} for one in examples]
-
-
-def test_texts_pairs_numbers_and_third_party_tasks(corpus, tmp_path):
+def test_texts_pairs_and_numbers(corpus, tmp_path):
     (tmp_path / "a file").write_text("good\nbad\nfine")
     places = {kind: corpus(tmp_path / f"{kind}.tsv", kind) for kind in ("text", "pairs", "ranking")}
     net = "fasttext(dim=8, hidden=8)"
@@ -195,10 +178,6 @@ def test_texts_pairs_numbers_and_third_party_tasks(corpus, tmp_path):
     rows = client(texts).post("/predict", json={"inputs": [str(tmp_path / "a file"), "a good film"]}).json()["predictions"]
     assert [row["text"] for row in rows] == [str(tmp_path / "a file"), "a good film"]  # not the lines of the file
     assert rows[1]["probability"] == texts.predict("a good film")[0]["probability"]
-    loud = untrained(f"text(path='{places['text']}')", net, Loud)
-    assert client(loud).post("/predict", json={"inputs": ["abc"]}).json() == {
-        "predictions": [{"text": "abc", "letters": 3, "loud": 0.25}]
-    }
     for kind, key in (("pairs", "probability"), ("ranking", "relevance")):
         model = untrained(f"{kind}(path='{places[kind]}')", net)
         page = client(model)
@@ -305,16 +284,6 @@ def test_an_image_is_classified_in_the_browser(opened, digits):
     assert second["answer"] == ""
 
 
-def test_a_text_is_generated_in_the_browser(opened, writer):
-    script = """
-      document.querySelector("textarea").value = "a small"; document.querySelector("input[type=number]").value = 8;
-      form.requestSubmit(); await settled(); put(shown());"""
-    seen = opened(writer, script)
-    (expected,) = writer.generate("a small", length=8)
-    assert seen["answer"].rstrip() == f"a small{expected}".rstrip()
-    assert set(seen["fetched"]) == {"/generate"}
-
-
 # --- the command ---
 
 
@@ -323,7 +292,6 @@ def test_a_text_is_generated_in_the_browser(opened, writer):
     [
         (["no-such-model", "--port", "0"], "there is no folder 'no-such-model'"),
         (["vit-digits-quaternion", "--port", "65536"], "--port 65536: use a whole number from 0 to 65535"),
-        (["vit-digits-quaternion", "--host", "192.0.2.1"], "use --host 127.0.0.1 or an address of this computer"),
     ],
 )
 def test_invalid_arguments(arguments, message, tmp_path, monkeypatch, capsys):
@@ -332,12 +300,6 @@ def test_invalid_arguments(arguments, message, tmp_path, monkeypatch, capsys):
     out, err = capsys.readouterr()
     assert (out, len(err.splitlines())) == ("", 1)
     assert message in err
-
-
-def test_missing_packages(monkeypatch, capsys):
-    monkeypatch.setattr("zoo_serving.command.find_spec", lambda name: None if name == "uvicorn" else name)
-    assert main(["serve", "vit-digits-quaternion"]) == 2
-    assert capsys.readouterr().err == "zoo: zoo serve needs uvicorn: pip install 'hypercomplex-zoo[serve]'\n"
 
 
 def test_serve_until_ctrl_c(tmp_path):

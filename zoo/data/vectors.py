@@ -18,6 +18,7 @@ from zoo.errors import InputError
 Entries = Iterator[tuple[str, str, npt.NDArray[np.float32]]]  # location, word, vector
 
 CHUNK = 1 << 20  # bytes of a binary file to read at a time
+MAX_WIDTH = 1 << 18  # of a vector; a longer one is not a word's, and could exhaust the memory
 
 
 def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[Tensor, Tensor]:
@@ -51,13 +52,14 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[Tensor, Tensor
 def _header(line: bytes) -> list[int]:
     """Return count and width if the first line of a file has them, else an empty list."""
     fields = line.split()
-    return [*map(int, fields)] if len(fields) == 2 and all(map(bytes.isdigit, fields)) else []
+    return [*map(int, fields)] if len(line) < 100 and len(fields) == 2 and all(map(bytes.isdigit, fields)) else []
 
 
 def _text(stream: Any, path: Path, wanted: set[str]) -> Entries:
     """Yield the entries of wanted words in a text file; other numbers are not parsed."""
     header = _header(first := stream.readline(LONGEST_LINE))
-    if not (width := header[1] if header else first.rstrip().count(b" ")):
+    width = header[1] if header else first.rstrip().count(b" ")
+    if not 0 < width <= MAX_WIDTH:
         raise DataError(f"{path}:1: no vector; expected a word and its numbers, separated by spaces")
     lines = enumerate(iter(partial(stream.readline, LONGEST_LINE), b""), 2)
     for number, line in lines if header else chain([(1, first)], lines):
@@ -85,8 +87,8 @@ def _binary(stream: Any, path: Path, wanted: set[str]) -> Entries:
     for number in range(1, count + 1):
         location = f"{path}, vector {number}"
         while (blank := buffer.find(b" ", start)) < 0 or len(buffer) <= blank + 4 * width:
-            if not (chunk := stream.read(CHUNK)):
-                raise DataError(f"{location}: the file ends here, but its first line says {count}; it is incomplete")
+            if not (chunk := stream.read(CHUNK)) or len(buffer) - start > 4 * MAX_WIDTH:
+                raise DataError(f"{location}: no whole vector, but the first line says {count}; the file is incomplete")
             buffer, start = buffer[start:] + chunk, 0
         word = buffer[start:blank].lstrip(b"\n").decode("utf-8", "replace")
         start = blank + 1 + 4 * width
