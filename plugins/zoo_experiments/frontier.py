@@ -187,6 +187,7 @@ def costs(values: Mapping[str, Any], file: str) -> dict[str, dict[str, float]]:
             stack.enter_context(keep_matrices(task.net))
         inferences = side_by_side({net: evaluation_step(task, batch) for net, (task, batch) in tasks.items()}, TURNS)
         for net, (task, batch) in tasks.items():
+            task.requires_grad_(False)  # FlopCounterMode cannot hook parameters with gradients in inference mode
             with FlopCounterMode(display=False) as counter:
                 evaluation_step(task, batch)()
             examples = next(len(part) for part in tree_leaves(batch) if isinstance(part, torch.Tensor))
