@@ -63,6 +63,9 @@ def _fetch(digest: str, manifest: bytes, address: Callable[[str], Address], sour
         task = bar.add_task("downloading", total=total)
         for name, record in files.items():
             _fetch_file(part / name, record, address(name), lambda count: bar.advance(task, count))
+    for path in part.iterdir():
+        if path.name not in {*files, "manifest.json"}:  # a temporary file of a process that was killed
+            path.unlink()
     verify(part, digest)
     target.parent.mkdir(exist_ok=True)
     if target.exists():  # damaged
