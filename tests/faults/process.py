@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import chdir
 from dataclasses import dataclass
 from multiprocessing.forkserver import set_forkserver_preload
 from multiprocessing.process import BaseProcess
@@ -50,7 +51,8 @@ def forked(function: Callable[..., Any], *arguments: Any) -> BaseProcess:
     """Call a function of a module in a new process, whose working directory is that of the test run."""
     set_forkserver_preload([*PRELOADED])
     process = multiprocessing.get_context("forkserver").Process(target=function, args=arguments)
-    process.start()
+    with chdir(Path(__file__).parents[2]):  # a fork server that starts now imports the preloaded modules from there
+        process.start()
     return process
 
 
