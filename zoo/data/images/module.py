@@ -140,7 +140,8 @@ class ImageData(DataModule[ImageInfo]):
         val: That share, stratified and independent of the seed.
         test: Share of `train` to hold out first if there is no test split; 0 for none.
         augment: `none` (or None), `shift`, `flip` (shift and mirror), `timm`, or `auto` (see `resolve`).
-        batch_size, num_workers: See `DataModule`.
+        batch_size: See `DataModule`.
+        num_workers: See `DataModule`.
         seed: Seed of the training order and of augmentation.
 
     Attributes:
