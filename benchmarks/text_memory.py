@@ -2,8 +2,7 @@
 
 For each size, a separate process with an empty cache reads, splits and tokenizes a generated file (a label and 4 to 12 words of
 5,000 in each row), builds the vocabulary, shuffles an epoch, and trains, validates and tests for a few steps. Writes the peaks
-of the resident memory and of its anonymous part to results/text_memory.json. The rest are pages of memory-mapped files, which
-the system can reclaim.
+of the resident memory and of its anonymous part to results/text_memory.json.
 """
 
 import json
