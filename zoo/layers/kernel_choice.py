@@ -120,7 +120,10 @@ def set_kernel(modules: nn.Module | Iterable[nn.Module], kernel: str) -> None:
     """Set the kernel of every weight of a network, or among modules; ``auto`` plans it.
 
     Products that the kernel does not support (``factored`` without factors, ``thin`` in training, ``triton`` on a CPU) use
-    ``block``.; `InputError` if it does not exist or cannot run on this machine.
+    ``block``.
+
+    Raises:
+        InputError: If the kernel does not exist or cannot run on this machine.
     """
     check_kernel(kernel)
     for module in modules.modules() if isinstance(modules, nn.Module) else modules:
