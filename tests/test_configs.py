@@ -51,22 +51,25 @@ def test_configurations_run(path, tmp_path, monkeypatch, capsys):
 
 CIFAR = {"in_channels": 3, "image_size": 32, "num_classes": 10}
 NETWORKS = {
-    "conv4_cifar10": (CIFAR, 2_425_024),
-    "gpt_shakespeare": ({"vocab_size": 65, "max_length": 64}, 786_432),
-    "vit_cifar10": (CIFAR, 1_192_576),
-    "vit_digits": ({"in_channels": 1, "image_size": 8, "num_classes": 10}, 197_504),
-    "vit_pneumoniamnist": ({"in_channels": 1, "image_size": 28, "num_classes": 2}, 101_568),
+    "conv4_cifar10": (CIFAR, 2_425_024, 0),
+    "gpt_shakespeare": ({"vocab_size": 65, "max_length": 64}, 786_432, 196_608),
+    "vit_cifar10": (CIFAR, 1_192_576, 589_824),
+    "vit_digits": ({"in_channels": 1, "image_size": 8, "num_classes": 10}, 197_504, 49_152),
+    "vit_pneumoniamnist": ({"in_channels": 1, "image_size": 28, "num_classes": 2}, 101_568, 24_576),
 }
-"""Data info of each experiment, and the number of prunable weights over the reals."""
+"""Data info of each experiment, and over the reals the number of prunable weights, and of those in Q, K and V."""
 
 
 @pytest.mark.parametrize("path", LOTTERIES, ids=lambda path: path.stem)
 def test_experiments_compare_algebras_over_three_seeds(path):
     checked, _ = check_lottery(build(Lottery, yaml.safe_load(path.read_text(encoding="utf-8"))))
     assert (checked.compare[:2], checked.seeds) == (("real", "quaternion"), 3)
-    info, weights = NETWORKS[path.stem]
+    name, qkv, _ = path.stem.partition("_qkv")
+    options = ("qkv", "component") if qkv else ("all", "tensor")
+    assert (checked.pruning.matrices, checked.pruning.scope) == options
+    info, *weights = NETWORKS[name]
     net = zoo.backbone(checked.backbone, "real", **info)
-    assert sum(entry.parameter.numel() for entry in prunable(net).values()) == weights
+    assert sum(entry.parameter.numel() for entry in prunable(net, options[0]).values()) == weights[bool(qkv)]
 
 
 @pytest.mark.parametrize("path", EQUAL_WEIGHTS, ids=lambda path: path.stem)
