@@ -25,8 +25,8 @@ from zoo.data.info import ImageInfo, VectorInfo
 from zoo.errors import InputError, check_rules, one_line
 from zoo.inference.model import Model
 from zoo.tasks import GenerativeTask
-from zoo.tasks.classification import Classification
 from zoo.tasks.options import temperature_of
+from zoo.tasks.supervised import Classification
 
 MAX_BYTES = 10 * 2**20
 """Limit of a request in bytes, enough for a photograph."""

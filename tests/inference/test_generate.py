@@ -11,7 +11,7 @@ from tests.generation import NUMBERS, RUNS
 from zoo.data.text.tokenizer import Tokenizer
 from zoo.inference.model import Model
 from zoo.layers.weight import Weight
-from zoo.tasks.generation import UNFINISHED
+from zoo.tasks.language import UNFINISHED
 from zoo.tasks.options import Decoding
 
 BATCH = 64

@@ -21,7 +21,7 @@ from zoo.data.info import ImageInfo, TableInfo, VectorInfo
 from zoo.data.loader import check_order
 from zoo.errors import InputError, Interrupted, check_rules
 from zoo.tasks import GenerativeTask, Task, task_type
-from zoo.tasks.classification import AnswerRanking
+from zoo.tasks.supervised import AnswerRanking
 
 SPLIT_OPTIONS = {"val": {"fold", "folds", "test", "val"}, "test": {"fold", "folds", "test"}}
 """Options that determine the rows of a split; validation rows are drawn from those outside the test split."""

@@ -24,9 +24,9 @@ from zoo.layers import keep_matrices
 from zoo.layers.positions import PositionEmbedding
 from zoo.registry import build_options
 from zoo.tasks import GenerativeTask, Task, task_type
-from zoo.tasks.classification import Classification
 from zoo.tasks.decoding import Decoding
 from zoo.tasks.inputs import files_in, input_list
+from zoo.tasks.supervised import Classification
 
 
 class Model:

@@ -14,31 +14,29 @@ from zoo.errors import InputError
 
 if TYPE_CHECKING:
     from zoo.tasks.base import Task as Task
-    from zoo.tasks.classification import AnswerRanking as AnswerRanking
-    from zoo.tasks.classification import Classification as Classification
-    from zoo.tasks.classification import ImageClassification as ImageClassification
-    from zoo.tasks.classification import PairClassification as PairClassification
-    from zoo.tasks.classification import TextClassification as TextClassification
-    from zoo.tasks.classification import VectorClassification as VectorClassification
     from zoo.tasks.distillation import Distillation as Distillation
-    from zoo.tasks.generation import GenerativeTask as GenerativeTask
     from zoo.tasks.inputs import Example as Example
+    from zoo.tasks.language import GenerativeTask as GenerativeTask
     from zoo.tasks.language import LanguageModel as LanguageModel
     from zoo.tasks.metrics import StepOutput as StepOutput
-    from zoo.tasks.regression import Regression as Regression
     from zoo.tasks.seq2seq import Seq2Seq as Seq2Seq
+    from zoo.tasks.supervised import AnswerRanking as AnswerRanking
+    from zoo.tasks.supervised import Classification as Classification
+    from zoo.tasks.supervised import ImageClassification as ImageClassification
+    from zoo.tasks.supervised import PairClassification as PairClassification
+    from zoo.tasks.supervised import Regression as Regression
+    from zoo.tasks.supervised import TextClassification as TextClassification
+    from zoo.tasks.supervised import VectorClassification as VectorClassification
 
 _CLASSES = {
     "base": "Task",
-    "classification": "AnswerRanking Classification ImageClassification PairClassification TextClassification "
-    "VectorClassification",
     "distillation": "Distillation",
-    "generation": "GenerativeTask",
     "inputs": "Example",
-    "language": "LanguageModel",
+    "language": "GenerativeTask LanguageModel",
     "metrics": "StepOutput",
-    "regression": "Regression",
     "seq2seq": "Seq2Seq",
+    "supervised": "AnswerRanking Classification ImageClassification PairClassification Regression TextClassification "
+    "VectorClassification",
 }
 _MODULES = {name: module for module, names in _CLASSES.items() for name in names.split()}
 

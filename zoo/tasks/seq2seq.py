@@ -15,10 +15,9 @@ from zoo.data.info import ParallelInfo
 from zoo.data.text.tokens import BEGIN, END, UNKNOWN
 from zoo.errors import InputError
 from zoo.registry import build_options
-from zoo.tasks.decoding import Decoding, Prompts, generate
-from zoo.tasks.decoding.logits import forbid_special
-from zoo.tasks.generation import GenerativeTask, Location, prompt_location
+from zoo.tasks.decoding import Decoding, Prompts, forbid_special, generate
 from zoo.tasks.inputs import Example
+from zoo.tasks.language import GenerativeTask, Location, prompt_location
 from zoo.tasks.metrics import StepOutput
 
 

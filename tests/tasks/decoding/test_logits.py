@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from zoo.tasks.decoding import logits as processors
+from zoo.tasks import decoding as processors
 
 
 def logits(rows=50, vocabulary=12, seed=0):

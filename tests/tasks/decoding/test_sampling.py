@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from zoo.tasks.decoding import Prompts, stream
-from zoo.tasks.decoding.sampling import sample
+from zoo.tasks.decoding import Prompts, sample, stream
 from zoo.tasks.options import Decoding
 
 GREEDY = Decoding(temperature=0.0)
