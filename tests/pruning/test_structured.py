@@ -13,7 +13,7 @@ import zoo
 from tests.errors import raises
 from zoo.layers import Linear
 from zoo.pruning import prune_structure
-from zoo.pruning.layer import elements_of, remaining_layout, remove_channels
+from zoo.pruning.structured import elements_of, remaining_layout, remove_channels
 
 FOLDER = Path(__file__).parents[2] / "plugins" / "example_dual_numbers"
 DUAL = run_path(str(FOLDER / "zoo_dual_numbers.py"))["dual"]

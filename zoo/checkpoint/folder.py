@@ -26,7 +26,7 @@ from zoo.checkpoint.manifest import MOST, file_record, find, is_plain, read_json
 from zoo.conversion import convert
 from zoo.errors import InputError, one_line
 from zoo.layers.factory import ROLES
-from zoo.pruning.packed import load_packed, pack_file, unpack_header
+from zoo.pruning.masks import load_packed, pack_file, unpack_header
 from zoo.registry.spec import Spec
 from zoo.tasks import task_type
 
@@ -60,7 +60,7 @@ def save(
             ``info``, for a bare network ``model_kwargs``. Objects without a spec are None.
         summary: ``versions``, ``metrics`` and other facts for the manifest and the card.
         files: Additional text files by name, such as the tokenizer.
-        sparse: Whether to store a bit mask and only the nonzero weights (`zoo.pruning.packed`); the key ``sparse`` of
+        sparse: Whether to store a bit mask and only the nonzero weights (`zoo.pruning.masks.pack_file`); the key ``sparse`` of
             config.json then holds the shapes of the packed tensors.
     """
     values = {key: config.get(key) for key in KINDS} | {"versions": summary["versions"]}

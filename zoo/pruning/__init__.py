@@ -1,8 +1,15 @@
 """Lottery tickets (masks, pruning schedules and a Lightning callback) and structured pruning."""
 
-from zoo.pruning.callback import LotteryTicket, Round, lottery
+from zoo.pruning.callback import (
+    ConstantRate,
+    CubicSparsity,
+    LotteryTicket,
+    PruningSchedule,
+    Round,
+    lottery,
+    rounds_until,
+)
 from zoo.pruning.masks import Prunable, Pruning, prunable
-from zoo.pruning.schedule import ConstantRate, CubicSparsity, PruningSchedule, rounds_until
 from zoo.pruning.structured import Cut, prune_structure
 
 __all__ = [

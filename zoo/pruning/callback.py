@@ -1,7 +1,8 @@
-"""The Lightning callback for lottery tickets, and the loop over rounds."""
+"""Lottery tickets: a Lightning callback, the loop over rounds, and the schedule of the fraction that each round prunes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import chain
 from multiprocessing import parent_process
 from typing import Any, NamedTuple
@@ -13,44 +14,107 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from zoo import registry
 from zoo.errors import InputError, check_rules
-from zoo.pruning.masks import (
-    Masks,
-    Prunable,
-    Pruning,
-    bit_mask,
-    clear_bits,
-    full_masks,
-    next_masks,
-    prunable,
-    random_values,
-    remaining,
-    tensor_digest,
-)
-from zoo.pruning.schedule import PruningSchedule, pruning_schedule
+from zoo.pruning.masks import Prunable, Pruning, bit_mask, clear_bits, next_masks, prunable, random_values, tensor_digest
+
+PruningSchedule = Callable[[int], float]
+"""Maps the number of a round, from 0, to the fraction of the survivors to prune, in [0, 1)."""
+_MAX_ROUNDS = 1000
+
+
+# --- schedules ---
+
+
+@dataclass(frozen=True)
+class ConstantRate:
+    """Prune the same fraction, in (0, 1), in every round (Frankle and Carbin 2019)."""
+
+    rate: float
+
+    def __post_init__(self) -> None:
+        """Check the rate."""
+        is_rate = isinstance(self.rate, float) and 0 < self.rate < 1
+        check_rules((is_rate, f"rate={self.rate!r}: the fraction to prune must be in (0, 1), such as 0.4"))
+
+    def __call__(self, round: int) -> float:
+        """Return the rate."""
+        return self.rate
+
+
+@dataclass(frozen=True)
+class CubicSparsity:
+    """Raise the sparsity to ``final``: s(t) = final (1 - (1 - t / rounds)^3) after t rounds (Zhu and Gupta 2017, Eq. 1).
+
+    Example:
+        >>> schedule = CubicSparsity(final=0.9, rounds=3)
+        >>> [round(schedule(number), 3) for number in range(4)]
+        [0.633, 0.636, 0.25, 0.0]
+    """
+
+    final: float = 0.95
+    rounds: int = 10
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        is_valid = 0 < self.final < 1 and self.rounds >= 1
+        check_rules((is_valid, f"final={self.final}, rounds={self.rounds}: use a sparsity in (0, 1) and 1 or more rounds"))
+
+    def __call__(self, round: int) -> float:
+        """Return the fraction of the survivors to prune, from s(round) to s(round + 1)."""
+        before, after = (self.final * (1 - (1 - min(t / self.rounds, 1.0)) ** 3) for t in (round, round + 1))
+        return 1 - (1 - after) / (1 - before)
+
+
+def pruning_schedule(rate: float | str | PruningSchedule) -> PruningSchedule:
+    """Return the schedule for a constant rate, a spec of the entry-point group ``zoo.schedules``, or a callable."""
+    if isinstance(rate, str):
+        schedule: PruningSchedule = registry.create("zoo.schedules", rate)
+        return schedule
+    return rate if callable(rate) else ConstantRate(rate)
+
+
+def rounds_until(share: float, rate: float | str | PruningSchedule) -> int:
+    """Return the number of rounds after which at most this fraction of the weights survives, without rounding.
+
+    Raises:
+        InputError: If the fraction is not in (0, 1), or not reached within 1,000 rounds.
+
+    Example:
+        >>> rounds_until(0.01, 0.4), rounds_until(0.1, CubicSparsity(0.9, rounds=3))
+        (10, 3)
+    """
+    schedule = pruning_schedule(rate)
+    check_rules((isinstance(share, float) and 0 < share < 1, f"until={share!r}: the fraction of weights must be in (0, 1)"))
+    survivors, rounds = Fraction(1), 0
+    while survivors > Fraction(str(share)) + Fraction(1, 10**12):
+        check_rules((rounds < _MAX_ROUNDS, f"until={share}: not reached within {_MAX_ROUNDS} rounds of the schedule"))
+        survivors *= 1 - Fraction(str(schedule(rounds)))
+        rounds += 1
+    return rounds
+
+
+# --- the callback ---
 
 
 class LotteryTicket(Callback):
     """Find lottery tickets by iterative magnitude pruning with rewinding (Frankle and Carbin 2019).
 
-    Works with any LightningModule, on one device or with DDP. A round is one ``fit`` of a new Trainer with this callback and a
-    module with the same parameter names. It starts bit for bit from the rewind point, masked; gradients are masked before each
-    optimizer step (before clipping) and weights after it. The module itself is not changed. After a round, `prune` computes
-    the masks of the next one from the trained weights, without changing these.
+    A round is one ``fit`` of a new Trainer with this callback and any module with the same parameter names, on one device or
+    with DDP. It starts bit for bit from the rewind point, masked; gradients are masked before each optimizer step (before
+    clipping) and weights after it. The module itself is not changed. After a round, `prune` computes the masks of the next one.
 
     Checkpoints contain masks, round and rewind point as plain tensors; ``fit(ckpt_path=...)`` resumes within a round. With
     DDP, the masks of rank 0 are broadcast, and all ranks compare a SHA-256 of masks and weights at the start of a round.
 
     Args:
-        rate: Fraction of the survivors to prune in a round, or a schedule, see `zoo.pruning.schedule`.
+        rate: Fraction of the survivors to prune in a round, or a schedule: a spec, or a function of the round.
         score: ``magnitude``, ``random``, ``movement`` or ``snip``, see `zoo.pruning.Pruning`. With ``snip`` every round,
             including the first, prunes in its first step.
         scope: ``tensor``, ``component`` or ``global``.
         unit: ``number`` or ``element``.
         pattern: (N, M) instead of a rate.
-        matrices: ``all`` or ``qkv``, see `zoo.pruning.prunable`.
-        include: Shell patterns of names of parameters to add.
-        exclude: Shell patterns of names of parameters to leave out.
+        matrices: See `zoo.pruning.prunable`, also for ``include`` and ``exclude``.
         rewind_step: ``trainer.global_step`` in the first round at which to take the rewind point (Frankle et al. 2020); 0 for
             the initialisation. Learning rate schedules restart in every round.
         seed: Seed of random scores.
@@ -59,9 +123,6 @@ class LotteryTicket(Callback):
         round: Number of times the ticket was pruned.
         masks: True where a weight survives, by parameter name; empty before the first fit.
         rewind_point: Copies of all parameters and buffers by name; empty until it is taken.
-
-    Raises:
-        InputError: If an option is out of range.
     """
 
     def __init__(
@@ -83,10 +144,10 @@ class LotteryTicket(Callback):
         self.matrices, self.include, self.exclude = matrices, tuple(include), tuple(exclude)
         self.rewind_step, self.seed = rewind_step, seed
         check_rules((rewind_step >= 0, f"rewind_step={rewind_step}: must be 0 or more"))
-        if rewind_step and score == "snip":
-            raise InputError("score=snip prunes at the initialisation: leave rewind_step out", code="conflict")
+        is_late = bool(rewind_step) and score == "snip"
+        check_rules((not is_late, "score=snip prunes at the initialisation: leave rewind_step out"), code="conflict")
         self.round = 0
-        self.masks: Masks = {}
+        self.masks: dict[str, Tensor] = {}
         self.rewind_point: dict[str, Tensor] = {}
         self._sums: dict[str, Tensor] = {}
         self._is_due = True  # snip has not pruned yet in this round
@@ -99,10 +160,7 @@ class LotteryTicket(Callback):
     # --- between rounds ---
 
     def prune(self, module: nn.Module | None = None) -> None:
-        """End a round: compute the masks of the next one from the trained weights.
-
-        Args:
-            module: The module with the trained weights; by default the last fitted one.
+        """End a round: compute the masks of the next one from the trained weights, by default of the last fitted module.
 
         Raises:
             InputError: If nothing was fitted, there is no rewind point, or the module differs from the fitted one.
@@ -125,7 +183,7 @@ class LotteryTicket(Callback):
 
     def count(self) -> tuple[int, int]:
         """Return the numbers of surviving and of all prunable weights."""
-        return remaining(self.masks), sum(mask.numel() for mask in self.masks.values())
+        return sum(int(mask.sum()) for mask in self.masks.values()), sum(mask.numel() for mask in self.masks.values())
 
     def remember(self, module: nn.Module) -> None:
         """Take the rewind point from a module, for example from another initialisation as a control."""
@@ -166,11 +224,14 @@ class LotteryTicket(Callback):
             text = f"score={self.pruning.score} supports one optimizer, this module has {len(trainer.optimizers)}"
             raise InputError(text, code="unsupported")
         self._prunable, self._fitted = self._matching(pl_module), pl_module
-        self.masks = trainer.strategy.broadcast(self.masks or {k: m.cpu() for k, m in full_masks(self._prunable).items()})
+        dense = {name: torch.ones(matrix.parameter.shape, dtype=torch.bool) for name, matrix in self._prunable.items()}
+        self.masks = trainer.strategy.broadcast(self.masks or dense)
         if not self._is_resumed:
             self._sums = {}
             if self.rewind_point:
-                self._rewind(pl_module)
+                _compare(self.rewind_point, dict(_tensors(pl_module)))
+                for name, tensor in _tensors(pl_module):
+                    tensor.detach().copy_(self.rewind_point[name])
             elif not self.rewind_step:
                 self.remember(pl_module)
         self._apply_masks()
@@ -205,27 +266,16 @@ class LotteryTicket(Callback):
         if not self.rewind_point and trainer.global_step >= self.rewind_step:
             self.remember(pl_module)
 
-    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Remove the hooks that mask weights."""
         for hook in self._hooks:
             hook.remove()
-        self._hooks = []
-
-    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """End a fit or a test."""
-        self._is_testing = False
+        self._hooks, self._is_testing = [], False
 
     def _products(self) -> dict[str, Tensor]:
         """Return w dL/dw of the prunable weights, or zero without a gradient."""
         pairs = {name: (matrix.parameter.detach(), matrix.parameter.grad) for name, matrix in self._prunable.items()}
         return {name: torch.zeros_like(w) if g is None else w * g for name, (w, g) in pairs.items()}
-
-    def _rewind(self, module: nn.Module) -> None:
-        tensors = dict(_tensors(module))
-        _compare(self.rewind_point, tensors)
-        with torch.no_grad():
-            for name, tensor in tensors.items():
-                tensor.copy_(self.rewind_point[name])
 
     def _apply_masks(self) -> None:
         masks = ((matrix.parameter, self.masks[name]) for name, matrix in self._prunable.items())
@@ -256,11 +306,7 @@ class LotteryTicket(Callback):
         return state | {"sums": self._sums, "is_due": self._is_due, "options": self._options()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a ticket from a checkpoint.
-
-        Raises:
-            InputError: If its options differ.
-        """
+        """Restore a ticket with the same options from a checkpoint."""
         if self._is_testing:  # Lightning also restores callbacks for tests, which must not change the ticket
             return
         for name, value in self._options().items():
@@ -277,14 +323,7 @@ class LotteryTicket(Callback):
 
 
 class Round(NamedTuple):
-    """A trained round.
-
-    Attributes:
-        number: Number of the round; round 0 is dense (except with snip).
-        survivors: Number of surviving prunable weights.
-        weights: Number of all prunable weights.
-        result: The return value of ``fit_one``.
-    """
+    """A trained round: its number, the surviving and all prunable weights, and the result of ``fit_one``."""
 
     number: int
     survivors: int
@@ -295,20 +334,15 @@ class Round(NamedTuple):
 def lottery(fit_one: Callable[[LotteryTicket], Any], ticket: LotteryTicket, rounds: int, *, seed: int = 0) -> Iterator[Round]:
     """Train and prune a ticket in rounds: yield the dense round 0, then the pruned rounds.
 
-    Seeds Python, NumPy and torch before each round. Between rounds, the caller may save ``ticket.state_dict()`` to resume
-    later, or stop iterating.
+    Between rounds, the caller may save ``ticket.state_dict()`` to resume later, or stop iterating.
 
     Args:
         fit_one: Trains one round: builds module, data and a new Trainer with ``callbacks=[ticket]``, fits, and returns any
             result, such as metrics.
         ticket: The ticket.
         rounds: Number of pruned rounds.
-        seed: The seed of every round.
-
-    Raises:
-        InputError: If ``rounds`` is negative.
+        seed: The seed of Python, NumPy and torch at the start of every round.
     """
-    check_rules((rounds >= 0, f"rounds={rounds}: must be 0 or more"))
     while ticket.round <= rounds:
         seed_everything(seed, workers=True, verbose=False)
         result = fit_one(ticket)

@@ -1,31 +1,40 @@
-"""Prunable parameters of a module, scores and masks, as pure functions."""
+"""Prunable parameters of a module, scores and masks as pure functions, and files of masked weights."""
 
 import hashlib
+import math
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from fractions import Fraction
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from safetensors import safe_open
+from safetensors.torch import load, load_file, save_file
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from zoo.conversion.attention_layout import is_conv1d_of_transformers, vectors_written
-from zoo.errors import check_choice, check_rules
+from zoo.errors import check_choice, check_rules, shorten
 from zoo.layers.weight import Weight
 
 SCORES = ("magnitude", "random", "movement", "snip")
 SCOPES = ("tensor", "component", "global")
 UNITS = ("number", "element")
 MATRICES = ("all", "qkv")
-INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Integer types by their size in bytes."""
+_MASK = ".mask"
+"""Suffix of the name of a bit mask in a file, uint8 [ceil(numel / 8)], in little-endian bit order."""
 
 Tensors = Mapping[str, Tensor]
 Masks = dict[str, Tensor]
 """For each prunable parameter a bool tensor of its shape: True where a weight survives."""
+Header = dict[str, tuple[list[int], str]]
+"""The shape and dtype of each tensor of a safetensors file."""
 
 
 class Prunable(NamedTuple):
@@ -272,7 +281,7 @@ def _prune_pattern(name: str, scores: Tensor, alive: Tensor, matrix: Prunable, n
 
 def bit_mask(mask: Tensor, tensor: Tensor) -> Tensor:
     """Convert a mask to integers of the width of a tensor, on its device, with all bits set where a weight survives."""
-    return mask.to(tensor.device, INTEGERS[tensor.element_size()]).neg_()
+    return mask.to(tensor.device, _INTEGERS[tensor.element_size()]).neg_()
 
 
 def clear_bits(tensor: Tensor, bits: Tensor) -> None:
@@ -296,3 +305,61 @@ def tensor_digest(tensors: Tensors) -> str:
         sha.update(f"{name} {list(tensor.shape)} {tensor.dtype};".encode())
         sha.update(tensor.flatten().view(torch.uint8).numpy().tobytes())
     return sha.hexdigest()
+
+
+# --- files: nonzero values and bit masks of pruned tensors, in safetensors ---
+
+
+def pack_file(path: Path) -> dict[str, list[int]]:
+    """Pack those tensors of a safetensors file that become smaller, in place; return their shapes by name.
+
+    Numbers are stored if one of their bits is set, so unpacking is bit-for-bit exact.
+    """
+    with safe_open(str(path), "pt") as file:
+        metadata = file.metadata()
+    tensors, sparse = load(path.read_bytes()), {}
+    for name, tensor in list(tensors.items()):
+        alive = tensor.flatten().view(_INTEGERS[tensor.element_size()]) != 0
+        bits = np.packbits(alive.numpy(), bitorder="little")
+        if tensor.ndim and int(alive.sum()) * tensor.element_size() + len(bits) < tensor.nbytes:
+            sparse[name] = list(tensor.shape)
+            tensors[name], tensors[name + _MASK] = tensor.flatten()[alive], torch.from_numpy(bits)
+    save_file(tensors, str(path), metadata)
+    return sparse
+
+
+def unpack_header(path: Path, header: Header, sparse: Mapping[str, Any]) -> tuple[Header, Masks]:
+    """Return the header of a sparse weights file after unpacking, and its flat masks, without unpacking values."""
+    dense, masks = dict(header), Masks()
+    with safe_open(str(path), "pt") as file:
+        for name, shape in sparse.items():
+            try:
+                size, (values, dtype) = math.prod(shape), header[name]
+                is_packed = min(shape) > 0 and dense.pop(name + _MASK) == ([-(-size // 8)], "U8")
+                mask = file.get_tensor(name + _MASK).numpy() if is_packed else np.zeros(0, np.uint8)
+                bits = np.unpackbits(mask, bitorder="little")
+                is_packed = is_packed and [int(bits.sum())] == values and not bits[size:].any()
+            except (KeyError, TypeError, ValueError):
+                is_packed = False
+            _check(is_packed, path, name, f"and its mask are not those of the shape in config.json, {shape!s:.60}")
+            dense[name], masks[name] = (shape, dtype), torch.from_numpy(bits[:size]).bool()
+    return dense, masks
+
+
+def load_packed(net: nn.Module, path: Path, sparse: Mapping[str, Any], masks: Tensors) -> None:
+    """Load a sparse weights file into a network, like `safetensors.torch.load_model` for dense files."""
+    tensors = load_file(path)
+    for name, mask in masks.items():
+        del tensors[name + _MASK]
+        dense = torch.zeros(mask.shape, dtype=tensors[name].dtype)
+        dense[mask] = tensors[name]
+        tensors[name] = dense.view(sparse[name])
+    missing, _ = net.load_state_dict(tensors, strict=False)
+    state = net.state_dict()
+    loaded = {state[name].data_ptr() for name in tensors}
+    for name in missing:  # the file has only one of several tensors that share memory
+        _check(state[name].data_ptr() in loaded, path, name, "is missing")
+
+
+def _check(is_valid: bool, path: Path, name: str, text: str) -> None:
+    check_rules((is_valid, f"the weights in {path.parent} do not fit: {shorten(name)} {text}"), code="corrupt")

@@ -1,18 +1,23 @@
-"""Structured pruning of attention heads, hidden units and channels of convolutions."""
+"""Structured pruning of attention heads, hidden units and channels of convolutions, in whole algebra elements."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from zoo.algebras import Algebra
-from zoo.errors import check_rules
-from zoo.layers import Linear
-from zoo.pruning.layer import evaluating, remove_channels
+from zoo.errors import InputError, check_rules
+from zoo.kernels import AxisLayout
+from zoo.layers import Conv1d, Conv2d, Linear
 from zoo.pruning.masks import check_finite
 
+Side = Literal["inp", "out"]
+_LAYERS = (Linear, Conv1d, Conv2d)
+_MATRICES = (*_LAYERS, nn.Linear, nn.Conv1d, nn.Conv2d)
+_SIZE_NAMES = {"inp": ("in_features", "in_channels"), "out": ("out_features", "out_channels")}
 _HEAD_COUNTS = ("heads", "num_heads")
 _HEAD_WRITERS = {"q": 1, "kv": 2, "qkv": 3, "distance": 1}
 """Matrices that write heads, and the number of vectors per head that each writes side by side."""
@@ -78,7 +83,8 @@ def prune_structure(net: nn.Module, ratio: float, *example: Tensor) -> list[Cut]
     names = {module: name for name, module in net.named_modules()}
     cuts = [_prune_heads(name, module, ratio) for name, module in net.named_modules() if _heads_of(module)]
     for module, inputs in _chains(net, example):
-        cuts += _prune_units(module, inputs, ratio, names, {cut.name for cut in cuts})
+        done = {cut.name for cut in cuts}
+        cuts += [_prune_units(units, ratio, names) for units in _find_units(module, inputs) if names[units.writer] not in done]
     order = list(names.values())
     cuts.sort(key=lambda cut: order.index(cut.name))
     check_rules(
@@ -103,6 +109,52 @@ def _squares(layer: Any, side: str) -> Tensor:
     """Return the sum of squares of each channel's row (``out``) or column (``inp``) of the real matrix, [channels]."""
     matrix = layer.weight.detach().double()
     return torch.as_tensor(matrix.square().transpose(0, int(side == "inp")).flatten(1).sum(1))
+
+
+# --- channels of a layer over an algebra ---
+
+
+def elements_of(layout: AxisLayout) -> list[list[int]]:
+    """Return the real channels of each element of an axis; a padded element has fewer than n."""
+    elements: list[list[int]] = [[] for _ in range(layout.elements)]
+    for channel in range(layout.channels):
+        block, offset = divmod(channel, layout.size)
+        elements[block * layout.width + offset % layout.width].append(channel)
+    return elements
+
+
+def remaining_layout(layout: AxisLayout, channels: Iterable[int]) -> tuple[list[int], AxisLayout] | None:
+    """Return the elements that remain after removing channels, and their layout; None if these are not whole elements.
+
+    If the axis has several blocks (heads), only whole blocks can be removed.
+    """
+    removed, elements = set(channels), elements_of(layout)
+    remaining = [index for index, element in enumerate(elements) if not removed.issuperset(element)]
+    size = sum(len(elements[index]) for index in remaining)
+    if not size or size + len(removed) != layout.channels:
+        return None
+    blocks = len({index // layout.width for index in remaining})
+    if layout.blocks > 1 and len(remaining) != blocks * layout.width:
+        return None
+    new = AxisLayout(size, layout.n, blocks)
+    return (remaining, new) if new.elements == len(remaining) else None
+
+
+def remove_channels(layer: Any, side: Side, channels: Iterable[int]) -> None:
+    """Remove real channels of a layer over an algebra and of its bias, in place."""
+    removed, layout = set(channels), getattr(layer, side)
+    remaining = remaining_layout(layout, removed)
+    if remaining is None:
+        count = f"{len(removed)} of {layout.channels} channels"
+        raise InputError(f"{count} are not whole elements of an algebra with n = {layout.n}", code="unsupported")
+    elements, new = remaining
+    layer.weight_module.prune_axis(side, torch.tensor(elements), new)
+    for name in _SIZE_NAMES[side]:
+        if hasattr(layer, name):
+            setattr(layer, name, new.channels)
+    if side == "out" and layer.bias is not None:
+        bias = layer.bias.detach()[[channel for channel in range(layout.channels) if channel not in removed]]
+        layer.bias = nn.Parameter(bias, requires_grad=layer.bias.requires_grad)
 
 
 # --- heads ---
@@ -138,7 +190,6 @@ def _prune_heads(name: str, module: Any, ratio: float) -> Cut:
     def channels(parts: int) -> list[int]:
         return [(part * heads + head) * size + i for part in range(parts) for head in removed for i in range(size)]
 
-    cut = Cut("heads", name, heads, len(remaining), {f"{name}.proj": channels(1)}, size, proj.out.channels, is_clamped)
     if removed:
         for child, parts in writers:
             remove_channels(child, "out", channels(parts))
@@ -147,16 +198,62 @@ def _prune_heads(name: str, module: Any, ratio: float) -> Cut:
             setattr(module, key, nn.Parameter(parameter[remaining], requires_grad=parameter.requires_grad))
         sizes = dict.fromkeys(_HEAD_COUNTS, len(remaining)) | {"attn_dim": len(remaining) * size}  # attn_dim is timm's
         vars(module).update({key: value for key, value in sizes.items() if key in vars(module)})
-    return cut
+    return Cut("heads", name, heads, len(remaining), {f"{name}.proj": channels(1)}, size, proj.out.channels, is_clamped)
 
 
-# --- units ---
+# --- units: whole elements that one matrix writes and others read ---
+
+
+class _Units(NamedTuple):
+    """The removable units of a layer.
+
+    Attributes:
+        group: The group of torch-pruning, which removes channels of the writer and of all dependent layers.
+        writer: The layer that writes the units.
+        channels: The output channels of each unit.
+        members: The matrices that write or read the units, with their channels of each unit.
+    """
+
+    group: Any
+    writer: Any
+    channels: list[list[int]]
+    members: list[tuple[Any, Side, list[list[int]]]]
+
+
+class _Elements:
+    """Tell torch-pruning how to remove channels of zoo layers."""
+
+    def prune_out_channels(self, layer: Any, idxs: Sequence[int]) -> Any:
+        remove_channels(layer, "out", idxs)
+        return layer
+
+    def prune_in_channels(self, layer: Any, idxs: Sequence[int]) -> Any:
+        remove_channels(layer, "inp", idxs)
+        return layer
+
+    def get_out_channels(self, layer: Any) -> int:
+        return int(layer.out.channels)
+
+    def get_in_channels(self, layer: Any) -> int:
+        return int(layer.inp.channels)
+
+
+@contextmanager
+def _evaluating(net: nn.Module, hooks: Iterable[Any]) -> Iterator[None]:
+    """Switch a network to evaluation mode; afterwards restore the mode of each module and remove the hooks."""
+    modes = [(module, module.training) for module in net.modules()]
+    net.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+        for hook in hooks:
+            hook.remove()
 
 
 def _chains(net: nn.Module, example: tuple[Tensor, ...]) -> Iterator[tuple[nn.Module, Tensor]]:
     """Yield MLPs and stacks of convolutions (several matrices, no heads) with an input, innermost first."""
-    from zoo.pruning.units import MATRIX_TYPES
-
     inputs: dict[nn.Module, Tensor] = {}
 
     def record(module: nn.Module, args: tuple[Any, ...]) -> None:
@@ -165,46 +262,94 @@ def _chains(net: nn.Module, example: tuple[Tensor, ...]) -> Iterator[tuple[nn.Mo
 
     hooks = []
     for name, module in net.named_modules():
-        matrices = sum(isinstance(child, MATRIX_TYPES) for child in module.children())
+        matrices = sum(isinstance(child, _MATRICES) for child in module.children())
         has_heads = any(hasattr(inner, key) for inner in module.modules() for key in _HEAD_COUNTS)
         if matrices > 1 and not has_heads and "head" not in name.split("."):
             hooks.append(module.register_forward_pre_hook(record))
-    try:
-        with evaluating(net):
-            net(*example)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with _evaluating(net, hooks):
+        net(*example)
     yield from reversed(inputs.items())
 
 
-def _prune_units(module: nn.Module, example: Tensor, ratio: float, names: Mapping[nn.Module, str], done: set[str]) -> list[Cut]:
-    """Remove units of a module, except those whose writer was pruned in an inner module."""
-    from zoo.pruning.units import find_units
+def _find_units(module: nn.Module, example: Tensor) -> list[_Units]:
+    """Return the units that can be removed from a module without changing its inputs and outputs.
 
-    cuts = []
-    for units in find_units(module, example):
-        writer: Any = units.writer
-        if names[writer] in done:
-            continue
-        name, total, before = names[writer], len(units.channels), sum(map(len, units.channels))
-        count, is_clamped = _count(ratio, total)
-        scores = torch.zeros(total, dtype=torch.float64)
-        for layer, side, channels in units.members:
-            squares = _squares(layer, side).cpu()
-            scores += torch.stack([squares[unit].sum() for unit in channels])
-        largest = max(map(len, units.channels))
-        padded = torch.tensor([len(unit) < largest for unit in units.channels])
-        removed = _lowest(scores.masked_fill(padded & scores.isfinite(), -1.0), count, name)
-        inputs = {
-            names[layer]: sorted(channel for unit in removed for channel in channels[unit])
-            for layer, side, channels in units.members
-            if side == "inp"
-        }
-        kind = "units" if isinstance(writer, nn.Linear | Linear) else "channels"
-        width = writer.in_features if kind == "units" else writer.in_channels
-        if removed:
-            units.remove(removed)
-        after = before - sum(len(units.channels[unit]) for unit in removed)
-        cuts.append(Cut(kind, name, before, after, inputs, 0, width, is_clamped))
-    return cuts
+    A unit is written by one matrix and read by others, with only batch norms and elementwise functions in between. Channels
+    that several matrices write, as in a residual stream, are not units.
+    """
+    import torch_pruning
+
+    layers: list[Any] = [layer for layer in module.modules() if isinstance(layer, _LAYERS)]
+    # Hide the computation of weights from their components from torch-pruning.
+    hooks = [layer.weight_module.register_forward_hook(lambda _, args, out: out.detach()) for layer in layers]
+    with torch.enable_grad(), _evaluating(module, hooks):
+        pruners, inputs = {kind: _Elements() for kind in _LAYERS}, (example.clone().requires_grad_(),)
+        graph = torch_pruning.DependencyGraph().build_dependency(module, inputs, customized_pruners=pruners, verbose=False)
+    groups = graph.get_all_groups(root_module_types=_MATRICES)
+    return [units for group in list(groups) if (units := _units_of(graph, group, torch_pruning.ops._OutputOp)) is not None]
+
+
+def _units_of(graph: Any, group: Any, output: type) -> _Units | None:
+    """Return the units of a group of torch-pruning; None if they cannot be removed."""
+    parts: list[tuple[Any, Side, Any]] = []
+    for item in group:
+        layer = item.dep.target.module
+        if isinstance(layer, _MATRICES):
+            parts.append((layer, "out" if graph.is_out_channel_pruning_fn(item.dep.handler) else "inp", item))
+        elif isinstance(layer, output | nn.Parameter) or _mixes_channels(layer):
+            return None
+    writers = [layer for layer, side, _ in parts if side == "out"]
+    is_grouped = any(getattr(layer, "groups", 1) > 1 for layer, *_ in parts)
+    if len(writers) != 1 or len(parts) < 2 or is_grouped:
+        return None
+    # The largest algebra determines which channels form a unit.
+    n = max(_layout(layer, side).n for layer, side, _ in parts)
+    channels = elements_of(AxisLayout(_layout(writers[0], "out").channels, n))
+    unit_of = {channel: unit for unit, element in enumerate(channels) for channel in element}
+    members = []
+    for layer, side, item in parts:
+        by_unit: list[list[int]] = [[] for _ in channels]
+        for channel, root in zip(item.idxs, item.root_idxs, strict=True):
+            by_unit[unit_of[root]].append(channel)
+        first_and_last = by_unit[0], by_unit[-1]
+        if len(by_unit) > 1 and any(remaining_layout(_layout(layer, side), unit) is None for unit in first_and_last):
+            return None
+        members.append((layer, side, by_unit))
+    return _Units(group, writers[0], channels, members)
+
+
+def _mixes_channels(layer: nn.Module) -> bool:
+    """Return whether a layer other than a matrix, such as a layer norm, may mix channels."""
+    return any(True for _ in layer.parameters()) and not isinstance(layer, nn.modules.batchnorm._BatchNorm)
+
+
+def _layout(layer: Any, side: Side) -> AxisLayout:
+    """Return the layout of an axis; each channel of a torch layer is an element."""
+    if isinstance(layer, _LAYERS):
+        layout: AxisLayout = getattr(layer, side)
+        return layout
+    return AxisLayout(layer.weight.shape[0 if side == "out" else 1], 1)
+
+
+def _prune_units(units: _Units, ratio: float, names: Mapping[nn.Module, str]) -> Cut:
+    """Remove the units with the lowest scores."""
+    writer, sizes = units.writer, torch.tensor([len(unit) for unit in units.channels])
+    count, is_clamped = _count(ratio, len(sizes))
+    scores = torch.zeros(len(sizes), dtype=torch.float64)
+    for layer, side, channels in units.members:
+        squares = _squares(layer, side).cpu()
+        scores += torch.stack([squares[unit].sum() for unit in channels])
+    is_padded = sizes < sizes.max()
+    removed = _lowest(scores.masked_fill(is_padded & scores.isfinite(), -1.0), count, names[writer])
+    inputs = {
+        names[layer]: sorted(channel for unit in removed for channel in channels[unit])
+        for layer, side, channels in units.members
+        if side == "inp"
+    }
+    kind = "units" if isinstance(writer, nn.Linear | Linear) else "channels"
+    width = writer.in_features if kind == "units" else writer.in_channels
+    gone = sorted(channel for unit in removed for channel in units.channels[unit])
+    if gone:
+        units.group.prune(gone)
+    before = int(sizes.sum())
+    return Cut(kind, names[writer], before, before - len(gone), inputs, 0, width, is_clamped)
