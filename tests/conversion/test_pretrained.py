@@ -5,7 +5,7 @@ import timm
 import torch
 
 import zoo
-from zoo.report.parameters import layer_table
+from zoo.report import layer_table
 from zoo.training.convert import convert as convert_run
 from zoo.training.options import Convert, Fit
 

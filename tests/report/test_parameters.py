@@ -9,7 +9,7 @@ import torch
 import zoo
 from zoo.backbones.build import equal_size
 from zoo.cli import main
-from zoo.report.parameters import by_layer, layer_table
+from zoo.report import by_layer, layer_table
 from zoo.training.options import Fit
 from zoo.training.summary import next_commands
 

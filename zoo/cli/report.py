@@ -27,7 +27,7 @@ def info(run: str | None = None, *, options: Info, kernels: bool = False) -> Res
         from zoo.training.bench import kernel_table, print_kernels
 
         return Result(kernel_table(network), print_kernels)
-    from zoo.report.parameters import layer_table, print_table
+    from zoo.report import layer_table, print_table
     from zoo.tasks import task_type
     from zoo.training.resolve import load_data, resolve
 

@@ -1,15 +1,53 @@
-"""Count the parameters of each layer, compared with the same network over the reals."""
+"""Reports: tables and pictures of networks and trained models, and the table of parameters of ``zoo info``.
 
-from typing import Any
+An entry point of the group ``zoo.reports`` is a function ``report(model: zoo.Model, **options) -> Report``; ``zoo report
+"NAME(option=value)" RUN`` calls it, prints the text and writes the files to the run folder. If its first parameter is named
+``runs``, it receives the folders of one or more runs instead, ``report(runs: Sequence[str], **options)``.
+"""
 
-from torch import nn
+from collections.abc import Callable
+from inspect import signature
+from typing import Any, NamedTuple
 
-from zoo.backbones.build import backbone, count, equal_size, real_twin, untrained
-from zoo.conversion import stayed_real
-from zoo.report import plain_console, plain_table
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
 
 
-def by_layer(net: nn.Module) -> dict[str, int]:
+class Report(NamedTuple):
+    """The result of a report.
+
+    Attributes:
+        values: JSON values, for ``--json``.
+        text: Output for the terminal.
+        files: File contents by name.
+    """
+
+    values: dict[str, Any]
+    text: str
+    files: dict[str, bytes]
+
+
+def takes_runs(report: Callable[..., Report]) -> bool:
+    """Return whether a report takes the folders of runs instead of a model."""
+    return next(iter(signature(report).parameters), "") == "runs"
+
+
+def plain_console(**options: Any) -> Console:
+    """Return a rich console that does not wrap, truncate or colour its output."""
+    return Console(soft_wrap=True, highlight=False, markup=False, width=1000, **options)
+
+
+def plain_table(first: str, *columns: str, **options: Any) -> Table:
+    """Return a table with a left-aligned first column and right-aligned further columns."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, **options)
+    table.add_column(first)
+    for name in columns:
+        table.add_column(name, justify="right")
+    return table
+
+
+def by_layer(net: Any) -> dict[str, int]:
     """Count trainable parameters by layer; parameters of a learned algebra belong to its layer."""
     counts: dict[str, int] = {}
     for name, parameter in net.named_parameters():
@@ -20,7 +58,10 @@ def by_layer(net: nn.Module) -> dict[str, int]:
 
 
 def layer_table(options: Any, info: dict[str, Any]) -> dict[str, Any]:
-    """Return a row per layer, the totals, and the layers that stayed real with the reason."""
+    """Return a row per layer, the totals, and the layers that stayed real with the reason, compared with the real network."""
+    from zoo.backbones.build import backbone, count, equal_size, real_twin, untrained
+    from zoo.conversion import stayed_real
+
     net = backbone(untrained(options.backbone), options.algebra, scope=options.scope, embedding=options.embedding, **info)
     twin = real_twin(options.backbone, embedding=options.embedding, **info)
     ours, theirs = by_layer(net), by_layer(twin)
