@@ -24,7 +24,7 @@ import zoo
 from benchmarks import machine
 from benchmarks.papers import rooted
 from benchmarks.papers_rows import CONFIGS, read
-from zoo.data.text.tokens import BEGIN
+from zoo.data.tokens import BEGIN
 from zoo.tasks.decoding import Decoding, Prompts, beam_search
 from zoo.training.bench import Call, first_batch, side_by_side, training_step
 from zoo.training.options import Fit

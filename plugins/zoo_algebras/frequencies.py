@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor, nn
 
-from zoo.data.text.tokens import END, UNKNOWN
+from zoo.data.tokens import END, UNKNOWN
 from zoo.errors import InputError
 from zoo.report import Report, plain_console, plain_table
 

@@ -1,19 +1,16 @@
 """Running text: published texts, and texts in installed packages."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from zoo.data.corpus.module import CorpusData, read_corpus
-from zoo.data.corpus.source import Text
+from zoo.data.corpus import CorpusData, Text, read_corpus
 from zoo.data.options import OptionalPath, options_of
 from zoo.errors import InputError
-from zoo_datasets import wordnet
 from zoo_datasets.hub import attach_record, hub_changed, hub_columns
-from zoo_datasets.wordnet import Gloss
 
 HELD_PERCENT = 5  # maximum share of the validation topics, and of the test topics, in per cent of all characters
 
@@ -128,29 +125,3 @@ def divide(topics: dict[str, str]) -> dict[str, list[str]]:
         if split in left:
             left[split] -= len(topics[name])
     return {split: sorted(chosen) for split, chosen in splits.items()}
-
-
-@options_of(CorpusData, tokenizer="bpe", vocab=2000)
-def gloss_corpus(limit: int | None = None, **options: Any) -> CorpusData:
-    """Definitions of nouns (WordNet 3.0, from the installed timm), one per line; needs no network access.
-
-        zebra: any of several fleet black-and-white striped African equines
-
-    In a fixed random order, with the splits of all gloss tasks: 17471 / 1094 / 3279 lines.
-
-    Args:
-        limit: Maximum number of lines of every split, stratified by topic.
-        options: See `CorpusData`.
-    """
-    return CorpusData(partial(_glosses, limit), **options)
-
-
-def _glosses(limit: int | None) -> dict[str, Text]:
-    splits = wordnet.read_splits(limit)
-    return {name: Text(lines([part[i] for i in wordnet.sample(part, limit)]), "glosses") for name, part in splits.items()}
-
-
-def lines(glosses: Sequence[Gloss]) -> str:
-    """Return the lines of some glosses in random order, since WordNet sorts related ones together."""
-    order = np.random.RandomState(0).permutation(len(glosses))
-    return "".join(f"{glosses[i].lemmas}: {glosses[i].definition}\n" for i in order)

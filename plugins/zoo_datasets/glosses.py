@@ -1,23 +1,137 @@
-"""Definitions of 21,844 nouns in the installed timm, as topics, pairs, a ranking, or text to generate."""
+"""Definitions of 21,844 nouns of WordNet 3.0 in the installed timm, as topics, pairs, a ranking, or text to generate."""
 
+import hashlib
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from inspect import signature
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from lightning.pytorch import LightningDataModule
 
-from zoo.data.options import options_of
+from zoo.data.corpus import CorpusData, Text
+from zoo.data.loader import Array
+from zoo.data.options import check_integer, options_of
 from zoo.data.parallel import ParallelData
-from zoo.data.text.module import TextData
-from zoo.data.text.splits import RELEVANCE
-from zoo.data.text.table import Table
-from zoo.data.text.tokenizer import Tokenizer
+from zoo.data.splits import RELEVANCE, stratified
+from zoo.data.table import Table
+from zoo.data.text import TextData
+from zoo.data.tokenizer import Tokenizer
 from zoo.errors import InputError
-from zoo_datasets import wordnet
-from zoo_datasets.corpora import gloss_corpus
-from zoo_datasets.wordnet import Gloss
+
+FILE_SHA256 = {
+    "imagenet_synset_to_definition.txt": "191e227d48fc8c7b7e2d2a3cac41fc8b2eb517d9d2819d0edbc91c5767250eed",
+    "imagenet_synset_to_lemma.txt": "1b8babda187421a4bde0c9c5a197c36f6bdda962f7ca11ffb2813806cbb2178f",
+}
+RELEASES = "1.0.16 to 1.0.31"  # of timm; the oldest and the newest are known to contain these files
+OTHER = "other"
+# In WordNet the nouns of a field have consecutive offsets. First and last noun of each field in timm:
+TOPICS = {
+    "animal": (1314388, 2665250),  # pest ... hogchoker; the next is aba, a fabric
+    "artifact": (2665985, 4615644),  # aba ... zoot suit; the next is shading
+    "body": (5218119, 5604434),  # cadaver ... abdominal wall; around it: center of curvature, lemon (the flavor)
+    "food": (7556406, 7938594),  # comfort food ... mold (a dish); around it: three-day event, people
+    "object": (9186592, 9481120),  # abyssal zone ... xenolith; around it: Swiss canton, Circe
+    "person": (9493983, 11346873),  # Circe ... Townes; the next is dust storm
+    "plant": (11530008, 13240362),  # microflora ... tree of knowledge; around it: wave (weather), orangery
+    "substance": (14582716, 15102894),  # micronutrient ... knothole, the last of all; before it: wall (a situation)
+}
+CLASSES = tuple(sorted((*TOPICS, OTHER)))
+SHARES = {"test": 0.15, "val": 0.05}
+
+
+@dataclass(frozen=True)
+class Gloss:
+    """One noun."""
+
+    key: str
+    lemmas: str
+    definition: str
+    topic: str
+
+    @property
+    def names(self) -> set[str]:
+        """The lemmas in lower case."""
+        return set(self.lemmas.lower().split(", "))
+
+    def alike(self, other: Self) -> bool:
+        """Whether two glosses have a common lemma or the same definition."""
+        return bool(self.names & other.names) or words(self.definition) == words(other.definition)
+
+
+def read_glosses() -> list[Gloss]:
+    """Read all glosses in the order of their offsets."""
+    definitions, lemmas = (_lines(name) for name in FILE_SHA256)
+    return [Gloss(key, lemmas[key], definition, topic(key)) for key, definition in definitions.items()]
+
+
+def read_splits(limit: int | None) -> dict[str, list[Gloss]]:
+    """Read the glosses of every split after checking the option `limit`."""
+    check_integer("limit", 1 if limit is None else limit, 1)
+    return cut(read_glosses())
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Return the words of a text in lower case, without punctuation."""
+    return tuple(re.findall(r"\w+", text.lower()))
+
+
+def topic(key: str) -> str:
+    """Return the field of a noun."""
+    return next((name for name, (first, last) in TOPICS.items() if first <= int(key[1:]) <= last), OTHER)
+
+
+def cut(glosses: Sequence[Gloss]) -> dict[str, list[Gloss]]:
+    """Cut glosses into fixed training, validation and test splits: 80, 5 and 15 %, stratified by topic."""
+    roots = _related_roots(glosses)
+    unique = np.flatnonzero(roots == np.arange(len(roots)))
+    topics = np.array([CLASSES.index(gloss.topic) for gloss in glosses])
+    test = stratified(topics[unique], round(SHARES["test"] * len(unique)))
+    rest = unique[~test]
+    val = stratified(topics[rest], round(SHARES["val"] * len(unique)))
+    parts = {"train": rest[~val], "val": rest[val], "test": unique[test]}
+    return {name: [glosses[i] for i in np.flatnonzero(np.isin(roots, chosen)).tolist()] for name, chosen in parts.items()}
+
+
+def sample(glosses: Sequence[Gloss], count: int | None) -> list[int]:
+    """Choose the indices of at most `count` glosses, stratified by topic."""
+    if count is None or count >= len(glosses):
+        return list(range(len(glosses)))
+    topics = np.array([CLASSES.index(gloss.topic) for gloss in glosses])
+    return [int(index) for index in np.flatnonzero(stratified(topics, count))]
+
+
+def _lines(name: str) -> dict[str, str]:
+    package = find_spec("timm")  # timm itself takes seconds to import
+    folder = Path(package.origin).parent if package is not None and package.origin else Path()
+    try:
+        content = (folder / "data" / "_info" / name).read_bytes()
+    except OSError as error:
+        raise InputError(f"glosses: the installed timm has no {name}; install timm {RELEASES}", code="mismatch") from error
+    sha256 = hashlib.sha256(content).hexdigest()
+    if sha256 != FILE_SHA256[name]:
+        digests = f"SHA-256 {sha256[:12]}, expected {FILE_SHA256[name][:12]}"
+        message = f"glosses: the installed timm has another {name} ({digests}); install timm {RELEASES}"
+        raise InputError(message, code="mismatch")
+    return dict(line.split("\t") for line in content.decode("utf-8").splitlines())
+
+
+def _related_roots(glosses: Sequence[Gloss]) -> Array:
+    """Return for every gloss the index of the first one it is connected to by equal definitions or lemmas, [N]."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    first: dict[tuple[int, tuple[str, ...]], int] = {}
+    texts = [(words(gloss.definition), words(gloss.lemmas)) for gloss in glosses]
+    edges = np.array([(first.setdefault(key, i), i) for i, pair in enumerate(texts) for key in enumerate(pair)])
+    _, components = connected_components(coo_array((np.ones(len(edges)), edges.T), shape=(len(glosses),) * 2), directed=False)
+    _, roots = np.unique(components, return_index=True)
+    return np.asarray(roots[components])
+
 
 FIT = ("wrong", "right")
 CANDIDATES = {"train": 4, "val": 8, "test": 8}
@@ -87,6 +201,32 @@ def glosses(
     return TextData(partial(_tables, kind.table, limit), kind.task, tokenizer=tokenizer, vocab=vocab, **options)
 
 
+@options_of(CorpusData, tokenizer="bpe", vocab=2000)
+def gloss_corpus(limit: int | None = None, **options: Any) -> CorpusData:
+    """Definitions of nouns (WordNet 3.0, from the installed timm), one per line; needs no network access.
+
+        zebra: any of several fleet black-and-white striped African equines
+
+    In a fixed random order, with the splits of all gloss tasks: 17471 / 1094 / 3279 lines.
+
+    Args:
+        limit: Maximum number of lines of every split, stratified by topic.
+        options: See `CorpusData`.
+    """
+    return CorpusData(partial(_gloss_texts, limit), **options)
+
+
+def _gloss_texts(limit: int | None) -> dict[str, Text]:
+    splits = read_splits(limit)
+    return {name: Text(_gloss_lines([part[i] for i in sample(part, limit)]), "glosses") for name, part in splits.items()}
+
+
+def _gloss_lines(glosses: Sequence[Gloss]) -> str:
+    """Return the lines of some glosses in random order, since WordNet sorts related ones together."""
+    order = np.random.RandomState(0).permutation(len(glosses))
+    return "".join(f"{glosses[i].lemmas}: {glosses[i].definition}\n" for i in order)
+
+
 @options_of(ParallelData, vocab=2000)
 def gloss_lemmas(limit: int | None = None, **options: Any) -> ParallelData:
     """Definitions of nouns (WordNet 3.0, from timm), each with the first noun it defines; needs no network access.
@@ -98,16 +238,16 @@ def gloss_lemmas(limit: int | None = None, **options: Any) -> ParallelData:
         limit: Maximum number of pairs of every split, stratified by topic.
         **options: Of `ParallelData`; the pairs do not depend on `seed`.
     """
-    return ParallelData(partial(_tables, _lemmas, limit), **options)
+    return ParallelData(partial(_tables, _lemma_pairs, limit), **options)
 
 
 def _tables(table: Callable[[str, Sequence[Gloss], int | None], Table], limit: int | None) -> dict[str, Table]:
-    return {name: table(name, split, limit) for name, split in wordnet.read_splits(limit).items()}
+    return {name: table(name, split, limit) for name, split in read_splits(limit).items()}
 
 
-def _lemmas(_: str, split: Sequence[Gloss], limit: int | None) -> Table:
+def _lemma_pairs(_: str, split: Sequence[Gloss], limit: int | None) -> Table:
     """Pair every definition with its first lemma."""
-    chosen = [split[index] for index in wordnet.sample(split, limit)]
+    chosen = [split[index] for index in sample(split, limit)]
     return Table(([gloss.definition for gloss in chosen], [gloss.lemmas.split(", ")[0] for gloss in chosen]), source="glosses")
 
 
@@ -129,17 +269,17 @@ def _topics(_: str, split: Sequence[Gloss], limit: int | None) -> Table:
     if limit is not None and limit < len(first):
         first = {}
     rest = [index for index in range(len(split)) if index not in first.values()]
-    more = wordnet.sample([split[index] for index in rest], None if limit is None else limit - len(first))
+    more = sample([split[index] for index in rest], None if limit is None else limit - len(first))
     chosen = [split[index] for index in sorted([*first.values(), *(rest[index] for index in more)])]
     return Table(([gloss.definition for gloss in chosen],), [gloss.topic for gloss in chosen], source="glosses")
 
 
 def _pairs(name: str, split: Sequence[Gloss], limit: int | None) -> Table:
     """Pair every definition with its own lemmas and with those of another gloss; each lemma is right once and wrong once."""
-    split = [split[index] for index in wordnet.sample(split, PAIRED[name])]
+    split = [split[index] for index in sample(split, PAIRED[name])]
     others = _others(split, np.random.RandomState(0))
     rows: list[Row] = []
-    for index in wordnet.sample(split, limit):
+    for index in sample(split, limit):
         definition = split[index].definition
         rows += [(split[index].lemmas, definition, "right"), (split[others[index]].lemmas, definition, "wrong")]
     return _table(rows)
@@ -148,7 +288,7 @@ def _pairs(name: str, split: Sequence[Gloss], limit: int | None) -> Table:
 def _others(split: Sequence[Gloss], random: np.random.RandomState) -> list[int]:
     """Permute the glosses of every topic such that none is assigned one with a common lemma or the same definition."""
     others = list(range(len(split)))
-    for topic in wordnet.CLASSES:
+    for topic in CLASSES:
         ring = random.permutation([index for index, gloss in enumerate(split) if gloss.topic == topic]).tolist()
         given = ring[1:] + ring[:1]
         for i, index in enumerate(ring):
@@ -164,11 +304,11 @@ def _others(split: Sequence[Gloss], random: np.random.RandomState) -> list[int]:
 def _ranking(name: str, split: Sequence[Gloss], limit: int | None) -> Table:
     """Pair every definition with its own lemmas and, in random order, with those of other glosses of its topic."""
     random = np.random.RandomState(0)
-    asked = [split[index] for index in wordnet.sample(split, ASKED[name])]
-    pools = {topic: [gloss for gloss in split if gloss.topic == topic] for topic in wordnet.CLASSES}
+    asked = [split[index] for index in sample(split, ASKED[name])]
+    pools = {topic: [gloss for gloss in split if gloss.topic == topic] for topic in CLASSES}
     questions = [_candidates(gloss, pools[gloss.topic], CANDIDATES[name], random) for gloss in asked]
     rows: list[Row] = []
-    for index in wordnet.sample(asked, limit):
+    for index in sample(asked, limit):
         right = asked[index]
         rows += [
             (right.definition, candidate.lemmas, RELEVANCE[candidate is right], right.key) for candidate in questions[index]
@@ -191,7 +331,7 @@ def _table(rows: Sequence[Row]) -> Table:
 
 
 TASKS = {
-    "topics": _Task("text_classification", wordnet.CLASSES, _topics, "word", 30000),
+    "topics": _Task("text_classification", CLASSES, _topics, "word", 30000),
     # Lemmas are rare words, which share only parts with a definition.
     "pairs": _Task("pair_classification", FIT, _pairs, "bpe", 2000),
     "ranking": _Task("answer_ranking", RELEVANCE, _ranking, "bpe", 2000),

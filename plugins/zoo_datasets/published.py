@@ -4,8 +4,17 @@ Every preset reads the local copy `path`, or downloads the set from the Hugging 
 other options are those of `TextData` and `ParallelData`.
 """
 
-from zoo_datasets.parallel_sets import parallel_set
-from zoo_datasets.text_sets import BARE, HIDDEN, OFFICIAL, SENTENCE, TEXT, TRAIN_TEST, Layout, text_set
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zoo.data.options import check_integer, find_file, options_of, resolve_path
+from zoo.data.table import Table, read_table
+from zoo.data.text import TextData
+from zoo.errors import InputError
+from zoo_datasets.text_sets import BARE, HIDDEN, OFFICIAL, SENTENCE, TEXT, TRAIN_TEST, Layout, parallel_set, text_set
 
 POLARITY = {"0": "negative", "1": "positive", "neg": "negative", "pos": "positive"}
 FIVE = {"0": "very negative", "1": "negative", "2": "neutral", "3": "positive", "4": "very positive"}
@@ -280,3 +289,42 @@ shakespeare_style = parallel_set(name="shakespeare_style", sides=("modern", "ori
 
 TEXT_SETS = (mr, subj, mpqa, cr, trec, sst, imdb, snli, mnli, scitail, qqp, qnli, wikiqa)
 PARALLEL_SETS = (multi30k, iwslt15, wmt14, wmt16, shakespeare_style)
+
+
+NUMBERS = {"VBZ": "singular", "VBP": "plural"}
+TENTHS = {"test": (0,), "val": (1,), "train": tuple(range(2, 10))}  # the line numbers, modulo 10, of each split
+
+
+@options_of(TextData, tokenizer="space", lowercase=False)
+def sva(path: str | Path | None = None, attractors: int = 0, **options: Any) -> TextData:
+    """Subject-verb agreement of Linzen et al.: the words before a verb, and whether it is singular or plural.
+
+    The corpus has 1.4 million rows. Its published random sample for validation, `numpred.val`, is cut by line number modulo 10
+    into test (0), validation (1) and 12,616 training rows, so results differ from those of the papers, which trained on
+    142,000. Rare words are replaced by their parts of speech in capitals, so case is kept.
+
+    Args:
+        path: The folder with `numpred.val` and `numpred.test.1` to `numpred.test.5` (.tsv, .tsv.gz). The Hub has no copy.
+        attractors: Test on `numpred.test.K` instead: sentences with K nouns of the other number before the verb, 1..5.
+        options: See `TextData`.
+    """
+    if path is None:
+        message = "sva: not on the Hugging Face Hub; use sva(path=FOLDER) with the folder of numpred.val.tsv"
+        raise InputError(message, code="missing")
+    check_integer("attractors", attractors, 0, 5)
+    return TextData(partial(_sva_splits, path, attractors), "text_classification", names=NUMBERS, **options)
+
+
+def _sva_splits(path: str | Path, attractors: int) -> dict[str, Table]:
+    folder = resolve_path(path, "sva")
+    sample = _numpred(folder, "numpred.val")
+    tenth = np.arange(len(sample)) % 10
+    splits = {name: sample.where(np.isin(tenth, tenths)) for name, tenths in TENTHS.items()}
+    return splits | ({"test": _numpred(folder, f"numpred.test.{attractors}")} if attractors else {})
+
+
+def _numpred(folder: Path, name: str) -> Table:
+    file = find_file("sva", folder, [f"{name}.tsv", f"{name}.tsv.gz"])
+    if file is None:
+        raise InputError(f"sva: {folder} has no {name}.tsv or {name}.tsv.gz", code="missing")
+    return read_table(file, text=1, label=0, header=False)

@@ -1,20 +1,20 @@
-"""Published sets of labelled texts: records, and how to read them from the Hub or a local copy."""
+"""Published sets of labelled texts and of pairs of texts: records, and how to read them from the Hub or a local copy."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from html import unescape
 from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from zoo.data.options import DataError, OptionalPath, check_integer, find_file, options_of, quote_few, resolve_path
-from zoo.data.text.files import data_suffix
-from zoo.data.text.formats import ENDINGS, column_names
-from zoo.data.text.module import TextData
-from zoo.data.text.reading import read_table, split_files
-from zoo.data.text.table import Table
+from zoo.data.files import ENDINGS, column_names, data_suffix
+from zoo.data.options import DataError, OptionalPath, options_of, quote_few
+from zoo.data.parallel import ParallelData, Sides, read_folder
+from zoo.data.table import Table, read_table, split_files
+from zoo.data.text import TextData
 from zoo.errors import InputError
 from zoo_datasets.hub import attach_record, hub_columns
 
@@ -199,40 +199,96 @@ def _split_by_group(tables: dict[str, Table]) -> dict[str, Table]:
     return {split: replace(table, groups=None) for split, table in tables.items()}
 
 
-NUMBERS = {"VBZ": "singular", "VBP": "plural"}
-TENTHS = {"test": (0,), "val": (1,), "train": tuple(range(2, 10))}  # the line numbers, modulo 10, of each split
+HUB_SPLITS = {"train": "train", "val": "validation", "test": "test"}
 
 
-@options_of(TextData, tokenizer="space", lowercase=False)
-def sva(path: str | Path | None = None, attractors: int = 0, **options: Any) -> TextData:
-    """Subject-verb agreement of Linzen et al.: the words before a verb, and whether it is singular or plural.
+@dataclass(frozen=True, kw_only=True)
+class ParallelSet:
+    """One published set of pairs.
 
-    The corpus has 1.4 million rows. Its published random sample for validation, `numpred.val`, is cut by line number modulo 10
-    into test (0), validation (1) and 12,616 training rows, so results differ from those of the papers, which trained on
-    142,000. Rare words are replaced by their parts of speech in capitals, so case is kept.
+    Attributes:
+        name: Name of the preset.
+        sides: Default source and target, which are file extensions.
+        stems: File names of the splits, without extensions, in addition to `SPLITS`.
+        repository: The data set repository on the Hub, if it has a correct copy. No commit is known, so the main branch is
+            read, and only the numbers of rows detect changes.
+        nested: Whether the repository has a configuration for each pair of languages, with both in the column `translation`.
+        rows: Number of rows of the Hub's splits, by pair of languages, if known.
+        tests: Names of the test sets test_NAME in a folder; the first is the default, and the only one on the Hub.
+        untrained: Whether a folder without training pairs trains on its validation pairs.
+        entities: Whether to replace HTML entities in files.
+        defaults: Defaults of `ParallelData` that differ.
+    """
+
+    name: str
+    sides: Sides = ("en", "de")
+    stems: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    repository: str = ""
+    nested: bool = False
+    rows: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    tests: tuple[str, ...] = ()
+    untrained: bool = False
+    entities: bool = False
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+
+def parallel_set(**record: Any) -> Callable[..., ParallelData]:
+    """Return the preset of a published set: `preset(path=None, source=..., target=..., ...)`.
+
+    With `path` it reads a folder of parallel files NAME.SIDE, plain or compressed (.gz, .xz); without, it downloads the set.
+    `source` and `target` are the sides, which are file extensions.
 
     Args:
-        path: The folder with `numpred.val` and `numpred.test.1` to `numpred.test.5` (.tsv, .tsv.gz). The Hub has no copy.
-        attractors: Test on `numpred.test.K` instead: sentences with K nouns of the other number before the verb, 1..5.
-        options: See `TextData`.
+        record: The fields of `ParallelSet`, which is the attribute `record` of the preset.
     """
+    parallel_set = ParallelSet(**record)
+    source, target = parallel_set.sides
+    extra = {"test": parallel_set.tests[0]} if parallel_set.tests else {}
+
+    @options_of(ParallelData, extra=extra, **parallel_set.defaults)
+    def preset(path: OptionalPath = None, source: str = source, target: str = target, **options: Any) -> ParallelData:
+        record, test = preset.record, options.pop("test", "")  # type: ignore[attr-defined]
+        check_parallel_set(record, path, (source, target), test)
+        return ParallelData(partial(read_parallel_set, record, path, (source, target), test), **options)
+
+    return attach_record(preset, parallel_set)
+
+
+def check_parallel_set(record: ParallelSet, path: OptionalPath, sides: Sides, test: str) -> None:
+    """Check the options of a preset before reading data."""
+    if path is None and not record.repository:
+        advice = f"use {record.name}(path=FOLDER) with a folder of train.{sides[0]}, train.{sides[1]} and so on"
+        raise InputError(f"{record.name}: no correct copy on the Hugging Face Hub is known; {advice}")
+    if path is None and record.tests and test != record.tests[0]:
+        advice = f"use {record.name}(path=FOLDER, test={test})"
+        raise InputError(f"{record.name}: the Hub has no test_{test}, only {record.tests[0]}; {advice}")
+
+
+def read_parallel_set(record: ParallelSet, path: OptionalPath, sides: Sides, test: str) -> dict[str, Table]:
+    """Read a set from the Hub or a local copy."""
     if path is None:
-        message = "sva: not on the Hugging Face Hub; use sva(path=FOLDER) with the folder of numpred.val.tsv"
+        return fetch_parallel_set(record, sides)
+    names = {**record.stems, "test": (f"test_{test}",)} if record.tests else record.stems
+    trained = ("train", "val") if record.untrained else ("train",)
+    tables = read_folder(record.name, path, sides, names, trained)
+    if record.tests and test != record.tests[0] and not (tables.get("test") and f"test_{test}." in tables["test"].source):
+        message = f"{record.name}: {path} has no test_{test}.{sides[0]}; use test={record.tests[0]} or another test set"
         raise InputError(message, code="missing")
-    check_integer("attractors", attractors, 0, 5)
-    return TextData(partial(_sva_splits, path, attractors), "text_classification", names=NUMBERS, **options)
+    if record.entities:
+        for split, table in tables.items():
+            tables[split] = replace(table, texts=tuple([*map(unescape, column)] for column in table.texts))
+    return tables
 
 
-def _sva_splits(path: str | Path, attractors: int) -> dict[str, Table]:
-    folder = resolve_path(path, "sva")
-    sample = _numpred(folder, "numpred.val")
-    tenth = np.arange(len(sample)) % 10
-    splits = {name: sample.where(np.isin(tenth, tenths)) for name, tenths in TENTHS.items()}
-    return splits | ({"test": _numpred(folder, f"numpred.test.{attractors}")} if attractors else {})
-
-
-def _numpred(folder: Path, name: str) -> Table:
-    file = find_file("sva", folder, [f"{name}.tsv", f"{name}.tsv.gz"])
-    if file is None:
-        raise InputError(f"sva: {folder} has no {name}.tsv or {name}.tsv.gz", code="missing")
-    return read_table(file, text=1, label=0, header=False)
+def fetch_parallel_set(record: ParallelSet, sides: Sides) -> dict[str, Table]:
+    """Load a set from the Hub or the cache of `datasets`, without pairs that have an empty side."""
+    pair = "-".join(sorted(sides, key=lambda side: (side == "en", side)))  # English comes last, as in WMT
+    parts = {part: record.rows.get(pair, {}).get(part) for part in HUB_SPLITS.values()}
+    columns = [f"translation.{side}" if record.nested else side for side in sides]
+    values = hub_columns(record.name, record.repository, parts, columns, pair if record.nested else None)
+    splits = {}
+    for split, part in HUB_SPLITS.items():
+        texts = tuple([text or "" for text in column] for column in values[part])
+        table = Table(texts, source=f"{record.repository}, {part}")
+        splits[split] = table.where([all(map(str.strip, row)) for row in zip(*texts, strict=True)])
+    return splits

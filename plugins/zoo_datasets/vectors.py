@@ -12,7 +12,7 @@ from zoo.data.info import VectorInfo
 from zoo.data.loader import Array, TensorBatches
 from zoo.data.module import DataModule
 from zoo.data.options import check_integer, check_pinned, options_of
-from zoo.data.tables import TableData
+from zoo.data.tabular import TableData
 
 Batch = tuple[Tensor, Tensor]
 

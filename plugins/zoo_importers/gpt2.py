@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from zoo.conversion.imported import ImportedNetwork
-from zoo.data.text.tokenizer import SPECIAL
-from zoo.data.text.tokens import UNKNOWN
+from zoo.data.tokenizer import SPECIAL
+from zoo.data.tokens import UNKNOWN
 from zoo.errors import InputError
 from zoo.registry import Spec
 from zoo_importers.hypercomplex import named_tensors, read_file

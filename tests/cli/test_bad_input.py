@@ -10,7 +10,7 @@ from PIL import Image
 import zoo
 from zoo.checkpoint import save
 from zoo.data import ready
-from zoo.data.images.files import digits
+from zoo.data.images import digits
 
 LIMITS = "--trainer.max_epochs 1 --trainer.accelerator cpu"
 VIT = f"fit --backbone vit(dim=32,depth=1) --algebra quaternion --data digits {LIMITS}"

@@ -10,7 +10,7 @@ import zoo
 from zoo.backbones.build import count
 from zoo.checkpoint import save
 from zoo.data.info import TextInfo
-from zoo.data.text.tokenizer import train_tokenizer
+from zoo.data.tokenizer import train_tokenizer
 
 TEXTS = ["a good film , not a bad one", "a bad film [ not good ]"]
 

@@ -12,9 +12,9 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from zoo_datasets.vectors import linear_map
 
 from zoo.data import ImageData, Split, ready
-from zoo.data.arrays import from_arrays
 from zoo.data.corpus import CorpusData, Text
 from zoo.data.parallel import ParallelData
+from zoo.data.tabular import from_arrays
 from zoo.data.text import Table, TextData
 
 DRAWS = random.Random(0)

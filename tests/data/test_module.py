@@ -5,9 +5,9 @@ import torch
 
 from tests.errors import raises
 from zoo.data import BatchDataset, DataInfo, DataModule, loader, ready
+from zoo.data import corpus as module_of_corpora
 from zoo.data.corpus import CorpusData, Text
-from zoo.data.corpus import module as module_of_corpora
-from zoo.data.images.files import digits
+from zoo.data.images import digits
 
 
 class Numbers(BatchDataset):

@@ -12,9 +12,8 @@ import zoo
 from tests.errors import raises
 from zoo.cli import main
 from zoo.data import ready
-from zoo.data.arrays import from_arrays
 from zoo.data.columns import encode_row, read_rows
-from zoo.data.tables import table
+from zoo.data.tabular import from_arrays, table
 
 COLOURS = ("red", "white")
 

@@ -15,7 +15,7 @@ from zoo_experiments.folds import combine
 import zoo
 from tests.errors import raises
 from zoo.data import ready
-from zoo.data.text.local import text
+from zoo.data.text import text
 from zoo.errors import Interrupted
 from zoo.training import fit as fit_module
 

@@ -15,8 +15,7 @@ from tests.faults.hostile import seal
 from zoo.cli import main
 from zoo.data import ready
 from zoo.data.options import options_of
-from zoo.data.text import TextData
-from zoo.data.text.local import text
+from zoo.data.text import TextData, text
 from zoo.errors import Interrupted
 
 TRAINER = {"max_epochs": 1, "limit_train_batches": 3, "accelerator": "cpu", "enable_progress_bar": False}

@@ -8,7 +8,7 @@ import pytest
 import zoo
 from tests.errors import raises
 from tests.generation import NUMBERS, RUNS
-from zoo.data.text.tokenizer import Tokenizer
+from zoo.data.tokenizer import Tokenizer
 from zoo.inference.model import Model
 from zoo.layers.weight import Weight
 from zoo.tasks.language import UNFINISHED

@@ -14,7 +14,7 @@ import zoo
 from tests.errors import raises
 from zoo.cli import main
 from zoo.data import ready
-from zoo.data.images.files import digits
+from zoo.data.images import digits
 from zoo.inference.model import _reads_any_length, choose_device
 from zoo.layers import PositionEmbedding
 

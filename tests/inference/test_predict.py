@@ -11,7 +11,7 @@ from tests.errors import raises
 from zoo.atomic import write_json
 from zoo.checkpoint.manifest import file_record, read_json, sealed
 from zoo.data import ready
-from zoo.data.text.local import pairs, ranking, text
+from zoo.data.text import pairs, ranking, text
 
 BATCH = 64
 TRAINER = {"max_epochs": 3, "accelerator": "cpu", "enable_progress_bar": False}

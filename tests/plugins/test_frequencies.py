@@ -10,7 +10,7 @@ from torch import nn
 from zoo_algebras import frequencies as report
 
 from tests.errors import raises
-from zoo.data.text.tokenizer import Tokenizer
+from zoo.data.tokenizer import Tokenizer
 
 TOKENS = ["[PAD]", "[UNK]", "film", "bad", 'a "b", c', "$\\alpha", "日本語", "[END]"]
 

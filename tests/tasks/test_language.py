@@ -9,8 +9,8 @@ from torch.nn import functional as F
 
 from zoo.backbones.build import backbone
 from zoo.data import ready
-from zoo.data.corpus.module import CorpusData as unopened_CorpusData
-from zoo.data.corpus.source import Text
+from zoo.data.corpus import CorpusData as unopened_CorpusData
+from zoo.data.corpus import Text
 from zoo.inference.evaluation import make_trainer
 from zoo.tasks import LanguageModel
 

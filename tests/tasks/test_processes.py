@@ -15,7 +15,7 @@ from lightning.pytorch import Trainer
 from torch import nn
 from torch.utils.data import DataLoader
 from tests.tasks.test_seq2seq import Copier
-from zoo.data.text.tokenizer import train_tokenizer
+from zoo.data.tokenizer import train_tokenizer
 from zoo.tasks import AnswerRanking, Classification, LanguageModel, Regression, Seq2Seq
 
 out, devices = sys.argv[1], int(sys.argv[2])

@@ -9,7 +9,7 @@ from torchmetrics.functional.text import chrf_score, sacre_bleu_score
 from zoo.data.module import ready
 from zoo.data.parallel import ParallelData
 from zoo.data.text import Table
-from zoo.data.text.tokens import BEGIN, END, UNKNOWN
+from zoo.data.tokens import BEGIN, END, UNKNOWN
 from zoo.tasks import Seq2Seq
 
 WORDS = ["anna", "otto", "hannah", "bob", "eve", "abba", "noon", "level", "radar", "deed", "a bob", "an otto", "bad eve"]

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import zoo
 from tests.faults.runs import WORDS, write_parallel
-from zoo.data.images.files import digits
+from zoo.data.images import digits
 from zoo.training.resume import newest
 
 

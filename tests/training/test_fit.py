@@ -15,7 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import zoo
 from zoo.cli import main
 from zoo.data import ready
-from zoo.data.images.files import digits
+from zoo.data.images import digits
 from zoo.training.resume import newest
 
 WORDS = ("fit", "--backbone", "vit(dim=32,depth=1)", "--algebra", "quaternion", "--data", "digits")

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import zoo
 from tests.errors import raises
-from zoo.data.images.files import digits
+from zoo.data.images import digits
 from zoo.tasks import Classification, ImageClassification
 from zoo.training.objects import Objects, stands_for_spec, take_objects
 from zoo.training.options import OBJECT

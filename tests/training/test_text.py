@@ -324,8 +324,8 @@ def fitted(workdir: Path, name: str, **options) -> dict[str, object]:
 def test_the_task_chooses_the_recipe(tmp_path, monkeypatch):
     from zoo_datasets import glosses
 
-    whole = glosses.wordnet.sample
-    monkeypatch.setattr(glosses.wordnet, "sample", lambda split, limit: whole(split, 60))  # small, but for the user the whole
+    whole = glosses.sample
+    monkeypatch.setattr(glosses, "sample", lambda split, limit: whole(split, 60))  # small, but for the user the whole
     made = fitted(tmp_path, "run", backbone=f"transformer({SIZE})", algebra="quaternion", task="seq2seq")
     assert (made["task"], made["data"]) == ("seq2seq", "glosses(task=seq2seq)")
     assert yaml.safe_load((tmp_path / "run/config.yaml").read_text())["optimizer"]["lr"] == 3e-3

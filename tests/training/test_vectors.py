@@ -11,7 +11,7 @@ import yaml
 import zoo
 from tests.errors import raises
 from zoo.data import ready
-from zoo.data.text.local import text
+from zoo.data.text import text
 from zoo.training.network import load_vectors
 
 TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False}

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zoo.data.text.tokens import UNKNOWN
+from zoo.data.tokens import UNKNOWN
 from zoo.errors import InputError
 from zoo.layers import Layers, TokenEmbedding
 from zoo.layers.kv_cache import KVCache

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from zoo.data.files import BadRows, column_names, iter_rows, location
 from zoo.data.info import TableInfo
 from zoo.data.loader import Array
 from zoo.data.options import DataError, quote_few
-from zoo.data.text.formats import BadRows, column_names, iter_rows, location
 from zoo.errors import InputError
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})

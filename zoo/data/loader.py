@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, distributed
@@ -15,6 +16,7 @@ from torch.utils.data.distributed import DistributedSampler
 from zoo.errors import InputError
 
 Array = npt.NDArray[Any]
+Mask = npt.NDArray[np.bool_]
 Batch = TypeVar("Batch", covariant=True)
 
 Keys = Any

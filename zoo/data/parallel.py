@@ -10,16 +10,15 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from zoo.data.files import OPENERS
 from zoo.data.info import ParallelInfo
 from zoo.data.loader import Array, EpochSampler, Order, eval_sampler, process_rank
 from zoo.data.options import check_integer, options_of, resolve_path
-from zoo.data.text.files import OPENERS
-from zoo.data.text.module import TableSplits, TokenData
-from zoo.data.text.reading import read_pairs, split_files
-from zoo.data.text.splits import check_splits, with_validation
-from zoo.data.text.table import Table, table_digest
-from zoo.data.text.tokenizer import Tokenizer
-from zoo.data.text.tokens import BEGIN, END, PAD, LengthBatches, Tokens
+from zoo.data.splits import check_splits, with_validation
+from zoo.data.table import Table, read_pairs, split_files, table_digest
+from zoo.data.text import TableSplits, TokenData
+from zoo.data.tokenizer import Tokenizer
+from zoo.data.tokens import BEGIN, END, PAD, LengthBatches, Tokens
 from zoo.errors import InputError
 
 Batch = tuple[Any, ...]

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from zoo.data.files import LONGEST_LINE, data_suffix, open_binary
 from zoo.data.options import DataError, resolve_path
-from zoo.data.text.files import LONGEST_LINE, data_suffix, open_binary
 from zoo.errors import InputError
 
 Entries = Iterator[tuple[str, str, npt.NDArray[np.float32]]]  # location, word, vector

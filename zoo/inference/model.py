@@ -15,9 +15,9 @@ from zoo.algebras import Algebra
 from zoo.checkpoint import find, load_network, read_config
 from zoo.checkpoint.card import MEASURED
 from zoo.checkpoint.manifest import read_json
-from zoo.data.images.splits import ENDINGS
 from zoo.data.info import DataInfo, ImageInfo
-from zoo.data.text.tokenizer import Tokenizer
+from zoo.data.pixels import ENDINGS
+from zoo.data.tokenizer import Tokenizer
 from zoo.errors import InputError
 from zoo.hub.sources import locate
 from zoo.layers import keep_matrices

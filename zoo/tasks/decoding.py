@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.backbones.generative import GenerativeModel
-from zoo.data.text.tokens import BEGIN, PAD, UNKNOWN
+from zoo.data.tokens import BEGIN, PAD, UNKNOWN
 from zoo.errors import InputError
 from zoo.layers import keep_matrices
 from zoo.layers.kv_cache import KVCache

@@ -10,10 +10,9 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from zoo.data.columns import read_rows
-from zoo.data.images.preprocess import normalise, preprocess
-from zoo.data.images.splits import ENDINGS, FORMATS
+from zoo.data.files import read_text
 from zoo.data.info import ImageInfo, TableInfo, VectorInfo
-from zoo.data.text.files import read_text
+from zoo.data.pixels import ENDINGS, FORMATS, normalise, preprocess
 from zoo.errors import InputError
 
 TABLES = (".csv", ".jsonl", ".json", ".parquet")

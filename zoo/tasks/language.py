@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torchmetrics import Metric, MetricCollection
 
 from zoo.data.info import CorpusInfo
-from zoo.data.text.tokens import UNKNOWN
+from zoo.data.tokens import UNKNOWN
 from zoo.errors import InputError
 from zoo.tasks.base import Task
 from zoo.tasks.decoding import Decoding, Prompts, check_decoding, generate, stream

@@ -12,7 +12,7 @@ from torchmetrics.classification import MulticlassExactMatch
 from torchmetrics.text import CHRFScore, SacreBLEUScore
 
 from zoo.data.info import ParallelInfo
-from zoo.data.text.tokens import BEGIN, END, UNKNOWN
+from zoo.data.tokens import BEGIN, END, UNKNOWN
 from zoo.errors import InputError
 from zoo.registry import build_options
 from zoo.tasks.decoding import Decoding, Prompts, forbid_special, generate

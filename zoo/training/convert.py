@@ -17,7 +17,7 @@ from zoo.conversion import stayed_real, transfer
 from zoo.conversion.imported import ImportedLayers, ImportedNetwork
 from zoo.conversion.transfer import summary
 from zoo.data.info import CorpusInfo, DataInfo, ImageInfo
-from zoo.data.text.tokenizer import Tokenizer
+from zoo.data.tokenizer import Tokenizer
 from zoo.errors import InputError, check_rules, one_line
 from zoo.hub.sources import locate
 from zoo.inference.model import load

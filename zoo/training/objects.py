@@ -13,7 +13,7 @@ from torch import nn
 from zoo import registry
 from zoo.algebras import Algebra
 from zoo.algebras import algebra as make_algebra
-from zoo.data.arrays import from_arrays
+from zoo.data.tabular import from_arrays
 from zoo.errors import InputError, check_rules
 from zoo.tasks.base import Task
 from zoo.training.options import OBJECT

@@ -5,8 +5,7 @@ import tokenizers
 
 from tests.errors import raises
 from zoo.data.corpus import CorpusData, Text
-from zoo.data.corpus.encoding import encoder, token_dtype, token_sizes, train_corpus_tokenizer
-from zoo.data.text.tokenizer import train_tokenizer
+from zoo.data.tokenizer import encoder, token_dtype, token_sizes, train_corpus_tokenizer, train_tokenizer
 
 TEXT = "Été à Tōkyō: 東京 😀!\r\n\tThe cafe\u0301s of ΟΔΥΣΣΕΥΣ,  and don't...\n\n" * 9 + "  seldom: ẞ\u0000 İ\n"
 

@@ -7,11 +7,10 @@ import torch
 
 from tests.errors import raises
 from zoo.data import ready
+from zoo.data.corpus import Blocks, Text, shuffled_blocks, streams
 from zoo.data.corpus import CorpusData as unopened_CorpusData
-from zoo.data.corpus import Text
-from zoo.data.corpus.encoding import encoder
-from zoo.data.corpus.module import Blocks, shuffled_blocks, streams
 from zoo.data.text import Tokenizer
+from zoo.data.tokenizer import encoder
 
 
 def CorpusData(*args, **options):

@@ -2,13 +2,13 @@ import gzip
 
 import pytest
 from zoo_datasets import corpora as presets
-from zoo_datasets import wordnet
-from zoo_datasets.corpora import divide, gloss_corpus, pydoc
+from zoo_datasets import glosses as wordnet
+from zoo_datasets.corpora import divide, pydoc
+from zoo_datasets.glosses import gloss_corpus
 
 from tests.errors import raises
 from zoo.data import ready
-from zoo.data.corpus import CorpusData
-from zoo.data.corpus.module import corpus
+from zoo.data.corpus import CorpusData, corpus
 
 PLAY = "".join(f"SPEAKER {i}:\nWhat is {i}, my lord?\n\n" for i in range(200))
 

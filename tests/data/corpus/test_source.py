@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from tests.errors import raises
-from zoo.data.corpus import Text, source
-from zoo.data.corpus.source import add_splits
+from zoo.data import corpus
+from zoo.data.corpus import Text, add_splits
 
 LINES = "".join(f"ligne {i} : été, naïve, 東京 😀\n" for i in range(40)) + "mot " * 30 + "x" * 99
 
 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch):
-    monkeypatch.setattr(source, "PIECE", 37)
+    monkeypatch.setattr(corpus, "PIECE", 37)
 
 
 def write(path: Path, content: bytes) -> Text:

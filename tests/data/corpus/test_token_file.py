@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from tests.errors import raises
-from zoo.data.corpus import Text, encoding, source
-from zoo.data.corpus.encoding import encode_text, train_corpus_tokenizer
+from zoo.data import corpus
+from zoo.data.corpus import Text, encode_text
+from zoo.data.tokenizer import train_corpus_tokenizer
 
 WORDS = Text("".join(f"the {i}th été of Tōkyō\n" for i in range(200)))
 
@@ -18,7 +19,7 @@ def made(text=WORDS, kind="char", lowercase=False):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(source, "PIECE", 1000)
+    monkeypatch.setattr(corpus, "PIECE", 1000)
     return tmp_path / "cache" / "hypercomplex-zoo" / "tokens"
 
 
@@ -26,7 +27,7 @@ def folder(tmp_path, monkeypatch):
 def small(folder, monkeypatch):
     tokens = made()
     assert not folder.exists(), "small texts need no file"
-    monkeypatch.setattr(encoding, "LARGE", 100)
+    monkeypatch.setattr(corpus, "LARGE", 100)
     return tokens
 
 

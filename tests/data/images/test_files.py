@@ -7,18 +7,17 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from tests.errors import raises
-from zoo.data import ready
-from zoo.data.images import files
-from zoo.data.images.preprocess import preprocess
+from zoo.data import images, ready
 from zoo.data.options import DataError
+from zoo.data.pixels import preprocess
 
 
 def npz(*args, **options):
-    return ready(files.npz(*args, **options))
+    return ready(images.npz(*args, **options))
 
 
 def imagefolder(*args, **options):
-    return ready(files.imagefolder(*args, **{"size": 8, **options}))
+    return ready(images.imagefolder(*args, **{"size": 8, **options}))
 
 
 @pytest.fixture
@@ -167,7 +166,7 @@ def test_invalid_folders_raise(folder, splits, extra, code, value):
 
 
 def digits(**options):
-    return ready(files.digits(**options))
+    return ready(images.digits(**options))
 
 
 def test_splits_of_digits_are_fixed():
@@ -190,6 +189,6 @@ def test_splits_of_digits_are_fixed():
 
 
 def test_changed_digits_raise(monkeypatch):
-    monkeypatch.setattr(files, "DIGITS_SHA256", "0" * 64)
+    monkeypatch.setattr(images, "DIGITS_SHA256", "0" * 64)
     with raises("mismatch", "0" * 12):
         digits()

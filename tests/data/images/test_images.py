@@ -5,9 +5,8 @@ from PIL import Image
 
 from zoo.data import ImageData as unopened_ImageData
 from zoo.data import Split, ready
-from zoo.data.images.module import shift
-from zoo.data.images.preprocess import preprocess
-from zoo.data.images.splits import EncodedImages
+from zoo.data.images import shift
+from zoo.data.pixels import EncodedImages, preprocess
 
 
 def ImageData(*args, **options):

@@ -5,8 +5,7 @@ from PIL import Image
 
 from tests.errors import raises
 from zoo.data import ImageInfo
-from zoo.data.images.preprocess import normalise, preprocess, to_pixels
-from zoo.data.images.splits import Split, checked, hold_out, image_digest
+from zoo.data.pixels import Split, checked, hold_out, image_digest, normalise, preprocess, to_pixels
 from zoo.data.splits import stratified
 
 LABELS = np.random.RandomState(1).choice(4, 203, p=[0.5, 0.3, 0.15, 0.05])

@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import pytest
 
-from zoo.data.text.tokens import LengthBatches
+from zoo.data.tokens import LengthBatches
 
 DRAWS = random.Random(0)
 LENGTHS = [DRAWS.randint(2, 30) for _ in range(500)]

@@ -5,9 +5,8 @@ import pytest
 from tests.errors import raises
 from zoo.data import parallel as sets
 from zoo.data.module import ready
-from zoo.data.text.reading import read_pairs
-from zoo.data.text.splits import with_validation
-from zoo.data.text.table import Table, table_digest
+from zoo.data.splits import with_validation
+from zoo.data.table import Table, read_pairs, table_digest
 
 
 def parallel(*args, **options):

@@ -2,7 +2,7 @@ import random
 import re
 
 import pytest
-from zoo_datasets.parallel_sets import mlu as preset
+from zoo_datasets.generated import mlu as preset
 
 from zoo.data.module import ready
 

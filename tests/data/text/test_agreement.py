@@ -1,6 +1,6 @@
 import pytest
-from zoo_datasets import agreement as grammar
-from zoo_datasets.agreement import agreement as preset
+from zoo_datasets import generated as grammar
+from zoo_datasets.generated import agreement as preset
 
 from zoo.data.module import ready
 

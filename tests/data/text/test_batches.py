@@ -3,10 +3,10 @@ from functools import partial
 import numpy as np
 
 from zoo.data import ready
+from zoo.data import text as module
 from zoo.data.loader import EpochSampler
-from zoo.data.text import module
-from zoo.data.text.local import text
-from zoo.data.text.tokens import bucketed
+from zoo.data.text import text
+from zoo.data.tokens import bucketed
 
 
 def BucketSampler(lengths, batch_size, seed):

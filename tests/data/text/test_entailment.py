@@ -2,8 +2,8 @@ from collections import defaultdict
 from itertools import product
 
 import pytest
-from zoo_datasets.entailment import CLASSES
-from zoo_datasets.entailment import entailment as preset
+from zoo_datasets.generated import CLASSES
+from zoo_datasets.generated import entailment as preset
 
 from zoo.data.module import ready
 

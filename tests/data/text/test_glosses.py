@@ -4,9 +4,9 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from zoo_datasets import wordnet
+from zoo_datasets import glosses as wordnet
+from zoo_datasets.glosses import Gloss, words
 from zoo_datasets.glosses import glosses as unopened_glosses
-from zoo_datasets.wordnet import Gloss, words
 
 from tests.errors import raises
 from zoo.data import ready

@@ -1,8 +1,8 @@
 import pytest
 
 from tests.errors import raises
+from zoo.data import text as local
 from zoo.data.module import ready
-from zoo.data.text import local
 
 
 def text(*args, **options):

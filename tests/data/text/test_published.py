@@ -2,8 +2,8 @@ import gzip
 
 import pytest
 from zoo_datasets import published
+from zoo_datasets.published import sva as unopened_sva
 from zoo_datasets.text_sets import read_copy
-from zoo_datasets.text_sets import sva as unopened_sva
 
 from tests.errors import raises
 from zoo.data.module import ready

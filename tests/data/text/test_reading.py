@@ -10,9 +10,9 @@ import pytest
 
 from tests.errors import raises
 from zoo.data import ready
-from zoo.data.text import local
-from zoo.data.text.files import read_lines, read_text
-from zoo.data.text.reading import read_splits, read_table
+from zoo.data import text as local
+from zoo.data.files import read_lines, read_text
+from zoo.data.table import read_splits, read_table
 
 ROWS = [("pos", 'A "good" film,\u0085really', "1"), ("neg", "Bad - naïve", "2"), ("pos", "Fine", "3")]
 PACK = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
@@ -206,7 +206,7 @@ def test_too_long_lines_and_packed_bombs_raise(tmp_path, monkeypatch):
     path.write_bytes(gzip.compress(b"x" * 17 * 2**20))
     with raises("data", "x.tsv.gz:1: ", "16 MiB"):
         read_table(path, text=1, label=0, header=False)
-    monkeypatch.setattr("zoo.data.text.files.MIN_LIMIT", 2**20)
+    monkeypatch.setattr("zoo.data.files.MIN_LIMIT", 2**20)
     path.write_bytes(gzip.compress(b"a\tb\n" * 2**21))
     for read in (read_text, lambda path: read_table(path, text=1, label=0, header=False)):
         with raises("invalid", "x.tsv.gz: expands"):

@@ -8,7 +8,7 @@ from zoo_datasets.text_sets import answerable, fetch_text_set
 
 from tests.errors import raises
 from zoo import registry
-from zoo.data.text.table import Table
+from zoo.data.table import Table
 
 ENTRIES = [entry for entry in registry.entries("datasets") if entry.ours]
 

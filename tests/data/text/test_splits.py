@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from tests.errors import raises
+from zoo.data.splits import split_tables
 from zoo.data.text import Table
-from zoo.data.text.splits import split_tables
 
 
 def table(sizes=(50, 23, 11)):

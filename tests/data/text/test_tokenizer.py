@@ -3,8 +3,8 @@ import pytest
 
 from tests.errors import raises
 from zoo.data.info import TextInfo
-from zoo.data.text.tokenizer import TOKENIZERS, Tokenizer, train_tokenizer
-from zoo.data.text.tokens import Tokens
+from zoo.data.tokenizer import TOKENIZERS, Tokenizer, train_tokenizer
+from zoo.data.tokens import Tokens
 
 TEXTS = ["The cat doesn't sit.", "the DOG sits!!", "a dog's cat -- naïve\u0085café", "the end"] * 3
 
@@ -73,7 +73,7 @@ def test_long_texts_are_truncated_or_raise():
 
 
 def test_locations_beyond_the_first_chunk(monkeypatch):
-    monkeypatch.setattr("zoo.data.text.tokenizer.CHUNK", 2)
+    monkeypatch.setattr("zoo.data.tokenizer.CHUNK", 2)
     with raises("data", "row 4: "):
         made_of().encode(["a", "b", "c", "d", " \n"], "row {}".format)
 

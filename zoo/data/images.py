@@ -1,86 +1,45 @@
-"""The data module of labelled images, with augmentation by whole batches."""
+"""The data module of labelled images, and its presets for local images and the digits of scikit-learn."""
 
-import random as python_random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.nn import functional
 
-from zoo.data.images.preprocess import channel_statistics, normalise, to_mode, to_pixels, to_square
-from zoo.data.images.splits import MAX_CLASSES, EncodedImages, Split, checked, hold_out, image_digest
+from zoo.data.files import check_unpacked
 from zoo.data.info import ImageInfo
 from zoo.data.loader import Array, BatchDataset, generator
 from zoo.data.module import DataModule
-from zoo.data.options import DataError, check_integer, check_share
+from zoo.data.options import DataError, check_integer, check_pinned, check_share, options_of, quote_few, resolve_path
+from zoo.data.pixels import (
+    AUGMENTATIONS,
+    ENDINGS,
+    MAX_CLASSES,
+    EncodedImages,
+    Split,
+    channel_statistics,
+    checked,
+    hold_out,
+    image_digest,
+    normalise,
+    resolve,
+    seeded,
+    shift,
+    timm_transform,
+    to_mode,
+    to_pixels,
+    to_square,
+)
 from zoo.errors import InputError, check_choice
 
 Batch = tuple[Tensor, Tensor]
-
-AUGMENTATIONS = ("auto", "none", "shift", "flip", "timm")
-
-
-def resolve(augment: str, info: ImageInfo) -> str:
-    """Resolve `auto`: `timm` for RGB of 64 pixels or more, `flip` for RGB of 32 or more, `shift` for others."""
-    # Colour images are assumed to be photographs. On CIFAR-10 `flip` validated better than timm's crops, and is faster.
-    if augment != "auto":
-        return augment
-    if info.in_channels == 1 or info.image_size < 32:
-        return "shift"
-    return "timm" if info.image_size >= 64 else "flip"
-
-
-def shift(pixels: Tensor, generator: torch.Generator, *, flip: bool = False) -> Tensor:
-    """Shift images, uint8 [B, C, S, S], by up to a sixteenth of their side, at least one pixel, and with `flip` mirror half.
-
-    Do not mirror digits, letters or organs: a mirrored left kidney is a right one.
-    """
-    batch, channels, size, _ = pixels.shape
-    reach = max(1, size // 16)  # an eighth was worse on X-rays (28 pixels) and CIFAR
-    padded = functional.pad(pixels, (reach,) * 4)
-    steps = torch.arange(size)
-    rows, columns = (torch.randint(2 * reach + 1, (2, batch, 1), generator=generator) + steps).unbind()
-    if flip:
-        columns = torch.where(torch.rand(batch, 1, generator=generator) < 0.5, columns.flip(1), columns)
-    width = size + 2 * reach
-    index = (rows[:, :, None] * width + columns[:, None, :]).view(batch, 1, -1).expand(-1, channels, -1)
-    return padded.view(batch, channels, -1).gather(2, index).view_as(pixels)
-
-
-def timm_transform(info: ImageInfo) -> Callable[[Image.Image], Tensor]:
-    """Return timm's training transform: random resized crop, random flip and normalisation."""
-    # timm's minimum area of 8 % is unrecognisable in small images; 50 % with colour jitter did worse on CIFAR-10.
-    from timm.data.transforms_factory import create_transform
-
-    transform: Callable[[Image.Image], Tensor] = create_transform(
-        (info.in_channels, info.image_size, info.image_size),
-        is_training=True,
-        scale=(0.7, 1.0),
-        color_jitter=0.0,
-        interpolation="bicubic",
-        mean=info.mean,
-        std=info.std,
-    )
-    return transform
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Temporarily seed the global generators, which timm's transforms use."""
-    states = torch.get_rng_state(), python_random.getstate(), np.random.get_state()
-    torch.default_generator.manual_seed(seed)
-    python_random.seed(seed)
-    np.random.seed(seed % 2**32)
-    try:
-        yield
-    finally:
-        torch.set_rng_state(states[0])
-        python_random.setstate(states[1])
-        np.random.set_state(states[2])
 
 
 class ImageDataset(BatchDataset[Batch]):
@@ -227,3 +186,123 @@ class ImageData(DataModule[ImageInfo]):
         """Return the images of a split; training images are augmented."""
         augment = self.augment if split == "train" else "none"
         return ImageDataset(self.splits[split], self.info, augment, self.seed)
+
+
+FOLDERS = {"train": "train", "training": "train", "test": "test", "testing": "test"}
+FOLDERS |= dict.fromkeys(("val", "valid", "validation", "dev"), "val")
+DIGITS_SHA256 = "87ff0c9e40dc7e2c0e34e7257799c2e3f3aec1a016363bb11cad869ec428a826"
+
+
+@options_of(ImageData, "val", "test", "channels")
+def digits(**options: Any) -> ImageData:
+    """Handwritten digits of scikit-learn: 8 x 8 grey, 10 classes, 1257 / 180 / 360 images; needs no network access.
+
+    The test half of the UCI optical digits (Alpaydin & Kaynak 1998). The splits are stratified and independent of the seed.
+
+    Args:
+        options: See `ImageData`; `augment=auto` is a shift by up to one pixel.
+    """
+    return ImageData(_digits, [str(digit) for digit in range(10)], **options)
+
+
+def _digits() -> dict[str, Split]:
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    images, labels = bunch.images.astype(np.uint8), bunch.target.astype(np.int64)
+    check_pinned("digits", DIGITS_SHA256, images.tobytes() + labels.astype(np.uint8).tobytes())
+    pixels = np.rint(images * (255 / 16)).astype(np.uint8)
+    splits = hold_out({"train": Split(pixels, labels, "digits")}, "test", 360 / len(labels))
+    return hold_out(splits, "val", 180 / len(splits["train"]))
+
+
+@options_of(ImageData, "channels", augment="shift")
+def npz(path: str | Path, classes: str | Sequence[str] | None = None, **options: Any) -> ImageData:
+    """A .npz archive with the arrays `{train,val,test}_images` and `{train,val,test}_labels`.
+
+    Images are uint8 [N, H, W] or [N, H, W, 3], labels integers [N] or [N, 1]. Nothing is unpickled. Without `val`, validation
+    images are held out; without `test`, so are test images if the option `test` is set.
+
+    Args:
+        path: The file.
+        classes: Label names, as a sequence or separated by commas; by default the numbers.
+        options: See `ImageData`. The default augmentation shifts by up to a sixteenth of the side and does not mirror, since
+            organs have a left and a right.
+    """
+    names = classes.split(",") if isinstance(classes, str) else classes
+    read = partial(read_npz, resolve_path(path, "npz"))
+    return ImageData(read, None if names is None else [name.strip() for name in names], **options)
+
+
+def read_arrays(path: Path) -> dict[str, Array]:
+    """Read every array of an archive without unpickling."""
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+            check_unpacked(path, sum(info.file_size for info in archive.zip.infolist()))
+            return {name: archive[name] for name in archive.files}
+    except InputError:
+        raise
+    except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        # A single .npy array has no context manager, an object array would have to be unpickled.
+        reason = f"cannot read the archive ({type(error).__name__}: {error})"
+        raise DataError(f"{path}: {reason}; expected a complete .npz archive of plain arrays") from error
+
+
+def read_npz(path: Path) -> dict[str, Split]:
+    """Read the splits of an archive."""
+    arrays = read_arrays(path)
+    splits = {}
+    for name in ("train", "val", "test"):
+        if name == "train" or {f"{name}_images", f"{name}_labels"} & arrays.keys():
+            images, labels = (find_array(path, arrays, f"{name}_{part}") for part in ("images", "labels"))
+            splits[name] = Split(images, labels[:, 0] if labels.shape[1:] == (1,) else labels, str(path))
+    return splits
+
+
+def find_array(path: Path, arrays: dict[str, Array], name: str) -> Array:
+    """Return an array of an archive, or raise `DataError`."""
+    if name not in arrays:
+        raise DataError(f"{path}: no array {name}; the archive has {quote_few(sorted(arrays))}")
+    return arrays[name]
+
+
+@options_of(ImageData, size=64, channels=3, test=0.1)
+def imagefolder(path: str | Path, **options: Any) -> ImageData:
+    """A folder of images of any format and size: path/{train,val,test}/CLASS/*.png or path/CLASS/*.png.
+
+    Images are decoded on access; their short side is resized to `size` and the centre cropped. Because a folder may be huge,
+    the digest covers names and sizes of files only, and mean and deviation are measured on 1024 training images.
+
+    Args:
+        path: The folder.
+        options: See `ImageData`. Without a test folder a tenth of the images is held out for testing.
+    """
+    root = resolve_path(path, "imagefolder")
+    if not root.is_dir() or not _folders(root):
+        raise DataError(f"{root}: no folders of images; expected {root}/<class>/ or {root}/train/<class>/")
+    names = [name for name in _folders(root) if name.lower() in FOLDERS]
+    folders = {FOLDERS[name.lower()]: root / name for name in names} or {"train": root}
+    if "train" not in folders:
+        raise InputError(f"{root}: has {', '.join(sorted(folders))} but no train folder", code="missing")
+    classes = _folders(folders["train"])
+    return ImageData(lambda: {name: _list(folder, classes, root) for name, folder in folders.items()}, classes, **options)
+
+
+def _list(folder: Path, classes: list[str], root: Path) -> Split:
+    """List the images of a folder with one folder per class; names are relative to the root."""
+    if wrong := sorted(set(classes) ^ set(_folders(folder))):
+        raise DataError(f"{folder}: other classes than in the training folder (differing: {quote_few(wrong, 5)})")
+    files: list[Path] = []
+    labels: list[int] = []
+    for label, name in enumerate(classes):
+        images = sorted(file for file in (folder / name).rglob("*") if file.suffix.lower() in ENDINGS and file.is_file())
+        if not images:
+            raise DataError(f"{folder / name}: no images ({', '.join(sorted(ENDINGS))})")
+        files += images
+        labels += [label] * len(images)
+    names = [file.relative_to(root).as_posix() for file in files]
+    return Split(EncodedImages(files, names), np.array(labels), str(root))
+
+
+def _folders(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))

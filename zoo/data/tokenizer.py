@@ -6,6 +6,7 @@ import re
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -13,9 +14,10 @@ import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
 from zoo.data.info import TokenInfo
+from zoo.data.loader import Array
 from zoo.data.options import DataError
-from zoo.data.text.tokens import END, PAD, UNKNOWN, Ints, Tokens
-from zoo.errors import InputError
+from zoo.data.tokens import END, PAD, UNKNOWN, Ints, Tokens
+from zoo.errors import InputError, one_line
 
 TOKENIZERS = ("word", "space", "char", "bpe")
 SPECIAL = ("[PAD]", "[UNK]", "[BOS]", "[EOS]")
@@ -188,3 +190,91 @@ def check_tokenizer(kind: str, vocab: int, ends: bool = False) -> tuple[str, ...
 def disable_parallelism() -> None:
     """Make `tokenizers` use one thread by default: it warns about processes forked later, or hangs in them."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+LOSSLESS = ("char", "bpe")  # the tokenizers whose output is readable text
+CODE_POINTS = 0x110000
+MIN_COUNT = 2  # pairs of tokens that occur once are not merged
+
+
+def train_corpus_tokenizer(kind: str, pieces: Iterable[str], vocab: int, lowercase: bool) -> Tokenizer:
+    """Train a tokenizer on running text, as `train_tokenizer` does on texts; characters are counted many times faster."""
+    if kind == "bpe":
+        no_merges = vocab == UNKNOWN + 1 + BYTES  # nothing to train
+        return train_tokenizer("bpe", () if no_merges else pieces, vocab, lowercase, MIN_COUNT, running=True)
+    blank = train_tokenizer("char", [], vocab, lowercase, 1)
+    counts = np.zeros(CODE_POINTS, dtype=np.int64)
+    for piece in pieces:
+        counts += np.bincount(_code_points(blank.backend.normalizer.normalize_str(piece)), minlength=CODE_POINTS)
+    occurring = np.flatnonzero(counts)
+    frequent = occurring[np.argsort(-counts[occurring], kind="stable")][: vocab - UNKNOWN - 1]
+    state = json.loads(blank.to_json())
+    state["model"]["vocab"] = {token: i for i, token in enumerate([*SPECIAL[: UNKNOWN + 1], *map(chr, frequent.tolist())])}
+    return replace(blank, backend=type(blank.backend).from_str(json.dumps(state)))
+
+
+def read_tokenizer(name: str) -> Tokenizer:
+    """Read the ``tokenizer.json`` of a language model; `InputError` if its output is not readable text."""
+    try:
+        tokenizer = Tokenizer(tokenizers.Tokenizer.from_str(Path(name).expanduser().read_text(encoding="utf-8")))
+    except Exception as error:  # the library raises Exception itself
+        raise InputError(f"tokenizer={name!r}: cannot be read ({one_line(error, 120)})") from error
+    ids = [tokenizer.backend.token_to_id(token) for token in SPECIAL[: UNKNOWN + 1]]
+    if ids != [PAD, UNKNOWN] or tokenizer.backend.decoder is None:
+        raise InputError(f"tokenizer={name!r}: not the tokenizer.json of a language model of the zoo")
+    return tokenizer
+
+
+def _code_points(text: str) -> Array:
+    return np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
+
+
+def token_dtype(tokenizer: Tokenizer) -> str:
+    """Return the smallest dtype for the token ids."""
+    return "<u2" if tokenizer.vocab_size <= 2**16 else "<u4"
+
+
+def encoder(tokenizer: Tokenizer) -> Callable[[str], Array]:
+    """Return a function that encodes pieces of running text as the tokenizer does, but without a length limit."""
+    dtype, backend = token_dtype(tokenizer), tokenizer.backend
+    if isinstance(backend.decoder, decoders.ByteLevel):
+
+        def encode(piece: str) -> Array:
+            ids = np.asarray(backend.encode_batch_fast([piece], add_special_tokens=False)[0].ids, dtype=dtype)
+            return np.where(ids == PAD, ids.dtype.type(UNKNOWN), ids)  # a literal "[PAD]" in the text
+
+        return encode
+    if not isinstance(backend.decoder, decoders.Fuse):
+        raise InputError(
+            "the model's tokenizer splits words and cannot read running text; use data of the kind it was trained on"
+        )
+    table = np.full(CODE_POINTS, UNKNOWN, dtype=dtype)
+    for number, token in enumerate(tokenizer.tokens):
+        if len(token) == 1:
+            table[ord(token)] = number
+    normalizer = backend.normalizer
+    return lambda piece: table[_code_points(normalizer.normalize_str(piece))]
+
+
+def token_sizes(tokenizer: Tokenizer) -> Array:
+    """Return the number of characters and UTF-8 bytes of every token, int64 [V, 2], exact in sums over a text.
+
+    A part of a character counts as the character if it contains its first byte; padding counts 0 and 0, unknown 1 and 1.
+    """
+    tokens = tokenizer.tokens
+    if isinstance(tokenizer.backend.decoder, decoders.ByteLevel):
+        first_bytes = _first_byte_letters()
+        sizes = [(sum(letter in first_bytes for letter in token), len(token)) for token in tokens]
+    else:
+        sizes = [(len(token), len(token.encode("utf-8"))) for token in tokens]
+    sizes[PAD], sizes[UNKNOWN] = (0, 0), (1, 1)
+    return np.array(sizes, dtype=np.int64)
+
+
+def _first_byte_letters() -> set[str]:
+    """Return the letters that a byte-level tokenizer uses for the first bytes of characters."""
+    # Printable bytes of Latin-1 are their own letters; the others are, in order, the letters from 256.
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = [byte for byte in range(0x100) if byte not in printable]
+    letters = {byte: chr(byte) for byte in printable} | {byte: chr(0x100 + i) for i, byte in enumerate(others)}
+    return {letter for byte, letter in letters.items() if byte & 0xC0 != 0x80}

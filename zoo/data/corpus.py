@@ -1,33 +1,124 @@
 """The data module of running text: shuffled blocks, or parallel streams."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from zoo.data.corpus.encoding import (
-    LOSSLESS,
-    encode_text,
-    read_tokenizer,
-    token_sizes,
-    train_corpus_tokenizer,
-)
-from zoo.data.corpus.source import Text, add_splits
+from zoo.atomic import new_file
+from zoo.data.files import read_text
 from zoo.data.info import CorpusInfo
 from zoo.data.loader import Array, BatchDataset, EpochSampler, always, eval_sampler, generator, process_rank
 from zoo.data.module import DataModule
 from zoo.data.options import DataError, check_integer, options_of
-from zoo.data.text.reading import split_files
-from zoo.data.text.tokenizer import Tokenizer
-from zoo.data.text.tokens import PAD
+from zoo.data.table import split_files
+from zoo.data.tokenizer import (
+    LOSSLESS,
+    Tokenizer,
+    encoder,
+    read_tokenizer,
+    token_dtype,
+    token_sizes,
+    train_corpus_tokenizer,
+)
+from zoo.data.tokens import PAD
 from zoo.errors import InputError
+from zoo.registry.home import home
+
+PIECE = 2**20  # characters
+LARGE = 2**23  # characters of a text whose tokens are cached
+CACHE_VERSION = b"1"  # a change of the encoding must change it, so that cached files are not reused
+PERCENT = (90, 95, 100)  # ends of the training, validation and test parts of a text without splits
+
+
+@dataclass(frozen=True)
+class Text:
+    """Running text.
+
+    Attributes:
+        content: The text.
+        name: Its name in messages.
+
+    Example:
+        >>> [part.content for part in Text("to be or not").cut((50, 100))]
+        ['to be ', 'or not']
+    """
+
+    content: str
+    name: str = "the text"
+
+    @classmethod
+    def of(cls, path: Path) -> Self:
+        """Read a UTF-8 file, plain or compressed."""
+        return cls(read_text(path), str(path))
+
+    def pieces(self) -> Iterator[str]:
+        """Yield the text in pieces that end at a line break, or before a space if there is none: no word is split."""
+        rest = ""
+        for start in range(0, len(self.content), PIECE):
+            rest += self.content[start : start + PIECE]
+            end = rest.rfind("\n") + 1 or rest.rfind(" ")
+            end = end if end > 0 else len(rest)
+            yield rest[:end]
+            rest = rest[end:]
+        if rest:
+            yield rest
+
+    def cut(self, percent: Sequence[int]) -> list[Self]:
+        """Cut the text into parts that end at these percentages of its UTF-8 bytes, rounded up to whole characters."""
+        data, parts, start = self.content.encode(), [], 0
+        for share in percent:
+            end = len(data) * share // 100
+            while end < len(data) and data[end] & 0xC0 == 0x80:
+                end += 1
+            parts.append(type(self)(data[start:end].decode(), self.name))
+            start = end
+        return parts
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the text as UTF-8."""
+        return hashlib.sha256(self.content.encode()).hexdigest()
+
+
+def encode_text(text: Text, tokenizer: Tokenizer) -> Array:
+    """Return the token ids of a text; those of a large text are a mapped file in the user's cache."""
+    dtype, encode = token_dtype(tokenizer), encoder(tokenizer)
+    if len(text.content) <= LARGE:
+        return np.concatenate([np.empty(0, dtype), *map(encode, text.pieces())])
+    name = hashlib.sha256(b"\0".join([CACHE_VERSION, text.digest().encode(), tokenizer.to_json().encode("utf-8")])).hexdigest()
+    path = home() / "tokens" / f"{name}.{dtype[1:]}"
+    try:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with new_file(path) as file:
+                for piece in text.pieces():
+                    file.write(encode(piece).tobytes())
+        return np.asarray(np.memmap(path, dtype, mode="r"))
+    except OSError as error:
+        message = f"{path.parent}: cannot cache tokens ({error.strerror}); free space, or set ZOO_HOME to another folder"
+        raise InputError(message, code="failed") from error
+
+
+def add_splits(splits: Mapping[str, Text], use_all: bool) -> tuple[dict[str, Text], str]:
+    """Cut missing splits from the training text, see `CorpusData`; return the splits and a comment on how they were made."""
+    complete = dict(splits)
+    if set(complete) == {"train"} and use_all:
+        return dict.fromkeys(("train", "val", "test"), complete["train"]), "all of one text"
+    if set(complete) == {"train"}:
+        parts = complete["train"].cut(PERCENT)
+        return dict(zip(("train", "val", "test"), parts, strict=True)), "cut 90/5/5 from one text"
+    if "val" in complete:
+        return complete, ""
+    complete["train"], complete["val"] = complete["train"].cut(PERCENT[1:])
+    return complete, "val is the last 5 % of train"
+
 
 MAX_LENGTH = 128  # default tokens per block
 STREAMS = 16
