@@ -28,8 +28,8 @@ from torch.nn import functional as F
 
 import zoo
 from benchmarks import machine
-from zoo.algebras import Algebra
-from zoo.kernels import compiled, factors_of
+from zoo.algebras import Algebra, factors_of
+from zoo.kernels import compiled
 from zoo.layers import LSTM, Conv2d, Linear
 from zoo.layers.weight import Weight
 from zoo.tasks.decoding import Decoding, Prompts, generate

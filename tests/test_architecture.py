@@ -239,7 +239,7 @@ def test_files_have_no_import_cycle():
 def test_core_code_imports_no_plugins():
     plugin = re.compile(r"(plugins|zoo_\w+)\b")
     assert forbidden_imports(ZOO, plugin) == []
-    assert forbidden_imports({"zoo.build": "from zoo_algebras.phm import phm"}, plugin) == ["zoo.build: zoo_algebras.phm.phm"]
+    assert len(forbidden_imports({"zoo.build": "from zoo_algebras.algebras import phm"}, plugin)) == 1
 
 
 def test_lightning_is_imported_under_one_name():

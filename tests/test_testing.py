@@ -10,14 +10,12 @@ from torch import nn
 
 import zoo
 import zoo.layers.weight
-import zoo.testing.product
+import zoo.testing.algebra
 from zoo import registry
-from zoo.algebras import Algebra, Laws, algebra
+from zoo.algebras import Algebra, Laws, algebra, factorize
 from zoo.kernels import axis_layout, block, real_matrix
-from zoo.kernels.factors import factorize
 from zoo.layers import Embedding, Linear
-from zoo.layers.init import draw_components
-from zoo.layers.weight import Weight
+from zoo.layers.weight import Weight, draw_components
 from zoo.testing import AlgebraContract, BackboneContract
 from zoo.testing.backbone import installed_algebras
 
@@ -65,7 +63,7 @@ def with_table(table, spec=""):
 
 def everywhere(monkeypatch, matrix):
     """Put a defect into the block kernel, wherever it is imported."""
-    for module in (block, zoo.layers.weight, zoo.testing.product, zoo.kernels):
+    for module in (block, zoo.layers.weight, zoo.testing.algebra, zoo.kernels):
         monkeypatch.setattr(module, "real_matrix", matrix)
     return Sound()
 
@@ -87,12 +85,12 @@ def element_major(monkeypatch):
 
 
 def unit_that_is_none(monkeypatch):
-    monkeypatch.setattr(zoo.testing.product, "unit", lambda a: torch.ones(a.shape[0]).to(a))
+    monkeypatch.setattr(zoo.testing.algebra, "unit", lambda a: torch.ones(a.shape[0]).to(a))
     return Sound()
 
 
 def factors_of_another_table(monkeypatch):
-    monkeypatch.setattr(zoo.testing.product, "factorize", lambda a: factorize(a.transpose(0, 1)))
+    monkeypatch.setattr(zoo.testing.algebra, "factorize", lambda a: factorize(a.transpose(0, 1)))
     return Sound()
 
 

@@ -1,6 +1,6 @@
 r"""The factored product on a GPU: one launch of a Triton kernel for the output and for each gradient.
 
-With factors of the structure tensor, A[i, j, k] = sum_r L[r, i] Q[r, j] P[r, k] (`zoo.kernels.factors`), the output and the
+With factors of the structure tensor, A[i, j, k] = sum_r L[r, i] Q[r, j] P[r, k] (`zoo.algebras.properties`), the output and the
 gradients of the input and of the weight are
 
     y_k  = sum_r P[r, k] (Q_r . x) (L_r . w)^T
@@ -20,7 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zoo.kernels import AxisLayout, Factors, Geometry, Kernel, Operand, Work
+from zoo.algebras import Factors
+from zoo.kernels import AxisLayout, Geometry, Kernel, Operand, Work
 from zoo.kernels.block import differentiable_gradients, factored_definition
 from zoo.kernels.factored import pad_rows, truncate_rows
 

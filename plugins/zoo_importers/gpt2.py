@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zoo.conversion.imported import ImportedNetwork
+from zoo.conversion.transfer import ImportedNetwork
 from zoo.data.tokenizer import SPECIAL
 from zoo.data.tokens import UNKNOWN
 from zoo.errors import InputError

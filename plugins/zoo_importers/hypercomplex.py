@@ -18,7 +18,7 @@ from torch import Tensor
 
 from zoo.algebras import Algebra, reals
 from zoo.algebras import algebra as make_algebra
-from zoo.conversion.imported import ImportedLayers
+from zoo.conversion.transfer import ImportedLayers
 from zoo.errors import InputError, check_choice, check_rules, one_line
 from zoo.kernels import axis_layout, real_matrix
 from zoo.layers import LSTM, Conv1d, Conv2d, Linear

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 import zoo
 from tests.errors import raises
 from zoo.algebras import algebra
-from zoo.backbones.convnets import PaddedShortcut, ResidualBlock
+from zoo.backbones.vision import PaddedShortcut, ResidualBlock
 from zoo.layers import Layers
 
 CIFAR = {"in_channels": 3, "image_size": 32, "num_classes": 10}

@@ -86,7 +86,7 @@ def test_listings(call, monkeypatch):
     assert {"real", "complex", "quaternion", "octonion", "clifford", "phm"} <= set(names)
     assert names == sorted(names)
     row = rows[names.index("quaternion")]
-    assert (row["distribution"], row["value"]) == ("hypercomplex-zoo", "zoo_algebras.cayley_dickson:quaternion")
+    assert (row["distribution"], row["value"]) == ("hypercomplex-zoo", "zoo_algebras.algebras:quaternion")
     assert row["summary"]
     kinds = json.loads(call("list", "--json").out)
     assert {"algebras", "backbones", "datasets"} <= set(kinds)

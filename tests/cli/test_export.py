@@ -6,8 +6,7 @@ from importlib.util import find_spec
 import pytest
 import torch
 from torch import nn
-from zoo_export.export import export
-from zoo_export.onnx import OnnxNetwork, run_by
+from zoo_export.export import OnnxNetwork, export, run_by
 
 import zoo
 from zoo.checkpoint import find

@@ -11,7 +11,7 @@ from torch import nn
 
 from tests.errors import raises
 from zoo.algebras import algebra
-from zoo.conversion import convert, survey, targets
+from zoo.conversion import convert, replacement, survey
 from zoo.conversion.attention_layout import MatrixLayout
 from zoo.conversion.replacement import build_layer
 from zoo.layers import Layers
@@ -93,8 +93,8 @@ def test_attention_over_quaternions_commutes_with_multiplication(kind, has_layou
     torch.manual_seed(0)
     model = nn.Sequential(WHOLE[kind]()).double()
     if not has_layout:
-        monkeypatch.setattr(targets, "matrix_layout", lambda *_: MatrixLayout())
-        monkeypatch.setattr(targets, "obstacle", lambda target, *_: "small" if min(target.channels) < 8 else None)
+        monkeypatch.setattr(replacement, "matrix_layout", lambda *_: MatrixLayout())
+        monkeypatch.setattr(replacement, "obstacle", lambda target, *_: "small" if min(target.channels) < 8 else None)
     convert(model, "quaternion").eval().requires_grad_(False)
     for name, parameter in model.named_parameters():
         parameter.zero_() if "bias" in name and "table" not in name else None

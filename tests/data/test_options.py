@@ -12,7 +12,7 @@ from zoo import registry
 from zoo.data import ready
 from zoo.data.options import options_of
 from zoo.data.text import Table, TextData
-from zoo.registry.signatures import Signature
+from zoo.registry.resolution import Signature
 
 ROWS = Table((["one", "two"] * 20,), ["1", "2"] * 20)
 

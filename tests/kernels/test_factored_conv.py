@@ -4,11 +4,10 @@ import pytest
 import torch
 
 from tests.errors import raises
-from zoo.algebras import algebra
+from zoo.algebras import Factors, algebra
 from zoo.kernels import Geometry, Work, axis_layout, real_matrix
-from zoo.kernels.factored_conv import FactoredConv, factored_conv
-from zoo.kernels.factors import Factors
-from zoo.kernels.plan import plan
+from zoo.kernels.base import plan
+from zoo.kernels.factored import FactoredConv, factored_conv
 from zoo.layers import Conv2d, set_kernel
 
 GEOMETRIES = [
@@ -67,7 +66,7 @@ def test_images_are_convolved_in_chunks(threads, monkeypatch):
     torch.set_num_threads(threads)
     try:
         for images in (1, 2, 5):
-            monkeypatch.setattr("zoo.kernels.factored_conv._images", lambda *args, images=images: images)
+            monkeypatch.setattr("zoo.kernels.factored._images", lambda *args, images=images: images)
             many = torch.cat([x, 2 * x, x.flip(0)]).detach().requires_grad_()
             check(factors, many, w, bias, GEOMETRIES[0])
     finally:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from zoo.algebras import algebra
-from zoo.kernels.factors import factorize, hadamard_factors
+from zoo.algebras.properties import factorize, hadamard_factors
 
 
 def group(*orders):

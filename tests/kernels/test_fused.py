@@ -15,11 +15,10 @@ from torch.nn import functional as F
 
 import zoo
 from tests.errors import raises
+from zoo.algebras import Factors
 from zoo.kernels import compiled, fused
-from zoo.kernels.base import AxisLayout, Work
+from zoo.kernels.base import AxisLayout, Work, plan
 from zoo.kernels.block import real_matrix
-from zoo.kernels.factors import Factors
-from zoo.kernels.plan import plan
 from zoo.layers import Linear, set_kernel
 from zoo.layers.kernel_choice import bound_call
 

@@ -8,8 +8,7 @@ import torch
 import zoo
 from tests.errors import raises
 from zoo.kernels import Kernel, Work, axis_layout, block_linear
-from zoo.kernels.base import real_cost
-from zoo.kernels.plan import kernels, plan
+from zoo.kernels.base import kernels, plan, real_cost
 from zoo.layers import Linear, set_kernel
 from zoo.registry import unregister
 

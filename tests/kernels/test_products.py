@@ -6,12 +6,11 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from zoo.algebras import algebra
+from zoo.algebras import Factors, algebra, factorize
 from zoo.kernels import axis_layout, real_matrix
 from zoo.kernels.block import block_linear
 from zoo.kernels.factored import factored_linear
-from zoo.kernels.factors import Factors, factorize
-from zoo.kernels.thin import thin_linear
+from zoo.kernels.fused import thin_linear
 
 ALGEBRAS = ["complex", "quaternion", "octonion", "clifford(p=2,q=0)", "phm(n=3)"]
 SIZES = [((24, 1), (48, 1)), ((10, 1), (7, 1)), ((24, 3), (24, 2)), ((15, 3), (10, 2))]

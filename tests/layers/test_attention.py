@@ -10,7 +10,7 @@ from tests.errors import raises
 from zoo.algebras import algebra, reals
 from zoo.layers import scores
 from zoo.layers.attention import Attention
-from zoo.layers.positions import apply_rotation, rotation
+from zoo.layers.embedding import apply_rotation, rotation
 from zoo.layers.scores import SCORES, arrange
 from zoo.testing import definition
 from zoo.testing.backbone import installed_algebras
@@ -142,7 +142,7 @@ def test_no_quadratic_tensor_is_saved_for_backward(score, masked):
 
 @pytest.fixture
 def small_tiles(monkeypatch):
-    monkeypatch.setattr("zoo.layers.hermitian.CPU_TILE", 100)
+    monkeypatch.setattr("zoo.layers.scores.CPU_TILE", 100)
 
 
 def hermitian(q, k, v, **options):

@@ -7,7 +7,7 @@ from torch import nn
 from tests.errors import raises
 from zoo.algebras import algebra, reals
 from zoo.layers import Embedding, Layers
-from zoo.layers.init import INITS
+from zoo.layers.weight import INITS
 
 
 def test_equals_torch_over_the_reals():

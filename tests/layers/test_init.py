@@ -8,7 +8,7 @@ import torch
 from tests.errors import raises
 from zoo.algebras import algebra
 from zoo.layers import Linear
-from zoo.layers.init import draw_components
+from zoo.layers.weight import draw_components
 
 SPECS = ["real", "complex", "quaternion", "octonion", "sedenion", "clifford(p=2,q=0,r=1)", "phm-4"]
 

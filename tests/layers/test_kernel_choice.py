@@ -10,8 +10,7 @@ import zoo
 from zoo.kernels import real_matrix
 from zoo.kernels.block import Block
 from zoo.kernels.factored import Factored
-from zoo.kernels.fused import Fused, is_available
-from zoo.kernels.thin import Thin
+from zoo.kernels.fused import Fused, Thin, is_available
 from zoo.layers import Linear, kernel_choice
 from zoo.layers.kernel_choice import set_kernel
 

@@ -6,7 +6,7 @@ from torch import nn
 
 from zoo.algebras import algebra
 from zoo.layers import RelativeAttention
-from zoo.layers.positions import trigonometric
+from zoo.layers.embedding import trigonometric
 from zoo.testing.backbone import fitting_dim, installed_algebras
 
 

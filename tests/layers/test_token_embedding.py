@@ -8,7 +8,7 @@ import torch
 from tests.errors import raises
 from zoo.algebras import algebra
 from zoo.layers import Layers
-from zoo.layers.positions import PositionEmbedding, apply_rotation, rotation
+from zoo.layers.embedding import PositionEmbedding, apply_rotation, rotation
 from zoo.testing.backbone import installed_algebras
 
 TOKENS = torch.tensor([[3, 1, 0], [2, 4, 5]])

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from torch import nn
-from zoo_algebras.complex_order import complex_order as order_algebra
+from zoo_algebras.algebras import complex_order as order_algebra
 from zoo_algebras.order_embedding import PhasorEmbedding, complex_order, complex_vanilla
 
 from tests.errors import raises

@@ -1,6 +1,7 @@
 """Bilinear products on R^n, given by their structure tensors."""
 
 import copy
+import re
 from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -9,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from zoo import registry
-from zoo.algebras.read_only import FixedProduct
 from zoo.errors import InputError
 
 Draw = Callable[[], Tensor]
@@ -126,10 +126,7 @@ class Algebra(nn.Module):
         self.rule = table
 
     def fixed(self, key: Hashable, like: Tensor, make: Callable[[], Any]) -> Any:
-        """Return a cached constant in the dtype and on the device of a tensor; callers must not write to it.
-
-        The function computes the constant of this name: a tensor, a tuple of tensors or None.
-        """
+        """Return a cached tensor, tuple of tensors or None in the dtype and on the device of ``like``, not to be written to."""
         key = key, like.dtype, like.device
         if key in self._derived:
             return self._derived[key]
@@ -251,12 +248,8 @@ class FactoredAlgebra(Algebra):
 
         A[i, j, k] = sum_r U[r, i] V[r, j] W[r, k]
 
-    U, V and W are stored as one tensor, ``factor_matrices`` [3, R, n], and the structure tensor is computed from it. A general
-    product of R^n takes n^2 multiplications; fewer save weights and time.
-
-    Args:
-        factor_matrices: U, V and W, [3, R, n], or a function that draws them.
-        options: Options of `Algebra`.
+    The first argument is U, V and W as one tensor, ``factor_matrices`` [3, R, n], or a function that draws it; the others are
+    those of `Algebra`. A general product of R^n takes n^2 multiplications; fewer save weights and time.
 
     Example:
         >>> FactoredAlgebra(torch.ones(3, 1, 2))(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]))
@@ -265,9 +258,6 @@ class FactoredAlgebra(Algebra):
 
     stored = "factor_matrices"
     form = "the factors of a product must be a torch.Tensor [3, R, n] with R and n >= 1"
-
-    def __init__(self, factor_matrices: Tensor | Draw, **options: Any) -> None:
-        super().__init__(factor_matrices, **options)
 
     def _is_valid(self, shape: list[int]) -> bool:
         return len(shape) == 3 and shape[0] == 3 and 0 not in shape
@@ -315,3 +305,59 @@ def algebra(spec: str | Algebra) -> Algebra:
         raise InputError(f"{entry}: {entry.value} returned a {type(product).__name__}, expected a zoo.Algebra")
     product.spec = str(registry.Spec.parse(spec))
     return product.to(torch.get_default_device())
+
+
+_IN_PLACE = re.compile(
+    r"\w*[^_]_|__(setitem|set|i(add|sub|mul|div|truediv|floordiv|mod|pow|and|or|xor|lshift|rshift|matmul))__"
+)
+"""Names of functions that write to their first argument."""
+
+
+class ReadOnly(Tensor):
+    """A tensor whose in-place operations raise `InputError`, also those of its views; subclasses set the message.
+
+    Writes through its storage or a NumPy array are not detected.
+    """
+
+    message: ClassVar[str] = "this tensor is read-only: change a clone() of it"
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run a function of torch, unless it writes to a read-only tensor."""
+        kwargs = kwargs or {}
+        first = args[:1] or tuple(kwargs.values())[:1]
+        written = first if _IN_PLACE.fullmatch(getattr(func, "__name__", "")) else ()
+        for target in (*written, kwargs.get("out")):
+            if isinstance(target, ReadOnly):
+                raise InputError(target.message, code="unsupported")
+        with torch._C.DisableTorchFunctionSubclass():
+            result = func(*args, **kwargs)
+            source = next((arg for arg in args if isinstance(arg, ReadOnly)), None)
+            return result if source is None else _protected(result, source)
+
+    def __deepcopy__(self, memo: Any) -> Tensor:
+        """Return an ordinary copy."""
+        return self.detach().clone()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle an ordinary copy."""
+        return self.detach().clone().__reduce_ex__(protocol)
+
+
+class FixedProduct(ReadOnly):
+    """The structure tensor of a fixed product, or a part of it."""
+
+    message = "a fixed product is read-only: assign a new tensor to algebra.structure, or use a learned algebra"
+
+
+def _protected(result: Any, source: ReadOnly) -> Any:
+    """Make views of a read-only tensor read-only, also in a list or tuple."""
+    if type(result) in (tuple, list):
+        return type(result)(_protected(part, source) for part in result)
+    if not isinstance(result, Tensor) or isinstance(result, ReadOnly):
+        return result
+    try:
+        is_view = result.untyped_storage().data_ptr() == source.untyped_storage().data_ptr()
+    except (NotImplementedError, RuntimeError):  # sparse tensors and tensors of torch.func
+        return result
+    return result.as_subclass(type(source)) if is_view else result

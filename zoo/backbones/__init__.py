@@ -4,6 +4,6 @@ Their keyword arguments are options of the spec, and facts about the data: ``in_
 ``in_features`` and ``out_features``, ``num_classes``, ``vocab_size`` (0 is padding), and ``max_length`` in tokens.
 """
 
-from zoo.backbones.recipe import Recipe, recipe, recipe_of
+from zoo.backbones.build import Recipe, recipe, recipe_of
 
 __all__ = ["Recipe", "recipe", "recipe_of"]

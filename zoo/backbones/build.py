@@ -1,9 +1,10 @@
-"""Build networks from specs, count their parameters, and check them before a run."""
+"""Build networks from specs, with the training defaults of backbones, and check them before a run."""
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,69 @@ from zoo import registry
 from zoo.algebras import Algebra, reals
 from zoo.errors import InputError, one_line
 from zoo.layers import Embedding, Layers
+
+Decorated = TypeVar("Decorated", bound=Callable[..., object])
+
+
+class Recipe(NamedTuple):
+    """Defaults of a run; each can be overridden on the command line.
+
+    Attributes:
+        data: Spec of a data set that is available offline.
+        max_epochs: Number of training epochs.
+        lr: Peak learning rate.
+        inputs: The supported values of `DataInfo.inputs`: ``image``, ``text``, ``text_pair``, ``vector``, ``tokens`` (shuffled
+            blocks of running text), ``token_stream`` (running text in order, for networks with a memory), ``source_target``;
+            empty if unknown.
+        tasks: Recipes for other tasks, by name.
+        batch_size: Examples per step.
+    """
+
+    data: str = "digits"
+    max_epochs: int = 30
+    lr: float = 2e-3
+    inputs: tuple[str, ...] = ()
+    tasks: Mapping[str, "Recipe"] = MappingProxyType({})
+    batch_size: int = 32
+
+
+def recipe(*args: Any, **defaults: Any) -> Callable[[Decorated], Decorated]:
+    """Attach a `Recipe` with these arguments to the factory function of a backbone."""
+
+    def attach(factory: Decorated) -> Decorated:
+        factory.recipe = Recipe(*args, **defaults)  # type: ignore[attr-defined]
+        return factory
+
+    return attach
+
+
+def recipe_of(factory: Callable[..., object]) -> Recipe:
+    """Return the recipe of a factory, or the default one."""
+    attached = getattr(factory, "recipe", None)
+    return attached if isinstance(attached, Recipe) else Recipe()
+
+
+def passes_options_to(
+    function: Callable[..., object], presets: Mapping[str, Any] | None = None
+) -> Callable[[Decorated], Decorated]:
+    """Add the keyword-only options of a function, which receives the factory's ``**options``, to the factory's signature.
+
+    ``presets`` are the sizes of its variants by name, the default first.
+    """
+
+    def attach(factory: Decorated) -> Decorated:
+        original = signature(factory)
+        named = {name: p for name, p in original.parameters.items() if p.kind is not p.VAR_KEYWORD}
+        passed = {name: p for name, p in signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY}
+        parameters = list((named | (passed | named)).values())
+        factory.__signature__ = original.replace(parameters=parameters)  # type: ignore[attr-defined]
+        factory.__annotations__ = function.__annotations__ | factory.__annotations__
+        if presets:
+            factory.presets = presets  # type: ignore[attr-defined]
+        return factory
+
+    return attach
+
 
 Factory = Callable[..., nn.Module]
 """The factory of a backbone: maps a `Layers` (positional) and facts about the data (keywords) to a network."""
@@ -38,7 +102,7 @@ def backbone(
             ``factory(layers, **info)`` with the keywords that it accepts; or a network, which is returned unchanged.
         algebra: A spec such as ``"quaternion"``, or an `Algebra`.
         scope: Which roles are hypercomplex, see `zoo.layers.factory.parse_scope`.
-        init: Initialisation of the matrices, see `zoo.layers.init`.
+        init: Initialisation of the matrices, see `zoo.layers.weight`.
         embedding: Spec of the token embedding; by default that of the algebra's ``defaults``, or ``table``.
         vectors: Size of the pretrained word vectors that ``load_vectors`` of the embedding will receive.
         info: Facts about the data, such as ``in_channels=1, image_size=28, num_classes=2``; unsupported ones are ignored, and

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from zoo.backbones.recipe import recipe
+from zoo.backbones.build import recipe
 from zoo.errors import InputError, check_choice
 from zoo.layers import Layers
 

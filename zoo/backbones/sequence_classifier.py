@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from zoo.errors import InputError, check_choice
 from zoo.layers import Layers
-from zoo.layers.positions import length_limit
+from zoo.layers.embedding import length_limit
 
 POOLINGS = ("mean", "max", "max+mean", "sum", "first", "last")
 """Names of poolings; a plus concatenates two."""

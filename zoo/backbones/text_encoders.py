@@ -7,12 +7,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from zoo.backbones.recipe import passes_options_to, recipe
+from zoo.backbones.build import passes_options_to, recipe
 from zoo.backbones.sequence_classifier import feedforward, pool, text_classifier
 from zoo.errors import InputError
 from zoo.layers import LSTM, Layers
 from zoo.layers.attention import check_heads
-from zoo.layers.positions import length_limit
+from zoo.layers.embedding import length_limit
 from zoo.layers.scores import arrange, attend
 
 

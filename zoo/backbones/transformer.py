@@ -1,17 +1,16 @@
-"""The Transformer encoder and encoder-decoder, with the sizes of Tensor2Tensor as presets."""
+"""The Transformer encoder and encoder-decoder, GPT, and Transformer-XL."""
 
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor, cat, nn
 
-from zoo.backbones.blocks import Block, Sizes, check_causal_norm, normalize, preset_sizes
-from zoo.backbones.generative import GenerativeModel, LMHead
-from zoo.backbones.recipe import Recipe, passes_options_to, recipe
+from zoo.backbones.blocks import Block, Decoder, GenerativeModel, LMHead, Sizes, check_causal_norm, normalize, preset_sizes
+from zoo.backbones.build import Recipe, passes_options_to, recipe
 from zoo.backbones.sequence_classifier import SequenceClassifier
 from zoo.errors import InputError
 from zoo.layers import Layers, TokenEmbedding
+from zoo.layers.embedding import length_limit
 from zoo.layers.kv_cache import KVCache
-from zoo.layers.positions import length_limit
 
 PRESETS = {"tiny": Sizes(128, 2, 4, 512, 0.1), "base": Sizes(512, 6, 8, 2048, 0.1)}
 """Tensor2Tensor's ``transformer_tiny`` and ``transformer_base`` (Vaswani et al. 2018)."""
@@ -127,3 +126,124 @@ def transformer(
         raise InputError("missing num_classes: a transformer without seq2seq is a classifier", code="missing")
     head: dict[str, Any] = {"pooling": pooling, "pair": pair, "match": match, "readout": readout, "dropout": size.dropout}
     return SequenceClassifier(layers, encoder, size.dim, outputs=num_classes, **head)
+
+
+GPT = {"micro": Sizes(128, 4, 4, 512, 0.0), "nano": Sizes(384, 6, 6, 1536, 0.2)}
+"""nanoGPT's character models for a CPU and for a GPU."""
+XL = {"micro": Sizes(128, 4, 4, 512, 0.0), "base": Sizes(512, 12, 8, 2048, 0.1)}
+"""A small model for a CPU, and the base model for enwik8 and text8 of Dai et al. (2019)."""
+
+
+@recipe(data="glosses(task=language_model)", max_epochs=3, lr=3e-3, inputs=("tokens",), batch_size=8)
+@passes_options_to(preset_sizes, GPT)
+def gpt(
+    layers: Layers,
+    *,
+    vocab_size: int,
+    max_length: int,
+    score: str | None = None,
+    positions: str | None = "auto",
+    norm: str = "layer",
+    bias: bool = False,
+    tied: bool = True,
+    activation: str = "gelu",
+    bar_special: bool = False,
+    **sizes: Any,
+) -> nn.Module:
+    """GPT (Radford et al. 2019) as in nanoGPT; gpt/nano and gpt/micro are its character models for a GPU and a CPU.
+
+    Args:
+        score: ``dot``, ``product`` (Tay et al. 2019, Eq. 4) or ``hermitian`` (Wang et al. 2020, Eq. 14).
+        positions: none, learned, trigonometric or rotary (any length); auto is learned, or none if the embedding encodes order.
+        norm: Name of the norm: layer, rms or element.
+        bias: Whether matrices and norms have biases.
+        tied: Whether the head uses the embedding table; else it is a matrix of role ``head``.
+        activation: Of the feed-forward networks: gelu, gelu_tanh (the tanh approximation of GPT-2) or relu.
+        bar_special: Whether padding and the unknown token get logits of -10^4, for weights of networks without these tokens.
+        sizes: variant (``micro`` or ``nano``), dim, depth, heads, ffn, dropout: see `zoo.backbones.blocks.preset_sizes`.
+    """
+    check_causal_norm(norm)
+    rotary = positions == "rotary"
+    size = preset_sizes(layers, "gpt", GPT, rotary, **sizes)
+    options: dict[str, Any] = {"positions": "none" if rotary else positions, "default": "learned", "dropout": size.dropout}
+    embedding = layers.token_embedding(vocab_size, size.dim, max_length, **options)
+    # Scale residual branches, two per block, by 1 / sqrt(2 depth) (Radford et al. 2019, section 2.3).
+    options = {"score": score, "rotary": rotary, "norm": norm, "activation": activation, "bias": bias}
+    blocks = [Block(layers, size, gain=(2 * size.depth) ** -0.5, **options) for _ in range(size.depth)]
+    lm_head = LMHead(layers, embedding, size.dim, vocab_size, tied, bar_special)
+    return Decoder(embedding, blocks, layers.norm(size.dim, norm, bias), lm_head)
+
+
+class TransformerXL(Decoder):
+    """Blocks with relative attention to a segment of ``segment`` tokens and a memory of the ``memory`` tokens before it.
+
+    An embedding that encodes order counts positions from the start of the segment.
+    """
+
+    has_memory = True
+
+    def __init__(self, *parts: Any, memory: int, segment: int) -> None:
+        super().__init__(*parts)
+        self.memory, self.segment = memory, segment
+
+    def forward(self, tokens: Tensor, memory: list[Tensor] | None = None) -> Tensor:
+        """Return logits: [B, L], padded on the right if at all, to [B, L, V].
+
+        Args:
+            tokens: A segment of the text, [B, L].
+            memory: The inputs of every block in the preceding segments of the same rows, [B, M, dim] each; empty before the
+                first segment. It is updated in place. None for no memory.
+        """
+        x = self.token_embedding(tokens)
+        past: list[Tensor | None] = [*memory] if memory else [None] * len(self.blocks)
+        updated = []
+        for block, before in zip(self.blocks, past, strict=True):
+            if memory is not None:
+                inputs = x if before is None else cat([before, x], 1)
+                updated.append(inputs[:, max(0, inputs.shape[1] - self.memory) :].detach())
+            x = block(x, memory=before)
+        if memory is not None:
+            memory[:] = updated
+        return self.logits(x)
+
+    def init_cache(self, source: Tensor | None = None) -> KVCache:
+        """Return a cache with the length of the memory, or at least of a segment without its last token."""
+        return KVCache(limit=max(self.memory, self.segment - 1))
+
+    def advance(self, cache: KVCache, tokens: Tensor, mask: Tensor | None) -> Tensor:
+        """Add tokens to the cache and return their positions in the segment."""
+        return super().advance(cache, tokens, mask) % self.segment
+
+
+@recipe(data="glosses(task=language_model)", max_epochs=2, lr=3e-3, inputs=("token_stream",), batch_size=8)
+@passes_options_to(preset_sizes, XL)
+def transformer_xl(
+    layers: Layers,
+    *,
+    vocab_size: int,
+    max_length: int,
+    memory: int | None = None,
+    norm: str = "layer",
+    tied: bool = True,
+    **sizes: Any,
+) -> nn.Module:
+    """Transformer-XL (Dai et al. 2019): relative positions and a memory of the preceding segments; /base has the paper's sizes.
+
+    With ``--embedding complex_order`` word vectors depend on the position in a segment (Wang et al. 2020, section 3.3).
+
+    Args:
+        memory: Tokens of the preceding segments to remember; by default max_length. 0 for none.
+        norm: Name of the norm: layer, rms or element.
+        tied: Whether the head uses the embedding table; else it is a matrix of role ``head``.
+        sizes: variant (``micro`` or ``base``), dim, depth, heads, ffn, dropout: see `zoo.backbones.blocks.preset_sizes`.
+    """
+    check_causal_norm(norm)
+    size = preset_sizes(layers, "transformer_xl", XL, **sizes)
+    memory = max_length if memory is None else memory
+    if memory < 0:
+        raise InputError(f"memory={memory}: must be at least 0")
+    embedding = layers.token_embedding(vocab_size, size.dim, max_length, positions="none", dropout=size.dropout)
+    gain = (2 * size.depth) ** -0.5
+    blocks = [Block(layers, size, relative=True, norm=norm, gain=gain) for _ in range(size.depth)]
+    lm_head = LMHead(layers, embedding, size.dim, vocab_size, tied)
+    return TransformerXL(embedding, blocks, layers.norm(size.dim, norm), lm_head, memory=memory, segment=max_length)

@@ -12,7 +12,7 @@ from zoo.cli.commands import COMMANDS, command_names, load_command
 from zoo.cli.parser import SPECS, Parser
 from zoo.cli.result import Result
 from zoo.errors import InputError
-from zoo.registry.signatures import Signature
+from zoo.registry.resolution import Signature
 
 KINDS = (*registry.GROUPS, "checkpoints")
 SHELLS = ("bash", "zsh")

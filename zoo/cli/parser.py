@@ -19,7 +19,7 @@ from zoo import registry
 from zoo.cli.configuration import read_config, read_value
 from zoo.cli.result import Result
 from zoo.errors import InputError, shorten
-from zoo.registry.signatures import build_options, check_option, check_sizes
+from zoo.registry.resolution import build_options, check_option, check_sizes
 from zoo.registry.spec import split_at_commas
 from zoo.training.options import TRAINER_ARGUMENTS
 

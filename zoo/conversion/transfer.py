@@ -1,4 +1,4 @@
-"""Project the weights of a real network onto the nearest weights over an algebra."""
+"""Weights from other networks: project those of a real network onto an algebra, and the results of importers."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -191,3 +191,33 @@ def nearest_rule(table: Tensor, like: Algebra, sweeps: int = 100) -> Tensor:
     lengths = fitted.norm(dim=-1, keepdim=True)
     balanced: Tensor = fitted * (lengths.prod(0).pow(1 / 3) / lengths.clamp_min(1e-30))
     return balanced
+
+
+class ImportedNetwork(NamedTuple):
+    """A real network: ``zoo.backbone(backbone, "real", **sizes)`` can load ``state``.
+
+    Attributes:
+        backbone: Spec of the backbone.
+        sizes: Keyword arguments of `zoo.backbone`, such as ``vocab_size`` and ``max_length``.
+        state: The state dict.
+        tokenizer: The JSON of its tokenizer with the token ids of the zoo, or None.
+    """
+
+    backbone: str
+    sizes: dict[str, Any]
+    state: dict[str, Tensor]
+    tokenizer: str | None = None
+
+
+class ImportedLayers(NamedTuple):
+    """A state dict in which layers of the zoo replace those of another library.
+
+    Attributes:
+        state: The state dict.
+        layers: For each replaced layer its name, the shape of its real matrix, and the number of its components.
+        kept: Names of the unchanged tensors.
+    """
+
+    state: dict[str, Tensor]
+    layers: list[dict[str, Any]]
+    kept: list[str]

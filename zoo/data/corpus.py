@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from zoo.atomic import new_file
+from zoo.atomic import home, new_file
 from zoo.data.files import read_text
 from zoo.data.info import CorpusInfo
 from zoo.data.loader import Array, BatchDataset, EpochSampler, always, eval_sampler, generator, process_rank
@@ -30,7 +30,6 @@ from zoo.data.tokenizer import (
 )
 from zoo.data.tokens import PAD
 from zoo.errors import InputError
-from zoo.registry.home import home
 
 PIECE = 2**20  # characters
 LARGE = 2**23  # characters of a text whose tokens are cached

@@ -11,11 +11,10 @@ from typing import Any
 
 from filelock import FileLock
 
-from zoo.atomic import write_bytes
+from zoo.atomic import home, write_bytes
 from zoo.checkpoint.manifest import file_record, read_manifest, verify
 from zoo.errors import InputError
 from zoo.hub.download import Address, download
-from zoo.registry.home import home
 
 
 def offline() -> str | None:

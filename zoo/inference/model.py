@@ -21,7 +21,7 @@ from zoo.data.tokenizer import Tokenizer
 from zoo.errors import InputError
 from zoo.hub.sources import locate
 from zoo.layers import keep_matrices
-from zoo.layers.positions import PositionEmbedding
+from zoo.layers.embedding import PositionEmbedding
 from zoo.registry import build_options
 from zoo.tasks import GenerativeTask, Task, task_type
 from zoo.tasks.decoding import Decoding

@@ -8,5 +8,3 @@ from zoo.kernels.base import Work as Work
 from zoo.kernels.base import axis_layout as axis_layout
 from zoo.kernels.block import block_linear as block_linear
 from zoo.kernels.block import real_matrix as real_matrix
-from zoo.kernels.factors import Factors as Factors
-from zoo.kernels.factors import factors_of as factors_of

@@ -1,18 +1,20 @@
-"""The interface of kernels, and the cost model that the plan compares them by.
+"""The interface of kernels, the cost model that compares them, and the plan that chooses one.
 
 Costs are seconds on a reference machine: 2 cores with AVX-512, float32. Nothing is measured at run time, so the choice of a
 kernel, and with it the last bits of a result, depends only on shapes.
 """
 
+import warnings
 from collections.abc import Callable
+from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from zoo.algebras import Algebra
-from zoo.errors import InputError
-from zoo.kernels.factors import Factors, factors_of
+from zoo import registry
+from zoo.algebras import Algebra, Factors, factors_of
+from zoo.errors import InputError, one_line, shorten
 
 SPEED = 1.6e11
 """Operations per second of one thread in a large matrix product."""
@@ -194,3 +196,45 @@ def real_cost(work: Work) -> float:
     """Predict the seconds of the real layer of the same size."""
     forward = work.area * product_cost(work.rows, work.inp.channels, work.out.channels, work.threads) + CALL
     return 3 * forward if work.training else forward
+
+
+AUTO = "auto"
+
+
+def kernels() -> list[Kernel]:
+    """Return the installed and registered kernels; one that fails to load is skipped with a warning."""
+    return [kernel for entry in registry.entries("zoo.kernels") if (kernel := _load(entry)) is not None]
+
+
+@cache
+def _load(entry: registry.Entry) -> Kernel | None:
+    try:
+        kernel: Kernel = registry.load(entry)()
+    except Exception as error:  # plugins may raise anything
+        warnings.warn(f"skipping the {entry}: {one_line(error)}", stacklevel=2)
+        return None
+    return kernel
+
+
+def plan(work: Work, name: str = AUTO) -> Kernel:
+    """Return the kernel for a product.
+
+    Args:
+        work: The product.
+        name: The kernel to use if it supports the product, with ``block`` as the fallback; ``auto`` for the lowest cost.
+    """
+    candidates = [kernel for kernel in kernels() if kernel.can(work)]
+    if name == AUTO:
+        return min(candidates, key=lambda kernel: kernel.cost(work))
+    return next(kernel for choice in (name, "block") for kernel in candidates if kernel.name == choice)
+
+
+def check_kernel(name: str) -> None:
+    """Raise `InputError` if a kernel does not exist or cannot run on this machine."""
+    by_name = {kernel.name: kernel for kernel in kernels()}
+    if name == AUTO:
+        return
+    if name not in by_name:
+        raise InputError(f"kernel={shorten(name)}: use {AUTO}, {', '.join(sorted(by_name))}", code="unknown")
+    if reason := by_name[name].missing():
+        raise InputError(f"kernel='{name}' is not supported on this machine: {reason}", code="unsupported")

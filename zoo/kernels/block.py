@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from zoo.algebras import Factors
 from zoo.kernels.base import BYTES, CALL, TRAFFIC, AxisLayout, Call, Geometry, Kernel, Operand, Work, real_cost
-from zoo.kernels.factors import Factors
 
 SMALL = 2**18
 """Size up to which a matrix is assembled at once and saved for the backward pass."""

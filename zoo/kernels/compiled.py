@@ -1,6 +1,6 @@
 """Compile ``fused.cpp`` on first use and load its operators; without a compiler the Python kernels are used.
 
-The library is cached in `zoo.registry.home` by source, torch version and instruction set. ``ZOO_FUSED=0`` disables it.
+The library is cached in `zoo.atomic` by source, torch version and instruction set. ``ZOO_FUSED=0`` disables it.
 """
 
 import hashlib
@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 from filelock import FileLock
 
+from zoo.atomic import home
 from zoo.errors import InputError
-from zoo.registry.home import home
 
 SOURCE = Path(__file__).with_name("fused.cpp")
 SECONDS = 180

@@ -1,4 +1,4 @@
-"""Private names of torch that kernels and layers use; tests/kernels/test_internals.py lists them too."""
+"""Private names of torch that kernels and layers use."""
 
 import torch
 from torch import Tensor

@@ -8,10 +8,10 @@ from zoo.layers.elements import ElementNorm as ElementNorm
 from zoo.layers.elements import Product as Product
 from zoo.layers.elements import Readout as Readout
 from zoo.layers.embedding import Embedding as Embedding
+from zoo.layers.embedding import PositionEmbedding as PositionEmbedding
 from zoo.layers.embedding import TokenEmbedding as TokenEmbedding
 from zoo.layers.factory import Layers as Layers
 from zoo.layers.kernel_choice import set_kernel as set_kernel
 from zoo.layers.linear import Linear as Linear
 from zoo.layers.lstm import LSTM as LSTM
-from zoo.layers.positions import PositionEmbedding as PositionEmbedding
 from zoo.layers.weight import keep_matrices as keep_matrices

@@ -6,9 +6,9 @@ from torch.nn import functional as F
 
 from zoo.algebras import Algebra
 from zoo.errors import InputError, check_choice
+from zoo.layers.embedding import apply_rotation, rotation, trigonometric
 from zoo.layers.kv_cache import KVCache
 from zoo.layers.linear import Linear
-from zoo.layers.positions import apply_rotation, rotation, trigonometric
 from zoo.layers.scores import SCORES, arrange, attend
 
 

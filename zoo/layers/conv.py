@@ -9,8 +9,8 @@ from torch.nn import functional as F
 from zoo.algebras import Algebra
 from zoo.kernels import Geometry
 from zoo.kernels.internals import CONV_FORWARD
-from zoo.layers.computed_weight import ComputedWeight
 from zoo.layers.kernel_choice import apply_kernel
+from zoo.layers.linear import ComputedWeight
 from zoo.layers.weight import Weight
 
 Size = int | tuple[int, ...]

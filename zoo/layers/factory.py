@@ -11,11 +11,10 @@ from zoo.errors import InputError, check_choice
 from zoo.layers.attention import Attention, RelativeAttention
 from zoo.layers.conv import Conv1d, Conv2d, Size
 from zoo.layers.elements import Product, Readout, norm
-from zoo.layers.embedding import Embedding, TokenEmbedding
-from zoo.layers.init import INITS
+from zoo.layers.embedding import Embedding, PositionEmbedding, TokenEmbedding
 from zoo.layers.linear import Linear
 from zoo.layers.lstm import LSTM
-from zoo.layers.positions import PositionEmbedding
+from zoo.layers.weight import INITS
 
 ROLES = ("attention", "ffn", "conv", "recurrent", "stem", "embed", "head")
 BODY = frozenset({"attention", "ffn", "conv", "recurrent"})
@@ -41,7 +40,7 @@ class Layers:
     Args:
         algebra: The algebra or its spec.
         scope: Roles of the layers over the algebra, see `parse_scope`.
-        init: Initialisation of all matrices, see `zoo.layers.init.draw_components`.
+        init: Initialisation of all matrices, see `zoo.layers.weight.draw_components`.
         embedding: Spec of the word embedding; by default that of the algebra's ``defaults``, or ``table``.
         vectors: Width of pretrained word vectors, or None.
 

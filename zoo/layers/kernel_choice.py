@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling, is_exporting
 from torch.nn import functional as F
 
-from zoo.kernels import Geometry, Kernel, Operand, Work, factors_of, fused
-from zoo.kernels.base import Call
+from zoo.algebras import factors_of
+from zoo.kernels import Geometry, Kernel, Operand, Work, fused
+from zoo.kernels.base import AUTO, Call, check_kernel, plan
 from zoo.kernels.internals import autocast_dtype, is_any_autocast_enabled, is_plain_mode
-from zoo.kernels.plan import AUTO, check_kernel, plan
 from zoo.layers.weight import Weight
 
 FEW_ROWS = 64

@@ -1,12 +1,135 @@
-"""The linear layer over any algebra."""
+"""The linear layer over any algebra, and the base class of layers with a computed weight."""
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from zoo.algebras import Algebra
-from zoo.layers.computed_weight import ComputedWeight
+from zoo.algebras.product import ReadOnly
+from zoo.errors import InputError
+from zoo.kernels import AxisLayout
 from zoo.layers.kernel_choice import multiply
 from zoo.layers.weight import Weight
+
+
+class ComputedMatrix(ReadOnly):
+    """The real matrix of a weight, a temporary tensor; it is read-only because writes to it would be lost."""
+
+    message = "the weight of a layer over an algebra is computed: change layer.components instead"
+
+
+class ComputedWeight(nn.Module):
+    """A layer with a `Weight` as ``weight_module`` and its real matrix as ``weight``.
+
+    Over the reals ``weight`` is the parameter, over an algebra a `ComputedMatrix`. Parametrizations of torch that are
+    registered for ``weight`` are applied to the matrix.
+    """
+
+    weight_module: Weight
+
+    @property
+    def components(self) -> nn.Parameter:
+        """The parameter that the matrix is computed from."""
+        return self.weight_module.components
+
+    @property
+    def algebra(self) -> Algebra:
+        """The algebra of this layer."""
+        return self.weight_module.algebra
+
+    @property
+    def inp(self) -> AxisLayout:
+        """The layout of the input channels."""
+        return self.weight_module.inp
+
+    @property
+    def out(self) -> AxisLayout:
+        """The layout of the output channels."""
+        return self.weight_module.out
+
+    @property
+    def weight(self) -> Tensor:
+        """The real matrix of this layer."""
+        matrix = self.matrix()
+        is_plain = isinstance(matrix, nn.Parameter) or torch.compiler.is_compiling()
+        return matrix if is_plain else matrix.as_subclass(ComputedMatrix)
+
+    @weight.setter
+    def weight(self, _: Tensor) -> None:
+        raise InputError(ComputedMatrix.message)
+
+    def matrix(self) -> Tensor:
+        """Return the real matrix of this layer; callers must not write to it."""
+        matrix: Tensor = self.weight_module()
+        return matrix
+
+    def reset_parameters(self) -> None:
+        """Redraw the weight and set the bias to zero."""
+        self.weight_module.reset_parameters()
+        if getattr(self, "bias", None) is not None:
+            nn.init.zeros_(self.bias)  # type: ignore[arg-type]
+
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        """Assign ``components``, and over the reals also ``weight``, to the weight module."""
+        if name == "components" or (name == "weight" and self.algebra.n == 1):
+            self.weight_module.components = param  # type: ignore[assignment]
+        elif name == "weight":
+            raise InputError(ComputedMatrix.message)
+        else:
+            super().register_parameter(name, param)
+
+    @property
+    def parametrizations(self) -> nn.ModuleDict:
+        """The parametrizations of ``weight``, as `torch.nn.utils.parametrize` expects them."""
+        return _Parametrizations(self.weight_module)
+
+
+class Reparametrization(nn.Module):
+    """A torch parametrization as a forward hook of a `Weight`, a function of the matrix and of additional parameters."""
+
+    def __init__(self, parametrization: nn.Module, matrix: Tensor) -> None:
+        super().__init__()
+        self.parametrization = parametrization
+        parts = parametrization.right_inverse(matrix) if hasattr(parametrization, "right_inverse") else matrix  # type: ignore[operator]
+        # Weight normalisation has the parts magnitude and matrix: the matrix is computed, the magnitude becomes a parameter.
+        *others, last = parts if isinstance(parts, tuple) else (parts,)
+        if last.shape != matrix.shape or not torch.equal(last, matrix):
+            name = type(parametrization).__name__
+            raise InputError(f"{name} does not preserve the matrix: register it for 'components' of layer.weight_module")
+        self.originals = nn.ParameterList(nn.Parameter(part.detach().clone()) for part in others)
+
+    def forward(self, weight: Weight, args: tuple[()], matrix: Tensor) -> Tensor:
+        """Apply the parametrization to the matrix."""
+        y: Tensor = self.parametrization(*self.originals, matrix)
+        return y
+
+
+class _Parametrizations(nn.ModuleDict):
+    """The interface of `torch.nn.utils.parametrize` to a layer whose ``weight`` counts as parametrized from the start."""
+
+    unsafe = False
+
+    def __init__(self, weight: Weight) -> None:
+        super().__init__()
+        self.__dict__["target"] = weight  # not a submodule
+
+    def __contains__(self, name: object) -> bool:
+        return name == "weight"
+
+    def __len__(self) -> int:
+        return sum(isinstance(module, Reparametrization) for module in self.__dict__["target"].children())
+
+    def __getitem__(self, name: str) -> Any:
+        return self
+
+    def append(self, parametrization: nn.Module) -> None:
+        """Add a parametrization of the matrix."""
+        weight: Weight = self.__dict__["target"]
+        added = Reparametrization(parametrization, weight().detach())
+        weight.add_module(f"parametrization{len(self)}", added)
+        weight.register_forward_hook(added)
+        weight.forget()
 
 
 class Linear(ComputedWeight):
@@ -22,7 +145,7 @@ class Linear(ComputedWeight):
         out_features: Real output channels.
         bias: Whether to add a real bias, [out_features].
         blocks: Number of vectors side by side on the input and the output axis, which must divide their sizes.
-        init: Initialisation with a factor ``gain``, see `zoo.layers.init.draw_components`.
+        init: Initialisation with a factor ``gain``, see `zoo.layers.weight.draw_components`.
 
     Attributes:
         components: The parameter w, [m, blocks_out * width_out, blocks_in * width_in]; over the reals [out, in].

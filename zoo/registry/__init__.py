@@ -3,10 +3,20 @@
 Listing reads package metadata only and does not import plugins. The registry never imports torch.
 """
 
-from zoo.registry.catalogue import GROUPS, Entry, Fault, entries, faults, refresh, register, unregister
-from zoo.registry.loading import PluginError, load, summary
-from zoo.registry.resolution import create, resolve
-from zoo.registry.signatures import build_options
+from zoo.registry.catalogue import (
+    GROUPS,
+    Entry,
+    Fault,
+    PluginError,
+    entries,
+    faults,
+    load,
+    refresh,
+    register,
+    summary,
+    unregister,
+)
+from zoo.registry.resolution import build_options, create, resolve
 from zoo.registry.spec import Spec
 
 __all__ = [

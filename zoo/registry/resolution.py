@@ -1,15 +1,175 @@
-"""Resolve a spec to an entry, and build the object."""
+"""Resolve a spec to an entry, check its options against the signature of the plugin, and build the object."""
 
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from difflib import get_close_matches
-from typing import Any
+from inspect import Parameter, signature
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 from zoo.errors import InputError, one_line, shorten
-from zoo.registry.catalogue import Entry, entries, faults, full_name, normalise_name, singular
-from zoo.registry.loading import load, plugin_error
-from zoo.registry.signatures import Signature
-from zoo.registry.spec import Spec, Value
+from zoo.registry.catalogue import Entry, entries, faults, full_name, load, normalise_name, plugin_error, singular
+from zoo.registry.spec import Spec, Value, write_value
+
+Options = TypeVar("Options")
+
+_PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: "text", NoneType: "none"}
+
+
+def mismatch(annotation: Any, value: object) -> str | None:
+    """Describe the type that a simple annotation requires if the value has another; None if it fits or cannot be checked.
+
+    >>> mismatch(int | None, "abc")
+    'a whole number or none'
+    >>> mismatch(float, 1)
+    >>> mismatch(tuple[float, float], [1, 2, 3])
+    '2 values, each a number'
+    """
+    kinds = _kinds(annotation)
+    described = [_describe(kind) for kind in kinds]
+    if None in described or any(_fits(kind, value) for kind in kinds):
+        return None
+    return " or ".join(map(str, described))
+
+
+def _kinds(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+
+
+def _describe(kind: Any) -> str | None:
+    items = get_args(kind)
+    if get_origin(kind) is not tuple or items[0] not in _PLAIN:
+        return _PLAIN.get(kind)
+    count = "a list" if items[-1] is Ellipsis else f"{len(items)} values"
+    return f"{count}, each {_PLAIN[items[0]]}"
+
+
+def _fits(kind: Any, value: object) -> bool:
+    if get_origin(kind) is tuple:
+        items = get_args(kind)
+        if not isinstance(value, list | tuple) or (items[-1] is not Ellipsis and len(value) != len(items)):
+            return False
+        return all(_fits(items[0], item) for item in value)
+    return type(value) is kind or (kind is float and type(value) is int)
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The keyword parameters of the callable ``name`` that remain after its positional arguments are bound."""
+
+    name: str
+    parameters: dict[str, Parameter]
+    bound: frozenset[str] = frozenset()
+    open_ended: bool = False
+
+    @classmethod
+    def of(cls, name: str, factory: Callable[..., Any], args: tuple[object, ...]) -> "Signature":
+        """Inspect a callable; raise `TypeError` if it does not accept the positional arguments."""
+        try:
+            form = signature(factory, eval_str=True)
+        except NameError:  # annotations of third parties may name types that are not importable
+            form = signature(factory)
+        except (TypeError, ValueError):  # some callables written in C have no signature
+            return cls(name, {}, open_ended=True)
+        bound = frozenset(form.bind_partial(*args).arguments)
+        kinds = {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}
+        remaining = {key: value for key, value in form.parameters.items() if value.kind in kinds and key not in bound}
+        return cls(name, remaining, bound, any(value.kind is Parameter.VAR_KEYWORD for value in form.parameters.values()))
+
+    def accepts(self, key: str) -> bool:
+        """Return whether the callable accepts this keyword."""
+        return key in self.parameters or (self.open_ended and key not in self.bound)
+
+    def check(self, options: Mapping[str, Value], context: Collection[str]) -> None:
+        """Raise `InputError` if an option is unknown, has the wrong type, or is missing."""
+        for option, value in options.items():
+            if not self.accepts(option):
+                raise InputError(
+                    f"unknown option {option!r} of {self.name}:{hint(option, self.parameters)} {self.usage(context)}"
+                )
+            if option in self.parameters and (kind := mismatch(self.parameters[option].annotation, value)):
+                raise InputError(f"{self.name}: {option}={write_value(value)[:60]} must be {kind}")
+        for key, parameter in self.parameters.items():
+            if parameter.default is Parameter.empty and key not in options and key not in context:
+                raise InputError(f"{self.name} requires the option {key!r}: {self.usage(context)}")
+
+    def usage(self, context: Collection[str] = ()) -> str:
+        """Format the signature as a spec, without the keywords of the context, which the zoo adds.
+
+        >>> def vit(data, *, classes, dim=64, **rest): ...
+        >>> Signature.of("vit", vit, ("digits",)).usage(["classes"])
+        'vit(dim=64, ...)'
+        """
+        shown = [key + _default(value.default) for key, value in self.parameters.items() if key not in context]
+        return f"{self.name}({', '.join(shown + ['...'] * self.open_ended)})"
+
+
+def hint(name: str, known: Collection[str]) -> str:
+    """Return a suggestion of the known name that is closest to a name, or ""."""
+    close = get_close_matches(name.lower(), known, 1)
+    return f" did you mean {close[0]!r}?" if close else ""
+
+
+def _default(value: object) -> str:
+    """Format a default as in a spec, or as its type if a spec cannot express it."""
+    if value is Parameter.empty:
+        return ""
+    try:
+        return f"={write_value(value)}"  # type: ignore[arg-type]
+    except InputError:
+        return f"=<{type(value).__name__}>"
+
+
+LARGEST = 2**24
+"""Upper limit of sizes such as a width, a depth or a batch size."""
+
+
+def check_sizes(name: str, options: Mapping[str, Any]) -> None:
+    """Raise `InputError` if an integer option exceeds `LARGEST`; the message begins with the name, unless it is empty."""
+    for option, value in options.items():
+        if type(value) is int and abs(value) > LARGEST:
+            text = f"{option}={value} is too large: use at most {LARGEST}"
+            raise InputError(f"{name}: {text}" if name else text)
+
+
+def build_options(kind: type[Options], values: Mapping[str, Any]) -> Options:
+    """Build an options dataclass from nested mappings; raise `InputError` if an option is unknown, missing or invalid.
+
+    >>> from dataclasses import make_dataclass
+    >>> build_options(make_dataclass("Bread", [("flour", str), ("salt", float, 0.1)]), {"flour": "rye"})
+    Bread(flour='rye', salt=0.1)
+    """
+    known = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
+    for name in values:
+        if name not in known:
+            raise InputError(f"unknown option '{name}':{hint(name, known) or ' use ' + ', '.join(known)}")
+    checked = {name: check_option(name, known[name].type, value) for name, value in values.items()}
+    try:
+        return kind(**checked)
+    except TypeError as error:
+        raise InputError(f"{kind.__name__}: {str(error).partition(') ')[2]}") from error
+
+
+def check_option(name: str, kind: Any, value: Any) -> Any:
+    """Convert the value of an option to its annotated type; raise `InputError` if the type does not match."""
+    if is_dataclass(kind) or get_origin(kind) is dict:
+        if is_dataclass(kind) and isinstance(value, kind):  # type: ignore[arg-type]
+            return value
+        if not isinstance(value, Mapping):
+            raise InputError(f"{name}={shorten(repr(value))[1:-1]} must be a dict of options by name")
+        return build_options(kind, value) if is_dataclass(kind) else value  # type: ignore[arg-type]
+    value = os.fspath(value) if isinstance(value, os.PathLike) else value
+    value = tuple(value) if isinstance(value, list) else value
+    if get_origin(kind) is tuple and get_args(kind) == (str, ...) and isinstance(value, str):
+        value = tuple(value.split(","))
+    if expected := mismatch(kind, value):
+        raise InputError(f"{name}={shorten(repr(value))[1:-1]} must be {expected}")
+    if type(value) is int and float in (kinds := _kinds(kind)) and int not in kinds:
+        return float(value)
+    return value
+
 
 _SHOWN = 16
 

@@ -1,4 +1,4 @@
-"""Decoding of token ids: greedy, sampling and beam search, with a `zoo.backbones.generative.GenerativeModel`.
+"""Decoding of token ids: greedy, sampling and beam search, with a `zoo.backbones.blocks.GenerativeModel`.
 
 Logits processors are pure functions from logits [B, V] to logits, -inf for tokens that must not be chosen.
 """
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.backbones.generative import GenerativeModel
+from zoo.backbones.blocks import GenerativeModel
 from zoo.data.tokens import BEGIN, PAD, UNKNOWN
 from zoo.errors import InputError
 from zoo.layers import keep_matrices

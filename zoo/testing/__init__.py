@@ -9,7 +9,7 @@
 import pytest
 
 # Let a failing contract show the compared values, as in test files.
-pytest.register_assert_rewrite(*(f"zoo.testing.{name}" for name in ("product", "algebra", "backbone", "definition", "task")))
+pytest.register_assert_rewrite(*(f"zoo.testing.{name}" for name in ("algebra", "backbone", "definition", "task")))
 
 from zoo.testing.algebra import AlgebraContract  # noqa: E402
 from zoo.testing.backbone import BackboneContract  # noqa: E402

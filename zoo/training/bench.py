@@ -15,9 +15,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from zoo.backbones.build import count
 from zoo.data import ready
 from zoo.errors import InputError
-from zoo.kernels.base import real_cost
+from zoo.kernels.base import plan, real_cost
 from zoo.kernels.compiled import status
-from zoo.kernels.plan import plan
 from zoo.layers import Linear
 from zoo.layers.kernel_choice import describe_work
 from zoo.report import plain_console, plain_table

@@ -14,8 +14,7 @@ from zoo.backbones.build import backbone, count, untrained
 from zoo.checkpoint import find, save
 from zoo.checkpoint.folder import library_versions, model_files, network_options
 from zoo.conversion import stayed_real, transfer
-from zoo.conversion.imported import ImportedLayers, ImportedNetwork
-from zoo.conversion.transfer import summary
+from zoo.conversion.transfer import ImportedLayers, ImportedNetwork, summary
 from zoo.data.info import CorpusInfo, DataInfo, ImageInfo
 from zoo.data.tokenizer import Tokenizer
 from zoo.errors import InputError, check_rules, one_line

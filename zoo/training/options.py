@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from zoo.errors import InputError
-from zoo.registry.signatures import build_options as build
+from zoo.registry.resolution import build_options as build
 from zoo.tasks.options import Decoding
 
 __all__ = ["TRAINER_ARGUMENTS", "Average", "Decoding", "DistillationOptions", "Fit", "Info", "Optimizer", "Schedule", "build"]

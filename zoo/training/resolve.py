@@ -7,14 +7,13 @@ from typing import Any
 from zoo import registry
 from zoo.algebras import algebra as make_algebra
 from zoo.backbones import recipe_of
-from zoo.backbones.build import check_spec
-from zoo.backbones.recipe import Recipe
+from zoo.backbones.build import Recipe, check_spec
 from zoo.checkpoint import read_config as read_model_config
 from zoo.data import ready
 from zoo.errors import InputError, check_choice, check_rules
 from zoo.hub.sources import locate
-from zoo.kernels.plan import check_kernel
-from zoo.registry.signatures import check_sizes
+from zoo.kernels.base import check_kernel
+from zoo.registry.resolution import check_sizes
 from zoo.tasks import task_type
 from zoo.tasks.base import Task
 from zoo.tasks.distillation import check_distillation, check_distilled

@@ -19,7 +19,7 @@ from lightning.pytorch.strategies import Strategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from zoo.errors import InputError, one_line, shorten
-from zoo.registry.signatures import mismatch
+from zoo.registry.resolution import mismatch
 from zoo.training.callbacks import BroadcastBuffers, MetricsTable, ProgressLines, SplitNote, moving_average
 from zoo.training.checkpoint_io import AtomicCheckpointIO
 from zoo.training.checkpoints import Checkpoints
