@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from zoo_experiments.arms import check_lottery
+from zoo_experiments.lottery import check_lottery
 from zoo_experiments.options import Lottery
 from zoo_experiments.sweep import grid_points
 

@@ -82,7 +82,7 @@ def lottery(*, options: Lottery, print_config: bool = False) -> None:
         import yaml
 
         from zoo.training.options import config_values
-        from zoo_experiments.arms import check_lottery
+        from zoo_experiments.lottery import check_lottery
 
         yaml.safe_dump(config_values(check_lottery(options)[0]), sys.stdout, sort_keys=False)
         return

@@ -17,8 +17,7 @@ from zoo.training.folder import claim, finished_run, read_summary, write_config
 from zoo.training.options import Fit, config_values
 from zoo.training.resolve import load_data, resolve
 from zoo.training.trainer import check_trainer
-from zoo_experiments.executors import Here
-from zoo_experiments.grid import Grid, Point, Row, execute, saying_how_to_resume
+from zoo_experiments.grid import Grid, Here, Point, Row, execute, saying_how_to_resume
 
 _OPTIONS = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "vectors_found", "seed")
 _SHARED = (*_OPTIONS, "teacher", "task", "parameters", "equal_size", "versions", "stayed_real", "device")

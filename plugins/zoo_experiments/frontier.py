@@ -31,8 +31,7 @@ from zoo.layers import keep_matrices
 from zoo.training.bench import evaluation_step, first_batch, side_by_side, training_step
 from zoo.training.folder import RUNS, file_name
 from zoo_experiments.options import Sweep
-from zoo_experiments.results import ROWS, read_rows
-from zoo_experiments.sweep import sweep, sweep_points
+from zoo_experiments.sweep import read_rows, sweep, sweep_points
 
 RATE = "optimizer.lr"
 RESULT = "frontier.json"
@@ -107,8 +106,7 @@ def name(run: Run) -> str:
 
 def read_runs(folder: Path) -> list[dict[str, Any]]:
     """Read the finished runs of a folder: those of its sweep, and those that its frontier.json already has."""
-    path, stored = folder / ROWS, folder / RESULT
-    rows = [summarize(row) for row in read_rows(path)] if path.exists() else []
+    stored, rows = folder / RESULT, [summarize(row) for row in read_rows(folder)]
     known = {run_of(row) for row in rows}
     return rows + [row for row in (read_json(stored)["rows"] if stored.exists() else ()) if run_of(row) not in known]
 

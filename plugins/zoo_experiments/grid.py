@@ -1,23 +1,36 @@
-"""A grid of resumable runs: points, their order, the rows of finished runs, and the loop that trains them."""
+"""A grid of resumable runs, and the executors that train it: this process, parallel processes, or a Ray cluster."""
 
 from __future__ import annotations
 
+import logging
+import os
 import signal
+import socket
+import subprocess
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from zoo.errors import InputError, Interrupted, Stop
+from zoo.errors import InputError, Interrupted, Stop, one_line
+from zoo.training.callbacks import DivergenceError
 from zoo.training.folder import changed_options
 from zoo.training.options import Fit, build
+from zoo.training.processes import PARENT
 from zoo.training.resolve import plan_run
+from zoo_experiments.options import Execution
 
 Result = TypeVar("Result")
 Row = dict[str, Any]
+Failure = Future[str | None]
+"""The reason why the training of a point has failed, or None."""
+PATIENCE = 120.0
+"""Seconds for runs to write a checkpoint when the experiment is stopped."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +72,6 @@ class Grid(ABC):
         """Return the run folder of a point."""
         return self.folder / point.name
 
-    def log(self, point: Point) -> Path:
-        """Return the log file of a point that is trained in a separate process."""
-        return self.folder / "logs" / f"{point.name.replace('/', '-')}.log"
-
     def command(self, point: Point) -> list[str]:
         """Return the arguments of ``zoo`` that train or resume a point in a separate process."""
         return ["fit", "--resume", str(self.path(point))]
@@ -83,15 +92,19 @@ class Grid(ABC):
             for name, old, new in changed_options(folder, plan_run(point.fit).config) if begun else ():
                 text = f"'{folder}' has {name}={old}, not {new}: use the same options, or another --run-dir"
                 raise InputError(text, code="mismatch")
-        self.rows |= {point.name: self.read_row(point) for point in self.points if self.is_finished(point)}
+        self.rows |= self.finished_rows()
+
+    def finished_rows(self) -> dict[str, Row]:
+        """Read the rows of the finished runs by name."""
+        return {point.name: self.read_row(point) for point in self.points if self.has_summary(point)}
+
+    def has_summary(self, point: Point) -> bool:
+        """Return whether the run of a point is finished."""
+        return (self.path(point) / "summary.json").is_file()
 
     def first(self, function: Callable[[], Result]) -> Result:
         """Call a function on rank 0 and return its result on all ranks."""
         return function()
-
-    def is_finished(self, point: Point) -> bool:
-        """Return whether the run of a point has a summary."""
-        return self.first((self.path(point) / "summary.json").is_file)
 
     def is_closed(self, point: Point) -> bool:
         """Return whether a point must not be trained."""
@@ -119,23 +132,11 @@ class Grid(ABC):
         return [self.rows[point.name] for point in self.points if point.name in self.rows]
 
 
-class Executor(Protocol):
-    """Trains points: in this process, in separate processes, or on a cluster."""
-
-    slots: int
-
-    def submit(self, grid: Grid, point: Point) -> Future[str | None]:
-        """Start to train a point; the result is the reason of its failure, or None."""
-
-    def close(self) -> None:
-        """Stop all running points."""
-
-
 def execute(
     grid: Grid, executor: Executor, report: Callable[[Point], None] = lambda point: None, wanted: Collection[str] | None = None
 ) -> None:
     """Train the wanted points (by default all) as soon as their predecessors are finished, and report each that has ended."""
-    running: dict[Future[str | None], Point] = {}
+    running: dict[Failure, Point] = {}
     try:
         while True:
             begun = {point.name for point in running.values()}
@@ -146,7 +147,7 @@ def execute(
                 return
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 point, failure = running.pop(future), future.result()
-                if failure is None and grid.is_finished(point):
+                if failure is None and grid.first(partial(grid.has_summary, point)):
                     grid.finish(point)
                 else:
                     grid.failed[point.name] = failure or "it ended without a summary"
@@ -162,3 +163,139 @@ def saying_how_to_resume(text: Callable[[], str]) -> Iterator[None]:
         yield
     except (Stop, KeyboardInterrupt) as stop:
         raise Interrupted(f"stopped; {text()}", getattr(stop, "signum", signal.SIGINT)) from stop
+
+
+# --- executors ---
+
+
+class Here:
+    """Train one point after the other in this process."""
+
+    slots = 1
+
+    def __init__(self, train: Callable[[Point], None]) -> None:
+        self.train = train
+
+    def submit(self, grid: Grid, point: Point) -> Failure:
+        """Train a point. Errors other than a divergence end the experiment."""
+        future = Failure()
+        try:
+            self.train(point)
+            future.set_result(None)
+        except DivergenceError as error:
+            future.set_result(str(error))
+        return future
+
+    def close(self) -> None:
+        """Do nothing: the error or signal that ends this process has ended the run."""
+
+
+class LocalProcesses:
+    """Train points in parallel processes of ``zoo``."""
+
+    def __init__(self, jobs: int) -> None:
+        self.slots = jobs
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self._threads = str(max(1, cores // jobs)) if jobs > 1 else None
+        self._waiters = ThreadPoolExecutor(jobs)
+        self._running: dict[Failure, subprocess.Popen[bytes]] = {}
+
+    def submit(self, grid: Grid, point: Point) -> Failure:
+        """Start the process of a point, which ends with this one and writes to a log."""
+        log = _new_log(grid, point)
+        with log.open("wb") as output:
+            # In its own session, so that Ctrl-C reaches it once, from `close`.
+            process = subprocess.Popen(**_zoo_process(grid.command(point), output, self._threads), start_new_session=True)
+        future = self._waiters.submit(lambda: _failure_of(log, process.wait()))
+        self._running[future] = process
+        return future
+
+    def close(self) -> None:
+        """Let the runs write a checkpoint; kill those that take too long."""
+        for process in self._running.values():
+            process.send_signal(signal.SIGTERM)
+        for future in wait(self._running, PATIENCE).not_done:
+            self._running[future].kill()
+        self._waiters.shutdown()
+
+
+class Ray:
+    """Train points on a Ray cluster, which retries lost ones."""
+
+    slots = sys.maxsize
+
+    def __init__(self, cpus: float, gpus: float) -> None:
+        try:
+            import ray
+        except ImportError as error:
+            raise InputError("--on ray needs Ray: pip install 'hypercomplex-zoo[ray]'", code="dependency") from error
+        handler, address = signal.getsignal(signal.SIGTERM), os.environ.get("RAY_ADDRESS", "auto")
+        try:
+            host, _, port = address.rpartition("/")[2].rpartition(":")
+            if host and port.isdigit():  # Ray itself tries for six minutes, and then ends the process
+                socket.create_connection((host, int(port)), timeout=10).close()
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+            signal.signal(signal.SIGTERM, handler)  # Ray has replaced it
+        except Exception as error:  # of Ray, gRPC or sockets
+            text = f"cannot reach a Ray cluster: {one_line(error, 150)}; start one (ray start --head) or set RAY_ADDRESS"
+            raise InputError(text, code="failed") from error
+        self._ray = ray
+        self._train = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=3)(_run_on_node)
+
+    def submit(self, grid: Grid, point: Point) -> Failure:
+        """Submit a point."""
+        log, failure = _new_log(grid, point).absolute(), Failure()
+
+        def end(task: Future[int]) -> None:
+            error = task.exception()  # of Ray
+            lost = f"lost by Ray: {one_line(error, 200)} (log: {log})" if error else None
+            failure.set_result(lost or _failure_of(log, task.result()))
+
+        self._train.remote(grid.command(point), str(Path.cwd()), str(log)).future().add_done_callback(end)
+        return failure
+
+    def close(self) -> None:
+        """Disconnect from the cluster, which cancels the running points."""
+        self._ray.shutdown()
+
+
+Executor = Here | LocalProcesses | Ray
+
+
+def make_executor(options: Execution) -> Executor:
+    """Return the executor with a separate process for every run, on this machine or on Ray."""
+    return Ray(options.cpus, options.gpus) if options.on == "ray" else LocalProcesses(options.jobs)
+
+
+def _run_on_node(arguments: list[str], folder: str, log: str) -> int:
+    """Run ``zoo`` in a folder on a node of the cluster and return its exit code."""
+    with Path(log).open("ab") as output:
+        return subprocess.run(**_zoo_process(arguments, output), cwd=folder, check=False).returncode
+
+
+def _new_log(grid: Grid, point: Point) -> Path:
+    """Create the empty log file of a point."""
+    log = grid.folder / "logs" / f"{point.name.replace('/', '-')}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_bytes(b"")
+    return log
+
+
+def _zoo_process(arguments: list[str], output: Any, threads: str | None = None) -> dict[str, Any]:
+    """Return the keywords of `subprocess.Popen` for a process of ``zoo``."""
+    environment = {**({"OMP_NUM_THREADS": threads} if threads else {}), **os.environ, PARENT: str(os.getpid())}
+    if not {"", os.getcwd()} & set(sys.path):  # then python -m must not import modules of this folder
+        environment["PYTHONSAFEPATH"] = "1"
+    files = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
+    return {"args": [sys.executable, "-m", "zoo", *arguments], "env": environment, **files}
+
+
+def _failure_of(log: Path, code: int) -> str | None:
+    """Return the error that a run has printed, or its exit code and last line; None if it succeeded."""
+    if code == 0:
+        return None
+    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    errors = [line.removeprefix("zoo: ") for line in lines if code > 0 and line.startswith("zoo: ")]
+    ended = f"exit code {code}" if code >= 0 else f"signal {-code}, {signal.strsignal(-code)}"
+    text = errors[-1] if errors else "; ".join([ended, *lines[-1:]])
+    return f"{text[:300]} (log: {log})"

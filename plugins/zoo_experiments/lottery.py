@@ -5,70 +5,165 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from zoo.atomic import write_json
-from zoo.errors import InputError, check_rules
+from zoo.errors import InputError, check_choice, check_rules
+from zoo.pruning import LotteryTicket, rounds_until
+from zoo.registry.spec import Spec, split_at_commas
 from zoo.training.fit import NOTHING_SAVED, Session, claim_on_rank_0, start_session
-from zoo.training.folder import changed_options, read_summary, write_config
-from zoo.training.options import build, config_values
+from zoo.training.folder import changed_options, file_name, read_run_config, read_summary, run_name, short_spec, write_config
+from zoo.training.options import FREE, Fit, build, config_values
 from zoo.training.processes import Processes
-from zoo_experiments.arms import MAY_CHANGE, Arm, arms_of, check_lottery, experiment_name, lottery_points, resume_text
-from zoo_experiments.executors import Here, make_executor
-from zoo_experiments.grid import Grid, Point, Result, Row, execute, saying_how_to_resume
-from zoo_experiments.options import Lottery
-from zoo_experiments.results import FORMAT, TICKETS, read_tickets
-from zoo_experiments.round import train_round
+from zoo.training.resolve import Plan, plan_run
+from zoo_experiments.grid import Grid, Here, Point, Result, Row, execute, make_executor, saying_how_to_resume
+from zoo_experiments.options import Lottery, check_execution
+from zoo_experiments.round import Arm, resume_text, ticket_options, train_round
 
+TICKETS = "lottery.json"
+"""The file of the rows of the finished rounds, which is written after each round."""
 DIVERGED = "training diverged"
 """The start of the message of a `zoo.training.callbacks.DivergenceError`."""
+MAY_CHANGE = {"algebra", "compare", "controls", "seeds", "rounds", "until", "collapse", *FREE}
+"""Options that may change on resume."""
+_ROUNDS, _MOST_ROUNDS = 10, 200
+
+
+# --- options and points ---
+
+
+def check_lottery(options: Lottery) -> tuple[Lottery, Plan]:
+    """Check the options; return them with all defaults filled in, and the plan of the first arm.
+
+    On resume, algebras and controls are added to those of the experiment.
+    """
+    before = read_run_config(Path(options.resume).expanduser()) if options.resume not in (None, "auto") else {}
+    text = f"'{options.resume}' is a single run, not an experiment with lottery tickets: use the folder with {TICKETS}"
+    check_rules((not before or "rate" in before, text), code="mismatch")
+    names = _merge_names([options.algebra] if options.algebra else [], _merge_names(before.get("compare"), options.compare))
+    options = replace(options, controls=_merge_names(before.get("controls"), options.controls))
+    check_rules((bool(names), "missing --algebra, or --compare with several of them (see zoo lottery --help)"), code="missing")
+    _check_options(options)
+    rounds = options.rounds if options.rounds is not None else 1 if options.pruning.pattern else _ROUNDS
+    if options.until is not None:
+        rounds = rounds_until(options.until, options.rate) - (options.pruning.score == "snip")  # which prunes in round 0
+    check_rules((0 <= rounds <= _MOST_ROUNDS, f"rounds={rounds}: must be between 0 and {_MOST_ROUNDS}"))
+    plans = [plan_run(replace(options, algebra=name, rounds=rounds, until=None), try_network=True) for name in names]
+    algebras = {_folder_name(planned.options.algebra): planned.options.algebra for planned in plans}  # phm-4 is phm(n=4)
+    filled = plans[0].options
+    assert isinstance(filled, Lottery)
+    return replace(filled, algebra="", compare=tuple(algebras.values())), plans[0]
+
+
+def _check_options(options: Lottery) -> None:
+    """Check the options that a single round does not have, and refuse those that rounds do not support."""
+    LotteryTicket(**ticket_options(options, 0))
+    check_execution(options)
+    for name in options.controls:
+        check_choice("control", name, ("random", "reinit"))
+    pretrained = options.init_from or Spec.parse(options.backbone).options.get("pretrained")
+    writes = options.trainer.get("enable_checkpointing") is not False and not options.trainer.get("fast_dev_run")
+    check_rules(
+        (not pretrained or "reinit" not in options.controls, "--controls reinit excludes pretrained weights"),
+        (options.folds is None, "--folds is not supported: a round is one training"),
+        (writes, "rounds need training checkpoints: leave --trainer.enable_checkpointing and fast_dev_run out"),
+        code="conflict",
+    )
+    check_rules(
+        (options.seeds >= 1, f"seeds={options.seeds}: must be 1 or more"),
+        (options.collapse is None or 0 < options.collapse <= 1, f"collapse={options.collapse}: must be in (0, 1]; 1 for never"),
+    )
+
+
+def _merge_names(first: Any, second: Any) -> tuple[str, ...]:
+    """Return the names of two lists without repetitions; a string is a list separated by commas."""
+    lists = (split_at_commas(names) if isinstance(names, str) else names or () for names in (first, second))
+    return tuple(dict.fromkeys(name for names in lists for name in names))
+
+
+def _folder_name(algebra: str) -> str:
+    return file_name(short_spec("zoo.algebras", algebra))
+
+
+def _experiment_name(options: Lottery) -> str:
+    """Name the folder of an experiment after the run of its first algebra, and the other algebras."""
+    first, *others = options.compare
+    return "-".join(["lottery", run_name(config_values(replace(options, algebra=first))), *map(_folder_name, others)])
+
+
+def arms_of(options: Lottery) -> list[Arm]:
+    """Return the arms in training order: one seed of all algebras with their controls, then the next seed."""
+    return [
+        Arm(algebra, control, seed, _folder_name(algebra))
+        for seed in range(options.seed, options.seed + options.seeds)
+        for algebra in options.compare
+        for control in (None, *options.controls)
+    ]
+
+
+def lottery_points(options: Lottery) -> list[Point]:
+    """Return the rounds of all arms; a round follows the previous one, and that of a control its ticket's round.
+
+    A control has no dense round.
+    """
+    points, shared = [], {option.name: getattr(options, option.name) for option in fields(Fit)}
+    for arm in arms_of(options):
+        start = int(arm.control is not None and options.pruning.score != "snip")
+        run = Fit(**shared | {"algebra": arm.algebra, "seed": arm.seed, "run_dir": None, "resume": None})
+        for number in range(start, (options.rounds or 0) + 1):
+            after = [arm.ticket.point(number)] if arm.control else []
+            after += [arm.point(number - 1)] if number > start else []
+            points.append(Point(arm.point(number), {"arm": arm, "round": number}, run, tuple(after)))
+    return points
+
+
+# --- the experiment ---
 
 
 class Tickets(Grid):
-    """The rounds of an experiment with lottery tickets; the same on all ranks.
-
-    Attributes:
-        metric: The reported metric, and whether to maximise (``max``) or minimise it (``min``).
-        diverged: The reasons of the rounds whose training diverged, by name.
-    """
+    """The rounds of an experiment with lottery tickets; the same on all ranks."""
 
     def __init__(self, folder: Path, options: Lottery, task: str, processes: Processes) -> None:
         super().__init__(folder, lottery_points(options))
         self.options, self.task, self.processes = options, task, processes
-        self.metric = ("loss", "min")
-        self.diverged: dict[str, str] = {}
         self._ended, self._start = 0, time.monotonic()
+
+    @property
+    def metric(self) -> tuple[str, str]:
+        """The reported metric, and whether to maximise (``max``) or minimise it (``min``)."""
+        row = next(iter(self.rows.values()), {"metric": "loss", "mode": "min"})
+        return row["metric"], row["mode"]
 
     def first(self, function: Callable[[], Result]) -> Result:
         """Call a function on rank 0 and return its result on all ranks."""
         return self.processes.first(function)
 
-    def load(self) -> None:
-        """Read the results of an experiment that is resumed, and remove the training checkpoints of finished rounds."""
-        self.rows, self.metric, self.diverged = self.first(self._load)
-
-    def _load(self) -> tuple[dict[str, Row], tuple[str, str], dict[str, str]]:
+    def finished_rows(self) -> dict[str, Row]:
+        """Read the rows of an experiment that is resumed, and remove the training checkpoints of its finished rounds."""
         for name, old, new in changed_options(self.folder, config_values(self.options), MAY_CHANGE):
             text = f"the experiment '{self.folder}' has {name}={old}, not {new}: start a new one"
             raise InputError(f"{text} (you can add rounds, seeds, algebras and controls)", code="mismatch")
-        rows, metric, path = dict[str, Row](), self.metric, self.folder / TICKETS
-        diverged: dict[str, str] = {}
-        if path.exists():
-            record = read_tickets(path)
-            names, metric = {point.name for point in self.points}, (record["metric"], record["mode"])
-            rows = {row["folder"]: row for row in record["rows"] if row["folder"] in names}
-            for point in self.points:
-                key = point.axes["arm"].key | {"round": point.axes["round"]}
-                notes = [note["reason"] for note in record["stopped"] if key.items() <= note.items()]
-                if notes and notes[0].startswith(DIVERGED):
-                    diverged[point.name] = notes[0]
         for point in self.points:
-            if (self.path(point) / "summary.json").is_file():
-                rows[point.name], metric = self._read(point)
-                shutil.rmtree(self.path(point) / "checkpoints", ignore_errors=True)
-        return rows, metric, diverged
+            if self.has_summary(point):
+                self._remove_checkpoints(point)
+        return super().finished_rows()
+
+    def read_row(self, point: Point) -> Row:
+        """Read the row of a round from its summary."""
+        summary = read_summary(self.path(point), ["lottery", "seconds"])
+        row: Row = point.axes["arm"].key | summary["lottery"]
+        return row | {"test": summary["metrics"], "seconds": summary["seconds"], "folder": point.name}
+
+    def finish(self, point: Point) -> None:
+        """Read the row of a round, write lottery.json, and remove the training checkpoints of the round."""
+        self.processes.smallest(0)  # a barrier: every rank has read what is removed now
+        super().finish(point)
+        self.first(lambda: self._remove_checkpoints(point))
+
+    def _remove_checkpoints(self, point: Point) -> None:
+        shutil.rmtree(self.path(point) / "checkpoints", ignore_errors=True)
 
     def command(self, point: Point) -> list[str]:
         """Return the arguments of ``zoo`` that train a round in a separate process."""
@@ -81,50 +176,31 @@ class Tickets(Grid):
     def stopped(self, arm: Arm) -> dict[str, Any] | None:
         """Return why an arm has no more rounds: its training diverged, or its validation metric collapsed."""
         name, maximise = self.metric[0], self.metric[1] == "max"
-        start = self.rows[arm.ticket.point(0)]["val"].get(name) if arm.ticket.point(0) in self.rows else None
+        start = self.rows.get(arm.ticket.point(0), {"val": {}})["val"].get(name)
         collapse = self.options.collapse or (0.5 if maximise else 1.0)
-        can_collapse = start is not None and start > 0 and collapse < 1
-        limit = 0.0
-        if start is not None and can_collapse:
+        limit = None
+        if start is not None and start > 0 and collapse < 1:
             limit = start * (1 - collapse) if maximise else start / (1 - collapse)
         rounds = self.options.rounds or 0
         for number in range(rounds + 1):
-            if reason := self.diverged.get(arm.point(number)):
-                return arm.key | {"round": number, "reason": reason}
+            failure = self.failed.get(arm.point(number), "")
+            if failure.startswith(DIVERGED):
+                return arm.key | {"round": number, "reason": failure.partition(" (log:")[0]}
             value = self.rows.get(arm.point(number), {"val": {}})["val"].get(name)
-            if can_collapse and number < rounds and value is not None and (value < limit if maximise else value > limit):
+            if limit is None or value is None or number == rounds:
+                continue
+            if value < limit if maximise else value > limit:
                 text = f"{name} {value:.4g} in validation is {'below' if maximise else 'above'} {limit:.4g}"
                 return arm.key | {"round": number, "reason": f"{text} (--collapse {collapse:g})"}
         return None
 
-    def finish(self, point: Point) -> None:
-        """Read the row of a round, write lottery.json, and remove the training checkpoints of the round."""
-        self.processes.smallest(0)  # a barrier: every rank has read what is removed now
-        self.rows[point.name], self.metric = self.first(lambda: self._read(point))
-        self.first(self.write)
-        self.first(lambda: shutil.rmtree(self.path(point) / "checkpoints", ignore_errors=True))
-
-    def read_row(self, point: Point) -> Row:
-        """Read the row of a round from its summary."""
-        return self._read(point)[0]
-
-    def _read(self, point: Point) -> tuple[Row, tuple[str, str]]:
-        """Return the row of a round, and the reported metric."""
-        summary = read_summary(self.path(point), ["lottery", "seconds"])
-        note = summary["lottery"]
-        row = point.axes["arm"].key | {"round": point.axes["round"]}
-        row |= {name: note[name] for name in ("survivors", "weights", "real_weights", "val")}
-        row |= {"test": summary["metrics"], "epoch": note["epoch"], "seconds": summary["seconds"], "folder": point.name}
-        return row, (note["metric"], note["mode"])
-
     def results(self) -> dict[str, Any]:
         """Return the content of lottery.json."""
-        options = self.options
-        record: dict[str, Any] = {"format": FORMAT, "backbone": options.backbone, "data": options.data, "task": self.task}
-        record |= {"metric": self.metric[0], "mode": self.metric[1], "rate": options.rate, "rounds": options.rounds}
-        stopped = [note for arm in arms_of(options) if (note := self.stopped(arm))]
-        pruning = config_values(options)["pruning"]
-        record |= {"pruning": pruning, "rows": self.sorted_rows(), "stopped": stopped}
+        options, (metric, mode) = self.options, self.metric
+        record: dict[str, Any] = {"backbone": options.backbone, "data": options.data, "task": self.task}
+        record |= {"metric": metric, "mode": mode, "rate": options.rate, "rounds": options.rounds}
+        record |= {"pruning": config_values(options)["pruning"], "rows": self.sorted_rows()}
+        record["stopped"] = [note for arm in arms_of(options) if (note := self.stopped(arm))]
         return record | {"left": len(self.remaining())}
 
     def write(self) -> None:
@@ -137,20 +213,20 @@ class Tickets(Grid):
             print(text, flush=True)  # noqa: T201 (its purpose)
 
     def report(self, point: Point) -> None:
-        """Print the result of a round, or why it failed or its arm has ended; note an arm whose training diverged."""
-        arm, number, reason = point.axes["arm"], point.axes["round"], self.failed.get(point.name, "")
+        """Print the result of a round, or why it failed or its arm has ended."""
+        arm, number = point.axes["arm"], point.axes["round"]
         self._ended += 1
-        if reason.startswith(DIVERGED):
-            self.diverged[point.name] = reason.partition(" (log:")[0]
-            self.first(self.write)
         if row := self.rows.get(point.name):
             left = len(self.remaining())
             seconds = (time.monotonic() - self._start) / self._ended * left
-            self.say(format_round(self, arm, row) + (f"; {left} to go, about {duration(seconds)}" if left else ""))
+            rest = f"; {left} to go, about {_duration(seconds)}" if left else ""
+            self.say(f"{arm.title}, round {number}/{self.options.rounds}: {_round_text(row)}{rest}")
+        else:
+            self.first(self.write)
         if stopped := self.stopped(arm):
             self.say(f"{arm.title}: no more rounds, {stopped['reason']}")
-        elif reason:
-            self.say(f"{arm.title}, round {number} failed: {reason}")
+        elif not row:
+            self.say(f"{arm.title}, round {number} failed: {self.failed[point.name]}")
 
 
 def lottery(options: Lottery | Mapping[str, Any]) -> dict[str, Any]:
@@ -168,20 +244,20 @@ def lottery(options: Lottery | Mapping[str, Any]) -> dict[str, Any]:
     """
     options = options if isinstance(options, Lottery) else build(Lottery, options)
     if options.only is not None:
-        return train_one(options)
+        return _train_one(options)
     options, planned = check_lottery(options)
     config = config_values(options)
     with (
         start_session(planned) as session,
-        claim_on_rank_0(config, options.run_dir, options.resume, session.processes, experiment_name(options)) as folder,
+        claim_on_rank_0(config, options.run_dir, options.resume, session.processes, _experiment_name(options)) as folder,
         saying_how_to_resume(lambda: resume_text(folder.path) or NOTHING_SAVED),
     ):
         try:
             grid = Tickets(folder.path, options, str(planned.options.task or planned.data.task), session.processes)
             if folder.resumed:
-                grid.load()
+                grid.rows = grid.first(grid.finished_rows)
             grid.first(lambda: write_config(folder.path, config))
-            train_all(grid, session)
+            _train_all(grid, session)
         except BaseException:
             if resume_text(folder.path) is None:
                 folder.discard()
@@ -189,7 +265,7 @@ def lottery(options: Lottery | Mapping[str, Any]) -> dict[str, Any]:
     return grid.results() | {"run_dir": str(folder.path)}
 
 
-def train_one(options: Lottery) -> dict[str, Any]:
+def _train_one(options: Lottery) -> dict[str, Any]:
     """Train one round of an experiment whose results another process writes."""
     name, folder = options.only, Path(options.resume or "").expanduser()
     options, planned = check_lottery(replace(options, only=None))
@@ -200,7 +276,7 @@ def train_one(options: Lottery) -> dict[str, Any]:
     return {}
 
 
-def train_all(grid: Tickets, session: Session) -> None:
+def _train_all(grid: Tickets, session: Session) -> None:
     """Train all unfinished rounds, and print a line for each."""
     options = grid.options
     grid.first(grid.write)
@@ -214,21 +290,21 @@ def train_all(grid: Tickets, session: Session) -> None:
         raise InputError("; ".join(dict.fromkeys(grid.failed.values())), code="failed")
 
 
-def duration(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     """Format a duration.
 
-    >>> duration(40), duration(400), duration(40_000)
+    >>> _duration(40), _duration(400), _duration(40_000)
     ('40 s', '7 min', '11.1 h')
     """
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def format_round(grid: Tickets, arm: Arm, row: Row) -> str:
+def _round_text(row: Row) -> str:
     """Format the result of a round."""
-    name = grid.metric[0]
+    name = row["metric"]
     parts = [f"{row['survivors'] / row['weights']:.1%} of {row['weights']:,} weights"]
     if (value := row["val"].get(name)) is not None:
         parts.append(f"val {name} {value:.4g} (epoch {row['epoch']})")
     if (value := row["test"].get(name)) is not None:
         parts.append(f"test {name} {value:.4g}")
-    return f"{arm.title}, round {row['round']}/{grid.options.rounds}: {', '.join(parts)}, {duration(row['seconds'])}"
+    return f"{', '.join(parts)}, {_duration(row['seconds'])}"

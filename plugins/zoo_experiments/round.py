@@ -1,15 +1,16 @@
-"""One round of a lottery ticket: a run with masks that writes the masks of the next round."""
+"""One round of an arm of lottery tickets: a run with masks that writes the masks of the next round."""
 
 from __future__ import annotations
 
 import random
+import shlex
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +27,6 @@ from zoo.training.fit import Extension, Run, Session, train_run
 from zoo.training.resolve import Plan, plan_run
 from zoo.training.resume import Resumed
 from zoo.training.trainer import as_list, check_trainer
-from zoo_experiments.arms import Arm, resume_text, ticket_options
 from zoo_experiments.grid import Point
 from zoo_experiments.options import Lottery
 
@@ -36,10 +36,56 @@ NEVER = 255
 """The round that a surviving weight is pruned from."""
 
 
+class Arm(NamedTuple):
+    """The rounds of one algebra and seed, of the ticket (control None) or of a control; `name` is the folder of the algebra."""
+
+    algebra: str
+    control: str | None
+    seed: int
+    name: str
+
+    @property
+    def folder(self) -> str:
+        """The folder of the arm in that of the experiment."""
+        return f"{self.name}{f'-{self.control}' if self.control else ''}/seed-{self.seed}"
+
+    @property
+    def title(self) -> str:
+        """The name of the arm in messages."""
+        return f"{self.algebra}{f' ({self.control})' if self.control else ''}, seed {self.seed}"
+
+    @property
+    def ticket(self) -> Arm:
+        """The ticket of a control; a ticket itself."""
+        return self._replace(control=None)
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """The keys of the arm in its rows."""
+        return {"algebra": self.algebra, "control": self.control, "seed": self.seed}
+
+    def point(self, number: int) -> str:
+        """Return the name of a round, which is also its folder."""
+        return f"{self.folder}/round-{number:02d}"
+
+
+def ticket_options(options: Lottery, seed: int) -> dict[str, Any]:
+    """Return the keywords of the `LotteryTicket` of an experiment."""
+    return {"rate": options.rate, **asdict(options.pruning), "seed": seed}
+
+
+def resume_text(folder: Path) -> str | None:
+    """Say how to resume an experiment; None before the first checkpoint of its first round."""
+    saved = any(any(folder.glob(f"*/seed-*/round-*/{name}")) for name in ("checkpoints/*.ckpt", "summary.json"))
+    return f"progress is saved; resume with: zoo lottery --resume {shlex.quote(str(folder))}" if saved else None
+
+
 def train_round(folder: Path, options: Lottery, point: Point, session: Session) -> None:
     """Train or resume a round as a run in its own folder."""
     arm, number, path = point.axes["arm"], point.axes["round"], folder / point.name
-    begun = session.processes.first(lambda: has_begun(path))
+    begun = session.processes.first(lambda: bool(checkpoint_files(path / "checkpoints")))
+    if not begun:
+        session.processes.first(lambda: shutil.rmtree(path, ignore_errors=True))  # files of an earlier attempt
     where: dict[str, Any] = {"resume": str(path)} if begun else {"run_dir": str(path)}
     planned = plan_run(replace(point.fit, **where))
     settings = check_trainer(planned.options.trainer)
@@ -80,7 +126,7 @@ class RoundExtension(Extension):
             weights = {name: matrix.parameter for name, matrix in parameters.items()}
             next_masks(parameters, weights, full_masks(parameters), replace(ticket.pruning, score="magnitude"))  # may raise
             return
-        state = read_ticket(self.ticket_file)
+        state = read_checkpoint(self.ticket_file)
         if self.arm.control is None:
             ticket.load_state_dict(state["ticket"])
             begun = bool(checkpoint_files(run.checkpoints.folder))
@@ -113,7 +159,7 @@ class RoundExtension(Extension):
         best = run.checkpoints.best or {"metrics": {}, "epoch": None}
         metric, mode = watched(run.task)
         weights = sum(mask.numel() for mask in state["masks"].values())
-        note = {"control": self.arm.control, "round": self.number, "survivors": remaining(state["masks"]), "weights": weights}
+        note = {"round": self.number, "survivors": remaining(state["masks"]), "weights": weights}
         note |= {"real_weights": real_weights(run.plan, self.ticket), "metric": metric, "mode": mode}
         note |= {"val": best["metrics"], "epoch": best["epoch"]}
         return {"lottery": note, "checkpoint": None}  # checkpoints are removed with the round
@@ -127,17 +173,10 @@ class RoundExtension(Extension):
         self.ticket.load_state_dict(dict(state))
         self.ticket.prune(run.task)
         run.task.load_state_dict(best)
-        before = read_ticket(self.ticket_file)["pruned_from"] if self.number else {}
+        before = read_checkpoint(self.ticket_file)["pruned_from"] if self.number else {}
         since = pruned_from(before, state["masks"], self.number)
         written = {"state_dict": {}, "ticket": self.ticket.state_dict(), "pruned_from": since}
         AtomicCheckpointIO().save_checkpoint(written, self.ticket_file)
-
-
-def read_ticket(path: Path) -> dict[str, Any]:
-    """Read ticket.ckpt; names and shapes are compared with the network when a round begins."""
-    state = read_checkpoint(path)
-    check_rules(("ticket" in state, f"'{path}' is not a lottery ticket: start a new experiment"), code="corrupt")
-    return state
 
 
 def watched(task: Task) -> tuple[str, str]:
@@ -149,14 +188,6 @@ def watched(task: Task) -> tuple[str, str]:
     high = (name for name, metric in task.default_metrics().items() if getattr(metric, "higher_is_better", False))
     first = next(high, None) if name == "val_loss" else None
     return (name.removeprefix("val_"), mode) if first is None else (first, "max")
-
-
-def has_begun(folder: Path) -> bool:
-    """Return whether a round has a checkpoint; otherwise remove the files of an earlier attempt."""
-    if checkpoint_files(folder / "checkpoints"):
-        return True
-    shutil.rmtree(folder, ignore_errors=True)
-    return False
 
 
 def pruned_from(before: Mapping[str, Tensor], masks: Mapping[str, Tensor], number: int) -> dict[str, Tensor]:

@@ -16,7 +16,8 @@ The file is YAML: a base configuration and axes. The values of an axis are value
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
@@ -34,11 +35,11 @@ from zoo.training.options import TRAINER_ARGUMENTS, Fit, flat
 from zoo.training.processes import Signals
 from zoo.training.resolve import GROUPS, plan_run
 from zoo.training.trainer import check_trainer
-from zoo_experiments.executors import make_executor
-from zoo_experiments.grid import Grid, Point, Row, execute, saying_how_to_resume
+from zoo_experiments.grid import Grid, Point, Row, execute, make_executor, saying_how_to_resume
 from zoo_experiments.options import Sweep, check_execution
-from zoo_experiments.results import ROWS, read_rows, write_rows
 
+ROWS = "results.jsonl"
+"""One line of JSON for each finished run, in the order of the grid."""
 FROM_SUMMARY = ("metrics", "validation", "parameters", "epochs", "seconds", "task", "data_sha256", "versions", "device", "std")
 
 
@@ -149,13 +150,30 @@ def short(axis: str, label: str, choices: Any) -> str:
 # --- the folder ---
 
 
+def read_rows(folder: Path) -> list[Row]:
+    """Read the rows of a sweep; an empty list if there are none."""
+    try:
+        lines = (folder / ROWS).read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines]
+    except FileNotFoundError:
+        return []
+    except ValueError as error:
+        text = f"'{folder / ROWS}' is damaged: delete it to rebuild it from the runs"
+        raise InputError(text, code="corrupt") from error
+
+
+def write_rows(folder: Path, rows: Iterable[Row]) -> None:
+    """Write the rows of a sweep in one step."""
+    write_text(folder / ROWS, "".join(json.dumps(row) + "\n" for row in rows))
+
+
 class SweepGrid(Grid):
     """The folder of a sweep, with the rows of its finished runs."""
 
     def __init__(self, folder: Path, points: Sequence[Point]) -> None:
         super().__init__(folder, points)
         options = {point.name: point.options for point in points}
-        for row in read_rows(folder / ROWS) if (folder / ROWS).exists() else ():
+        for row in read_rows(folder):
             text = f"'{folder}' holds another sweep: its run '{row['name']}' is missing here or has other options"
             check_rules((options.get(row["name"]) == row["options"], f"{text}; choose another --run-dir"), code="mismatch")
             self.rows[row["name"]] = row
@@ -182,7 +200,7 @@ class SweepGrid(Grid):
 
     def write(self) -> None:
         """Write the rows in the order of the points."""
-        write_rows(self.folder / ROWS, self.sorted_rows())
+        write_rows(self.folder, self.sorted_rows())
 
 
 def sweep(

@@ -6,8 +6,9 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
-from zoo_experiments.results import TICKETS, read_tickets
+from zoo_experiments.lottery import TICKETS
 
+from zoo.checkpoint.manifest import read_json
 from zoo.errors import check_rules
 from zoo_reports.style import REAL
 
@@ -85,8 +86,8 @@ def read_runs(folders: Sequence[str]) -> list[LotteryRun]:
     for folder in dict.fromkeys(Path(folder).expanduser() for folder in folders):
         is_run = (folder / TICKETS).is_file()
         check_rules((is_run, f"'{folder}' is not a folder of zoo lottery: {TICKETS} is missing"), code="missing")
-        runs.append(LotteryRun(folder, read_tickets(folder / TICKETS)))
-        check_rules((bool(runs[-1].record["rows"]), f"no round of '{folder}' is finished yet"), code="missing")
+        runs.append(LotteryRun(folder, read_json(folder / TICKETS)))
+        check_rules((bool(runs[-1].record.get("rows")), f"no round of '{folder}' is finished yet"), code="missing")
     data = {run.record["data"]: run.folder for run in runs}
     check_rules((len(data) == 1, f"runs of different data cannot be compared ({', '.join(data)})"), code="mismatch")
     return runs

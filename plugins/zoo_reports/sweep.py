@@ -5,7 +5,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
-from zoo_experiments.results import ROWS, read_rows
+from zoo_experiments.sweep import read_rows
 
 from zoo.checkpoint.card import number
 from zoo.errors import check_choice, check_rules
@@ -47,7 +47,7 @@ def sweep(runs: Sequence[str], *, metric: str = "") -> Report:
     """
     check_rules((len(runs) == 1, "sweep is a report on one folder, got several"))
     folder = Path(runs[0]).expanduser()
-    rows = read_rows(folder / ROWS) if (folder / ROWS).is_file() else []
+    rows = read_rows(folder)
     check_rules((bool(rows), f"no run of a sweep is finished in '{folder}'"), code="missing")
     metric, split = sweep_metric(rows, metric, folder)
     groups, ranked = collect(rows, metric, split), ranking(rows)

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from lightning.pytorch import Callback
-from zoo_experiments.arms import arms_of
-from zoo_experiments.lottery import Tickets
+from zoo_experiments.lottery import Tickets, arms_of
 from zoo_experiments.options import Lottery
 from zoo_experiments.round import RoundExtension
 from zoo_reports.lottery import lottery as lottery_report
@@ -135,6 +134,22 @@ def test_survivors_are_rewound_and_masks_come_from_the_last_weights(finished):
     assert tensor_digest(masks) == tensor_digest({name.removeprefix("net."): rounds > 1 for name, rounds in since.items()})
 
 
+def test_rewinding_to_a_later_step(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first_steps, recorder = [], Recorder()
+
+    class Steps(Callback):
+        def on_train_batch_end(self, trainer, pl_module, *_):
+            if trainer.global_step == 1:
+                first_steps.append({name: p.detach().clone() for name, p in pl_module.named_parameters()})
+
+    zoo.lottery(**options(rounds=1, pruning={"rewind_step": 1}, trainer={"max_epochs": 1, "callbacks": [recorder, Steps()]}))
+    for name, value in recorder.began[1].items():
+        kept = value != 0
+        assert torch.equal(value[kept], first_steps[0][name][kept]), name
+    assert tensor_digest(first_steps[0]) != tensor_digest(recorder.began[0])
+
+
 class Crash(BaseException):
     """Simulates the end of a process."""
 
@@ -156,7 +171,7 @@ def test_a_crash_in_any_phase_changes_nothing(finished, tmp_path, monkeypatch):
     crashes = [
         (AtomicCheckpointIO, "save_checkpoint", 4),
         (module, "test", 1),
-        (Tickets, "_read", 1),
+        (Tickets, "read_row", 1),
         (Tickets, "finish", 1),
         (AtomicCheckpointIO, "save_checkpoint", 3),
         (RoundExtension, "_prune", 1),
@@ -193,9 +208,8 @@ def experiment(values, high=True, **changes):
     """Return an experiment with two arms whose ticket has the given metric by round, and the arms."""
     chosen = Lottery("b", compare=("a",), **{"rounds": 4, "controls": ("random",), **changes})
     grid = Tickets(Path("e"), chosen, "t", None)
-    grid.metric = "x", "max" if high else "min"
-    arms = arms_of(chosen)
-    grid.rows = {arms[0].point(i): {"val": {"x": value}} for i, value in enumerate(values)}
+    arms, metric = arms_of(chosen), {"metric": "x", "mode": "max" if high else "min"}
+    grid.rows = {arms[0].point(i): metric | {"val": {"x": value}} for i, value in enumerate(values)}
     return grid, arms
 
 
@@ -301,14 +315,13 @@ def test_wrong_and_locked_folders(begun):
 
 def test_damaged_and_missing_results(begun):
     file = begun / "lottery.json"
-    record, text = json.loads(file.read_text()), file.read_text()
-    file.write_text(json.dumps(record | {"rows": [record["rows"][0] | {"survivors": "12"}]}))
-    with raises("corrupt", "rows[0]"):
-        zoo.lottery(resume="run")
-    file.unlink()
+    text = file.read_text()
+    file.write_text("{")
+    with raises("corrupt", "lottery.json"):
+        lottery_report(["run"])
     zoo.lottery(resume="run")
     assert file.read_text() == text, "rebuilt from the summaries"
-    AtomicCheckpointIO().save_checkpoint({"state_dict": {}}, begun / "quaternion/seed-0/ticket.ckpt")
+    (begun / "quaternion/seed-0/ticket.ckpt").write_bytes(b"cut")
     with raises("corrupt", "ticket.ckpt"):
         zoo.lottery(resume="run", rounds=3)
 

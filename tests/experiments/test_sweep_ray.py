@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from zoo_experiments.executors import LocalProcesses
-from zoo_experiments.grid import execute
+from zoo_experiments.grid import LocalProcesses, execute
 from zoo_experiments.sweep import SweepGrid, sweep_points
 
 from tests.experiments.test_sweep import file_of, process_of

@@ -196,12 +196,8 @@ def test_invalid_runs(lottery_run):
     one, other = (lottery_run(lambda *_: 0.5, name=name, metric=name) for name in ("accuracy", "loss"))
     with raises("mismatch", "accuracy", "loss"):
         lottery([str(one), str(other)])
-    for code, content in (
-        ("corrupt", {"format": 1}),
-        ("missing", json.loads((one / "lottery.json").read_text()) | {"rows": []}),
-    ):
-        (one / "lottery.json").write_text(json.dumps(content))
-        with raises(code, str(one)):
-            lottery([str(one)])
+    (one / "lottery.json").write_text(json.dumps(json.loads((one / "lottery.json").read_text()) | {"rows": []}))
+    with raises("missing", str(one)):
+        lottery([str(one)])
     with raises("missing", "nowhere", "lottery.json"):
         lottery(["nowhere"])

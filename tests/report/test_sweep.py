@@ -3,7 +3,7 @@
 from statistics import mean, stdev
 
 import pytest
-from zoo_experiments.results import write_rows
+from zoo_experiments.sweep import write_rows
 from zoo_reports.sweep import sweep
 
 from tests.errors import raises
@@ -26,7 +26,7 @@ def rows(**changes):
 
 def write(folder, made):
     folder.mkdir(exist_ok=True)
-    write_rows(folder / "results.jsonl", made)
+    write_rows(folder, made)
     return [str(folder)]
 
 
