@@ -1,7 +1,7 @@
 """Write the table of the included checkpoints into docs/sharing.md: ``python -m benchmarks.checkpoints``."""
 
 from benchmarks.machine import ROOT, replace_table
-from zoo.checkpoint.card import number
+from zoo.checkpoint.manifest import number
 from zoo.hub.catalogue import Release, of_catalogue, packaged
 
 PAGE = ROOT / "docs" / "sharing.md"

@@ -26,7 +26,7 @@ import zoo
 from benchmarks import machine
 from benchmarks.machine import ROOT, replace_table
 from benchmarks.papers import rooted
-from zoo.training.convert import convert
+from zoo.training.compress import convert
 from zoo.training.options import Convert
 
 RESULTS = ROOT / "benchmarks" / "results" / "recovery.json"

@@ -23,8 +23,8 @@ import torch
 
 import zoo
 from benchmarks import machine
+from zoo.training.compress import prune
 from zoo.training.options import Prune
-from zoo.training.prune import prune
 
 RESULTS = Path(__file__).parent / "results" / "structured.json"
 ALGEBRAS, SEEDS, RATIO, EPOCHS = ("real", "quaternion"), (0, 1, 2), 0.5, 20

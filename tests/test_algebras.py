@@ -9,7 +9,7 @@ import torch
 
 from tests.errors import raises
 from zoo.algebras import Algebra, FactoredAlgebra, algebra, laws, unit
-from zoo.checkpoint.integrity import fingerprint
+from zoo.checkpoint.folder import fingerprint
 from zoo.layers import Linear, set_kernel
 
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from zoo.layers import Layers as Layers
     from zoo.layers import keep_matrices as keep_matrices
     from zoo.registry import register as register
-    from zoo.training.api import fit as fit
-    from zoo.training.api import lottery as lottery
+    from zoo.training.fit import fit as fit
+    from zoo.training.fit import lottery as lottery
 
 _NAMES = {
     "algebras": "Algebra Laws algebra laws",
@@ -43,7 +43,7 @@ _NAMES = {
     "inference.saving": "save",
     "layers": "Layers keep_matrices",
     "registry": "register",
-    "training.api": "fit lottery",
+    "training.fit": "fit lottery",
 }
 _HOMES = {name: f"zoo.{module}" for module, names in _NAMES.items() for name in names.split()}
 __all__ = sorted(_HOMES)

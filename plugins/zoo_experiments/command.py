@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from zoo.cli.configuration import read_config
+from zoo.cli.parser import read_config
 from zoo.cli.result import Result
 from zoo.errors import InputError
 from zoo.training.processes import is_first_process

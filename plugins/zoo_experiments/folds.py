@@ -12,7 +12,7 @@ from zoo import registry
 from zoo.atomic import write_json
 from zoo.errors import check_rules
 from zoo.registry import Spec
-from zoo.training.fit import NOTHING_SAVED, fit
+from zoo.training.fit import NOTHING_SAVED, run_fit
 from zoo.training.folder import claim, finished_run, read_summary, write_config
 from zoo.training.options import Fit, config_values
 from zoo.training.resolve import load_data, resolve
@@ -34,7 +34,7 @@ class Folds(Grid):
 
     def train(self, point: Point) -> None:
         """Train or resume a fold in this process."""
-        fit(replace(point.fit, run_dir=str(self.path(point)), resume="auto"))
+        run_fit(replace(point.fit, run_dir=str(self.path(point)), resume="auto"))
 
     def read_row(self, point: Point) -> Row:
         """Read the summary of a fold."""

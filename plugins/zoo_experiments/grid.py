@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from zoo.errors import InputError, Interrupted, Stop, one_line
-from zoo.training.callbacks import DivergenceError
+from zoo.training.checkpoints import DivergenceError
 from zoo.training.folder import changed_options
 from zoo.training.options import Fit, build
 from zoo.training.processes import PARENT

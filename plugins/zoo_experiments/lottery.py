@@ -13,8 +13,17 @@ from zoo.atomic import write_json
 from zoo.errors import InputError, check_choice, check_rules
 from zoo.pruning import LotteryTicket, rounds_until
 from zoo.registry.spec import Spec, split_at_commas
-from zoo.training.fit import NOTHING_SAVED, Session, claim_on_rank_0, start_session
-from zoo.training.folder import changed_options, file_name, read_run_config, read_summary, run_name, short_spec, write_config
+from zoo.training.fit import NOTHING_SAVED, Session, start_session
+from zoo.training.folder import (
+    changed_options,
+    claim_on_rank_0,
+    file_name,
+    read_run_config,
+    read_summary,
+    run_name,
+    short_spec,
+    write_config,
+)
 from zoo.training.options import FREE, Fit, build, config_values
 from zoo.training.processes import Processes
 from zoo.training.resolve import Plan, plan_run
@@ -25,7 +34,7 @@ from zoo_experiments.round import Arm, resume_text, ticket_options, train_round
 TICKETS = "lottery.json"
 """The file of the rows of the finished rounds, which is written after each round."""
 DIVERGED = "training diverged"
-"""The start of the message of a `zoo.training.callbacks.DivergenceError`."""
+"""The start of the message of a `zoo.training.checkpoints.DivergenceError`."""
 MAY_CHANGE = {"algebra", "compare", "controls", "seeds", "rounds", "until", "collapse", *FREE}
 """Options that may change on resume."""
 _ROUNDS, _MOST_ROUNDS = 10, 200

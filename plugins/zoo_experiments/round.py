@@ -21,12 +21,11 @@ from zoo.errors import InputError, check_rules
 from zoo.pruning import LotteryTicket, prunable
 from zoo.pruning.masks import full_masks, next_masks, random_values, remaining
 from zoo.tasks.base import Task
-from zoo.training.callbacks import DivergenceError, ProgressLines, SplitNote
-from zoo.training.checkpoint_io import STATE, AtomicCheckpointIO, checkpoint_files, read_checkpoint
+from zoo.training.checkpoints import DivergenceError
 from zoo.training.fit import Extension, Run, Session, train_run
 from zoo.training.resolve import Plan, plan_run
-from zoo.training.resume import Resumed
-from zoo.training.trainer import as_list, check_trainer
+from zoo.training.resume import STATE, AtomicCheckpointIO, Resumed, checkpoint_files, read_checkpoint
+from zoo.training.trainer import ProgressLines, SplitNote, as_list, check_trainer
 from zoo_experiments.grid import Point
 from zoo_experiments.options import Lottery
 

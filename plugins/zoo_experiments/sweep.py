@@ -28,12 +28,12 @@ from typing import Any, get_type_hints
 import yaml
 
 from zoo.atomic import write_text
-from zoo.checkpoint.card import number
+from zoo.checkpoint.manifest import number
 from zoo.errors import InputError, check_rules
 from zoo.training.folder import RUNS, claim, file_name, lock_folder, read_summary, short_spec
-from zoo.training.options import TRAINER_ARGUMENTS, Fit, flat
+from zoo.training.options import SPECS, TRAINER_ARGUMENTS, Fit, flat
 from zoo.training.processes import Signals
-from zoo.training.resolve import GROUPS, plan_run
+from zoo.training.resolve import plan_run
 from zoo.training.trainer import check_trainer
 from zoo_experiments.grid import Grid, Point, Row, execute, make_executor, saying_how_to_resume
 from zoo_experiments.options import Sweep, check_execution
@@ -144,7 +144,7 @@ def short(axis: str, label: str, choices: Any) -> str:
     """Return the part of a run's name for an axis: quaternion, seed0, lr0.001."""
     if isinstance(choices, Mapping):
         return label
-    return short_spec(GROUPS[axis], label) if axis in GROUPS else f"{axis.rpartition('.')[2]}{label}"
+    return short_spec(SPECS[axis], label) if axis in SPECS else f"{axis.rpartition('.')[2]}{label}"
 
 
 # --- the folder ---
@@ -265,7 +265,7 @@ def select(points: Sequence[Point], patterns: Sequence[str], file: str) -> list[
     """
     names: dict[str, tuple[str, str]] = {}
     for point in points:
-        typed = "-".join(label if axis in GROUPS else f"{axis}{label}" for axis, label in point.axes.items())
+        typed = "-".join(label if axis in SPECS else f"{axis}{label}" for axis, label in point.axes.items())
         names[point.name] = point.name, file_name(typed)
     for pattern in patterns:
         text = f"--only {pattern}: '{file}' has no such run; the first is '{points[0].name}'"

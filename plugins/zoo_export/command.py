@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from zoo.checkpoint.card import number
+from zoo.checkpoint.manifest import number
 from zoo.cli.models import to_fetch
 from zoo.cli.result import Result
 from zoo.errors import InputError

@@ -6,7 +6,7 @@ from hashlib import sha256
 from typing import Any
 from warnings import catch_warnings, filterwarnings
 
-from zoo.checkpoint.card import number
+from zoo.checkpoint.manifest import number
 
 REAL = "real"
 """The algebra of the baseline."""

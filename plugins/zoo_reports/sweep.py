@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from zoo_experiments.sweep import read_rows
 
-from zoo.checkpoint.card import number
+from zoo.checkpoint.manifest import number
 from zoo.errors import check_choice, check_rules
 from zoo.report import Report
 from zoo_reports.page import Page, Table

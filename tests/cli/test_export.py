@@ -10,7 +10,7 @@ from zoo_export.export import OnnxNetwork, export, run_by
 
 import zoo
 from zoo.checkpoint import find
-from zoo.checkpoint.card import MEASURED
+from zoo.checkpoint.manifest import MEASURED
 from zoo.hub.sources import locate
 
 NAME = "vit-digits-quaternion"

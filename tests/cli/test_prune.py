@@ -11,7 +11,7 @@ import yaml
 import zoo
 from zoo.pruning import Pruning, prunable
 from zoo.pruning import masks as lib
-from zoo.training.prune import pruned
+from zoo.training.compress import pruned
 
 VIT = "vit(dim=32, depth=1, mlp_ratio=3.0)"
 SMALL = ("--trainer.max_epochs", "1", "--trainer.limit_train_batches", "2", "--trainer.accelerator", "cpu")

@@ -6,7 +6,7 @@ import torch
 
 import zoo
 from zoo.report import layer_table
-from zoo.training.convert import convert as convert_run
+from zoo.training.compress import convert as convert_run
 from zoo.training.options import Convert, Fit
 
 VARIANT = "regnetx_002"

@@ -21,9 +21,9 @@ from zoo.errors import InputError
 from zoo.pruning import Pruning, prunable
 from zoo.pruning.masks import full_masks, next_masks, tensor_digest
 from zoo.training import fit as module
-from zoo.training.callbacks import DivergenceError
-from zoo.training.checkpoint_io import AtomicCheckpointIO, read_checkpoint
+from zoo.training.checkpoints import DivergenceError
 from zoo.training.folder import lock_folder
+from zoo.training.resume import AtomicCheckpointIO, read_checkpoint
 
 TINY = "vit(dim=16,depth=1,heads=1,dropout=0.1)"
 TRAINER = {"max_epochs": 2, "accelerator": "cpu", "limit_train_batches": 2, "logger": False, "enable_progress_bar": False}

@@ -11,8 +11,8 @@ from tests.faults.kills import watch_changes
 from tests.faults.process import zoo_command
 from tests.faults.runs import fit_words
 from zoo.errors import InputError
-from zoo.training.checkpoint_io import read_checkpoint
-from zoo.training.resume import verify
+from zoo.training.resume import read_checkpoint
+from zoo.training.runs import verify
 
 Damage = Callable[[bytes, random.Random], bytes]
 

@@ -14,7 +14,7 @@ from typing import Any
 from tests.faults.process import Ended, Running, free_port, zoo_command
 from tests.faults.runs import fit_words
 from zoo.pruning.masks import tensor_digest
-from zoo.training.checkpoint_io import read_checkpoint
+from zoo.training.resume import read_checkpoint
 
 CHANGES = ("open", "os.rename", "os.remove", "os.mkdir")
 """Audit events that change files."""

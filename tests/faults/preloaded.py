@@ -11,8 +11,8 @@ warnings.simplefilter("ignore")
 
 MODULES = """
     torch sklearn.datasets lightning.pytorch lightning.pytorch.loggers rich.progress tensorboard.compat.proto zoo.cli.fit
-    zoo.cli.models zoo.inference.model zoo.training.api zoo.training.fit zoo_experiments.folds
-    zoo.cli.configuration zoo_experiments.command zoo_experiments.lottery timm huggingface_hub docstring_parser
+    zoo.cli.models zoo.inference.model zoo.training.fit zoo_experiments.folds
+    zoo.cli.parser zoo_experiments.command zoo_experiments.lottery timm huggingface_hub docstring_parser
 """
 
 for name in MODULES.split():

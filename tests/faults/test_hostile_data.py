@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.hostile_data import CORPUS, FEW, REVIEWS, TEXTS
 from tests.faults.process import zoo_command
-from zoo.cli.configuration import MOST_BYTES
+from zoo.cli.parser import MOST_BYTES
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are measured in /proc")
 MOST_MEMORY = 128 * 2**20

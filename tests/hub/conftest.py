@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.hostile import write_sound
 from tests.hub.server import Hub, serving
-from zoo.hub import download
+from zoo.hub import cache
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +30,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))
     for name in ("ZOO_CATALOGUE", "ZOO_OFFLINE", "HF_HUB_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(download, "PAUSE", 0.001)
+    monkeypatch.setattr(cache, "PAUSE", 0.001)
     return tmp_path / "home"
 
 

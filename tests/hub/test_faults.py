@@ -18,7 +18,7 @@ from tests.faults.hostile import seal
 from tests.hub.test_pull import contents, published
 from zoo.atomic import write_json
 from zoo.checkpoint.manifest import read_json, sealed
-from zoo.hub import download
+from zoo.hub import cache
 from zoo.hub.sources import locate
 
 WEIGHTS = "model.safetensors"
@@ -92,12 +92,12 @@ def test_redirects_from_https_to_http_are_refused():
     first, last = (httpx2.Request("GET", f"{scheme}://host/x") for scheme in ("https", "http"))
     for start, code in ((first, "untrusted"), (last, None)):
         response = httpx2.Response(200, request=last, history=[httpx2.Response(302, request=start)])
-        address = download.Address(str(start.url))
+        address = cache.Address(str(start.url))
         if code is None:
-            download._check(address, response)
+            cache._check(address, response)
         else:
             with raises(code, "http://host/x"):
-                download._check(address, response)
+                cache._check(address, response)
 
 
 def listing(name: str) -> dict[str, object]:

@@ -16,7 +16,7 @@ import zoo
 from tests.errors import raises
 from zoo.pruning import LotteryTicket, lottery, prunable
 from zoo.pruning import masks as lib
-from zoo.training.callbacks import moving_average
+from zoo.training.trainer import moving_average
 
 
 class Net(LightningModule):

@@ -9,9 +9,9 @@ import torch
 
 import zoo
 from tests.errors import raises
-from zoo.training.average import average, mean
-from zoo.training.checkpoint_io import AtomicCheckpointIO
 from zoo.training.options import Average
+from zoo.training.resume import AtomicCheckpointIO
+from zoo.training.runs import _mean, average
 
 CPU = {"accelerator": "cpu"}
 
@@ -57,7 +57,7 @@ def test_integers_are_the_last_ones_and_equal_floats_are_unchanged(tmp_path):
         state = {"w": torch.tensor([float(number), 1 / 3]), "count": torch.tensor(10 * number + 1)}
         named = {f"net.{key}": value for key, value in state.items()}
         AtomicCheckpointIO().save_checkpoint({"state_dict": named, "zoo_run": {}, "zoo_state": {}}, path)
-    result = mean(paths, state)
+    result = _mean(paths, state)
     assert torch.equal(result["w"], torch.tensor([1.0, 1 / 3]))
     assert (int(result["count"]), result["count"].dtype) == (21, torch.int64)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.errors import raises
-from zoo.training.checkpoint_io import AtomicCheckpointIO, read_checkpoint
+from zoo.training.resume import AtomicCheckpointIO, read_checkpoint
 
 STATE = {"state_dict": {"w": torch.arange(1000.0)}, "epoch": 3, "random": random.Random(0).getstate()}
 

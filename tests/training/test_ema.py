@@ -8,8 +8,8 @@ from lightning.pytorch import Callback, LightningModule
 from torch import nn
 
 import zoo
-from zoo.training.callbacks import moving_average
 from zoo.training.resume import newest
+from zoo.training.trainer import moving_average
 
 DECAY = 0.9
 

@@ -14,8 +14,8 @@ import zoo
 from tests.errors import raises
 from zoo.data.images import digits
 from zoo.tasks import Classification, ImageClassification
-from zoo.training.objects import Objects, stands_for_spec, take_objects
 from zoo.training.options import OBJECT
+from zoo.training.resolve import Objects, stands_for_spec, take_objects
 
 VIT = "vit(dim=32, depth=1)"
 CPU = {"max_epochs": 1, "limit_train_batches": 2, "accelerator": "cpu"}

@@ -7,13 +7,20 @@ from pathlib import Path
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.loggers import wandb
-from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.strategies import DDPStrategy, launchers
 
 import zoo.training
-from zoo.training import state
+from zoo.training.resume import logged_steps, set_counters
 
-FOLDER = Path(zoo.training.__file__).parent
 OURS = re.compile(r"\b(?:self|cls|super\(\))\._|\._(?:asdict|replace)\b|_pytree")
+LOOP = {"_data_fetcher", "_results", "_batches_that_stepped"}
+NAMES = LOOP | {"_signal_connector", "_sigterm_notifier_fn", "_timeout", "_sync_buffers", "_save_dir", "_wandb_init"}
+
+
+def test_training_uses_no_other_private_names():
+    text = "\n".join(path.read_text(encoding="utf-8") for path in Path(zoo.training.__file__).parent.glob("*.py"))
+    lines = [OURS.sub("", line.split("#")[0]) for line in text.splitlines()]
+    assert {name for line in lines for name in re.findall(r"(?<=\w)\.(_[a-z]\w*)", line)} == NAMES
 
 
 def test_private_names_exist():
@@ -21,18 +28,11 @@ def test_private_names_exist():
     loop = trainer.fit_loop
     assert hasattr(loop, "_data_fetcher")
     assert hasattr(loop.epoch_loop, "_results")
-    assert state.logged_steps(trainer) == 0
-    state.set_counters(trainer, 1, 3)
-    assert state.logged_steps(trainer) == 3
+    assert logged_steps(trainer) == 0
+    set_counters(trainer, 1, 3)
+    assert logged_steps(trainer) == 3
     assert hasattr(trainer._signal_connector, "_sigterm_notifier_fn")
     assert hasattr(DDPStrategy(), "_timeout")
-    assert not state.starts_scripts(trainer.strategy)
+    assert hasattr(launchers, "_SubprocessScriptLauncher")
     assert hasattr(torch.nn.parallel.DistributedDataParallel, "_sync_buffers")
     assert {"_save_dir", "_wandb_init"} <= set(re.findall(r"self\.(\w+)", inspect.getsource(wandb.WandbLogger.__init__)))
-
-
-def test_no_other_file_uses_private_names():
-    for path in FOLDER.glob("*.py"):
-        lines = [line.split("#")[0] for line in path.read_text(encoding="utf-8").splitlines()]
-        private = [line for line in lines if re.search(r"\w\._[a-z]", OURS.sub("", line))]
-        assert path.name == "state.py" or not private, f"{path.name}: {private}"

@@ -10,9 +10,9 @@ from lightning.pytorch import Callback
 import zoo
 from tests.errors import raises
 from zoo.training import fit
-from zoo.training.checkpoint_io import read_checkpoint
 from zoo.training.folder import lock_folder
-from zoo.training.resume import newest, recover
+from zoo.training.resume import newest, read_checkpoint
+from zoo.training.runs import recover
 
 
 class Crash(Callback):

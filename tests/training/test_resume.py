@@ -15,9 +15,8 @@ from lightning.pytorch import Callback
 import zoo
 from tests.errors import raises
 from tests.faults.process import srun
-from zoo.training.checkpoint_io import checkpoint_files, read_checkpoint
 from zoo.training.checkpoints import Checkpoints
-from zoo.training.resume import newest
+from zoo.training.resume import checkpoint_files, newest, read_checkpoint
 
 
 @pytest.fixture
@@ -175,7 +174,7 @@ def test_a_run_that_is_killed_while_it_saves_a_checkpoint_can_be_resumed(options
     chosen = options(trainer={"max_epochs": 3})
     whole = zoo.fit(**chosen, run_dir="whole")
     script = (
-        "import os, sys, yaml, zoo, zoo.training.checkpoint_io as io\n"
+        "import os, sys, yaml, zoo, zoo.training.resume as io\n"
         "left = int(sys.argv[1])\n"
         "def counted(real):\n"
         "    def call(*args, **kwargs):\n"

@@ -11,11 +11,10 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 
 import zoo
 from tests.errors import raises
-from zoo.training.callbacks import MetricsTable, ProgressLines
-from zoo.training.checkpoints import Checkpoints
+from zoo.training.checkpoints import Checkpoints, MetricsTable
 from zoo.training.options import TRAINER_ARGUMENTS
 from zoo.training.processes import Signals
-from zoo.training.trainer import check_trainer, make_trainer, run_loggers
+from zoo.training.trainer import ProgressLines, check_trainer, make_trainer, run_loggers
 
 
 def trainer_of(settings, folder):

@@ -1,6 +1,7 @@
-"""Save and load model folders."""
+"""Save and load model folders, and check their weights and algebra."""
 
 import errno
+import hashlib
 import math
 import platform
 from collections.abc import Iterator, Mapping
@@ -11,25 +12,26 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_model, save_model
 from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from zoo import registry
-from zoo.algebras import Algebra
+from zoo.algebras import Algebra, algebra
 from zoo.atomic import new_folder, write_json, write_text
 from zoo.backbones.build import backbone, untrained
-from zoo.checkpoint.card import MEASURED, card
-from zoo.checkpoint.integrity import Header, check_algebra, check_header, fingerprint_of, read_header
-from zoo.checkpoint.manifest import MOST, file_record, find, is_plain, read_json, sealed, verify
+from zoo.checkpoint.manifest import HEADER_BYTES, MEASURED, MOST, card, file_record, find, is_plain, read_json, sealed, verify
 from zoo.conversion import convert
-from zoo.errors import InputError, one_line
+from zoo.errors import InputError, one_line, shorten
 from zoo.layers.factory import ROLES
 from zoo.pruning.masks import load_packed, pack_file, unpack_header
+from zoo.registry import resolve
 from zoo.registry.spec import Spec
 from zoo.tasks import task_type
 
+Header = dict[str, tuple[list[int], str]]
+"""Shape and dtype, as safetensors calls it, of each tensor by name."""
 FORMAT = 2
 LIBRARIES = ("hypercomplex-zoo", "torch", "lightning", "torchmetrics", "timm", "tokenizers")
 OWN = {"config.json", "model.safetensors", "README.md", "manifest.json"}
@@ -251,3 +253,65 @@ def library_versions(config: Mapping[str, Any]) -> dict[str, str]:
     resolved = [registry.resolve(group, config[key])[0] for key, group in groups.items() if config.get(key)]
     libraries = {"python": platform.python_version(), **{name: distribution(name).version for name in LIBRARIES}}
     return libraries | {entry.distribution: entry.version for entry in resolved}
+
+
+def check_header(path: Path, net: nn.Module, name: str, header: Header) -> None:
+    """Compare names and shapes in a header with those of a network, which may be on the meta device."""
+    expected = {key: list(tensor.shape) for key, tensor in net.state_dict(keep_vars=True).items()}
+    for key, (shape, _) in header.items():
+        if shape != expected.get(key):
+            text = f"{shorten(key)} has shape {shape}, expected {expected.get(key, 'no such tensor')}"
+            raise InputError(f"the weights in {path.parent} do not fit {name}: {text}")
+
+
+def read_header(path: Path) -> Header:
+    """Read shapes and dtypes from the header of a weights file."""
+    message = f"cannot read {path}"
+    try:
+        with path.open("rb") as file:
+            if (length := int.from_bytes(file.read(8), "little")) > HEADER_BYTES:
+                raise InputError(f"{message}: its header has {length:,} bytes, the limit is {HEADER_BYTES:,}")
+        with safe_open(str(path), "pt") as tensors:
+            slices = {key: tensors.get_slice(key) for key in tensors.keys()}  # noqa: SIM118 (not iterable)
+            return {key: (part.get_shape(), part.get_dtype()) for key, part in slices.items()}
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{message}: not a safetensors file ({one_line(error)})") from error
+
+
+def fingerprint(product: Algebra) -> str:
+    """Return the SHA-256 of the shape and values (little-endian float64) of `Algebra.action`.
+
+    A checkpoint stores the spec of a fixed algebra, not its table; the fingerprint detects a spec that builds another table.
+    Compute it before the algebra is moved to another dtype, which rounds the table.
+
+    >>> from zoo.algebras import reals
+    >>> fingerprint(reals())[:16]
+    '871510ab4df18906'
+    """
+    action = product.action(torch.empty(0, dtype=torch.float64, device="cpu")).detach().double().cpu()
+    table = (action + 0.0).numpy().astype("<f8")  # adding zero turns -0.0 into 0.0
+    return hashlib.sha256(repr(table.shape).encode() + table.tobytes()).hexdigest()
+
+
+def fingerprint_of(spec: str) -> str | None:
+    """Return the fingerprint of the algebra of a spec; None if its table is learned and stored with the weights."""
+    with torch.random.fork_rng(devices=[]):
+        product = algebra(spec)
+    return fingerprint(product) if product.known else None
+
+
+def check_algebra(config: Mapping[str, Any], product: Algebra | None = None) -> str | Algebra:
+    """Return the spec of the algebra of a model, or else the given algebra, after comparing its fingerprint."""
+    spec, expected = config["algebra"], config.get("algebra_sha256")
+    if spec is None:
+        if product is None:
+            raise InputError("the algebra of this model has no spec: use zoo.load(FOLDER, algebra=THE_ALGEBRA)")
+        if product.known and fingerprint(product) != expected:  # an unknown table is stored with the weights
+            raise InputError("this is not the algebra that the model was trained over: its table differs")
+        return product
+    if expected != fingerprint_of(spec):
+        entry, _ = resolve("zoo.algebras", spec)
+        recorded = config["versions"].get(entry.distribution, "another version")
+        text = f"'{spec}' of {entry.distribution} {entry.version} is not the algebra this model was trained over"
+        raise InputError(f"{text} (its table differs): install {recorded}, with which it was saved")
+    return str(spec)

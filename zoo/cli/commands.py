@@ -1,12 +1,54 @@
-"""The ``zoo`` command line: dispatch to a command, and turn its errors into one line and an exit code."""
+"""Neural networks over hypercomplex algebras: any algebra in any backbone, with 1/n of the weights.
+
+usage: zoo COMMAND [OPTIONS]
+
+explore
+  list        List what is installed: zoo list [algebras|backbones|datasets|...], zoo list backbones vit
+  info        Count the parameters of a network by layer, next to the same network over the reals
+  doctor      Check the installation: Python, torch, devices, plugins and folders
+  completion  Print a shell completion script: zoo completion bash
+
+train
+  fit         Train a network: zoo fit --backbone vit --algebra quaternion
+  sweep       Train a grid of runs from one file: zoo sweep FILE --jobs 2
+  frontier    Compare algebras with real networks of equal size: zoo frontier FILE --jobs 2
+  lottery     Find lottery tickets: zoo lottery --backbone vit --compare real,quaternion --rounds 10
+  average     Average the last checkpoints of a run: zoo average runs/NAME --last 8
+  recover     Save the model of a crashed run from its best checkpoint: zoo recover runs/NAME
+
+evaluate and use
+  test        Measure a model on its test split: zoo test runs/NAME
+  validate    Measure a model on its validation split
+  predict     Classify images or texts, or translate: zoo predict runs/NAME picture.png
+  generate    Generate text: zoo generate runs/NAME --prompt "zebra: "
+  serve       Serve a trained model as a web page: zoo serve vit-digits-quaternion
+  report      Report on a model or an experiment: zoo report frequencies runs/NAME
+  verify      Check the files of a model and its checkpoints: zoo verify runs/NAME
+  bench       Time a network against the same network over the reals: zoo bench --backbone vit --algebra quaternion
+
+convert and compress
+  convert     Project a real network onto an algebra: zoo convert --from NAME --algebra quaternion --to FOLDER
+  prune       Remove heads, units and channels, then fine-tune: zoo prune runs/NAME --ratio 0.5 --epochs 5
+  export      Export a model to ONNX, torch.export or safetensors: zoo export runs/NAME --format onnx --to FOLDER
+
+share
+  pull        Download and verify a trained model: zoo pull hf:OWNER/NAME
+  push        Upload a model with its card to the Hugging Face Hub: zoo push runs/NAME hf:OWNER/NAME
+  publish     Write a release folder and its catalogue entry: zoo publish runs/NAME --to FOLDER
+
+plugins
+
+options
+  -h, --help  Show this page; zoo COMMAND --help shows the options of a command
+  --version   Show the version
+  --debug     After COMMAND: show the full traceback of an error
+"""
 
 import io
-import logging
 import os
 import signal
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from difflib import get_close_matches
@@ -17,28 +59,28 @@ from typing import Any
 
 from zoo.cli.result import Result
 from zoo.errors import InputError, Stop, printable
-from zoo.training.processes import end_with_parent, is_first_process, is_known_to_all, wait_for_parent
+from zoo.training.processes import end_with_parent, is_first_process, is_known_to_all, quiet, wait_for_parent
 
 COMMANDS = {
     "list": "zoo.cli.listing:list_plugins",
     "info": "zoo.cli.report:info",
-    "doctor": "zoo.cli.doctor:doctor",
+    "doctor": "zoo.cli.listing:doctor",
     "completion": "zoo.cli.listing:completion",
     "fit": "zoo.cli.fit:fit",
     "test": "zoo.cli.models:test",
     "validate": "zoo.cli.models:validate",
     "average": "zoo.cli.fit:average",
-    "prune": "zoo.cli.convert:prune",
-    "convert": "zoo.cli.convert:convert",
+    "prune": "zoo.cli.fit:prune",
+    "convert": "zoo.cli.fit:convert",
     "recover": "zoo.cli.fit:recover",
     "predict": "zoo.cli.models:predict",
     "generate": "zoo.cli.models:generate",
     "report": "zoo.cli.report:report",
     "verify": "zoo.cli.report:verify",
-    "pull": "zoo.cli.sharing:pull",
+    "pull": "zoo.cli.models:pull",
     "bench": "zoo.cli.report:bench",
-    "push": "zoo.cli.sharing:push",
-    "publish": "zoo.cli.sharing:publish",
+    "push": "zoo.cli.models:push",
+    "publish": "zoo.cli.models:publish",
 }
 """Functions of the built-in commands, imported on use. Plugins add commands through the group ``zoo.commands``."""
 
@@ -110,20 +152,6 @@ def _is_here(entry: str) -> bool:
         return False
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Silence the log messages of libraries, and advice that our defaults take into account."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module="lightning.*")
-            warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-            yield
-    finally:
-        logging.disable(before)
-
-
 def open_streams() -> None:
     """Open the null device for closed standard streams; otherwise the next opened file would get their descriptor."""
     for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
@@ -148,9 +176,7 @@ def discard_output() -> None:
 def dispatch(words: list[str]) -> int:
     """Load and run a command."""
     if not words or words[0] in ("-h", "--help", "help"):
-        from zoo.cli.help import page
-
-        print(page())
+        print(_help_page())
         return 0
     command, *rest = words
     if command in ("-V", "--version"):
@@ -169,6 +195,19 @@ def dispatch(words: list[str]) -> int:
     if is_first_process():
         result.show(as_json)
     return result.code
+
+
+def _help_page() -> str:
+    """Return the docstring of this module, with the commands of third-party plugins."""
+    from zoo.registry import entries, summary
+
+    before, _, after = (__doc__ or "").strip().partition("plugins\n\n")
+    lines = [
+        f"  {entry.name:<10}  {summary(entry).removesuffix('.')} [{entry.distribution} {entry.version}]"
+        for entry in entries("commands")
+        if not entry.ours
+    ]
+    return before + ("\n".join(["plugins", *lines]) + "\n\n" if lines else "") + after
 
 
 def command_names() -> list[str]:

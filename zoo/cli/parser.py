@@ -16,21 +16,12 @@ from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 import yaml
 
 from zoo import registry
-from zoo.cli.configuration import read_config, read_value
 from zoo.cli.result import Result
-from zoo.errors import InputError, shorten
+from zoo.errors import InputError, one_line, shorten
 from zoo.registry.resolution import build_options, check_option, check_sizes
 from zoo.registry.spec import split_at_commas
-from zoo.training.options import TRAINER_ARGUMENTS
+from zoo.training.options import SPECS, TRAINER_ARGUMENTS
 
-SPECS = {
-    "backbone": "zoo.backbones",
-    "algebra": "zoo.algebras",
-    "data": "zoo.datasets",
-    "embedding": "zoo.embeddings",
-    "task": "zoo.tasks",
-}
-"""Options that are specs, and their entry groups."""
 SHORT = (("-h", "help"), ("-c", "config"), ("--from", "init_from"), ("--from", "source"))
 """Short flags and their options."""
 
@@ -60,11 +51,6 @@ class Option:
     group: str = ""
     in_files: bool = True
 
-    @property
-    def is_switch(self) -> bool:
-        """Whether the flag takes no value."""
-        return self.kind is bool and not self.in_files
-
 
 class Parser:
     """Parse the arguments of a command.
@@ -74,10 +60,6 @@ class Parser:
     parameter whose type is a dataclass adds a flag for every field, ``--field.part`` for a field that is a dataclass itself,
     and reads YAML files (``-c``), which flags override. A command that returns a `Result` has the flag ``--json``. The help
     texts are the ``Args`` of the docstrings.
-
-    Args:
-        command: The name of the command.
-        function: The function that runs it.
 
     Attributes:
         known: All options by name, with dots and underscores.
@@ -132,8 +114,6 @@ class Parser:
             else:
                 default = field.default if field.default_factory is MISSING else None
                 self.known[field.name] = Option(kind, texts[field.name], default)
-
-    # --- reading ---
 
     def parse(self, argv: list[str]) -> dict[str, Any]:
         """Parse arguments to the keyword arguments of the function: defaults, overridden by files, overridden by flags.
@@ -259,8 +239,6 @@ class Parser:
             raise InputError(f"unexpected argument '{unexpected}' (see zoo {self.command} --help)", code="unknown")
         return values
 
-    # --- the help page ---
-
     def help_page(self) -> str:
         """Return the text of ``zoo COMMAND --help``."""
         page = self._arguments()
@@ -287,7 +265,11 @@ class Parser:
             shown = "" if default in (None, False, "", (), [], MISSING) else default
             note = f" (default: {', '.join(map(str, shown)) if isinstance(shown, tuple) else shown})" if shown != "" else ""
             text = argparse.SUPPRESS if option.help is None else (option.help + note).replace("%", "%%")
-            kind: Any = {"action": "store_true"} if option.is_switch else {"metavar": name.rpartition(".")[2].upper()}
+            kind: Any = (
+                {"action": "store_true"}
+                if option.kind is bool and not option.in_files
+                else {"metavar": name.rpartition(".")[2].upper()}
+            )
             kind |= {"action": "append"} if name == "config" else {}
             short = [flag for flag, known in self.short.items() if known == name]
             target: Any = groups.get(option.group, page)
@@ -327,3 +309,58 @@ def check_names(values: Mapping[str, Any]) -> None:
     compare = values.get("compare") or ()
     for name in split_at_commas(compare) if isinstance(compare, str) else compare:
         registry.resolve(SPECS["algebra"], name)
+
+
+MOST_BYTES = 2**17
+"""Size limit of a configuration file."""
+
+
+# PyYAML has no types.
+class Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """Safe loader that reads 1e-3 as a number, as YAML 1.2 does, and refuses repeated names and aliases, which may expand."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node:
+        """Return the next node; raise an error for an alias."""
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.MarkedYAMLError(problem="aliases are not supported", problem_mark=self.peek_event().start_mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Return the mapping of a node; raise an error for a repeated name."""
+        names = [name.value for name, _ in node.value]
+        for i, (name, _) in enumerate(node.value):
+            if name.value in names[:i]:
+                raise yaml.MarkedYAMLError(problem=f"'{name.value}' is repeated", problem_mark=name.start_mark)
+        return super().construct_mapping(node, deep)  # type: ignore[no-any-return]
+
+
+Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+"), list("-+.0123456789")
+)
+
+
+def read_value(text: str) -> Any:
+    """Parse a YAML value, such as the value of a flag."""
+    return yaml.load(text, Loader)
+
+
+def read_config(file: str) -> dict[str, Any]:
+    """Return the options of a file, which may be a pipe, by name; errors name the file."""
+    try:
+        with Path(file).expanduser().open("rb") as stream:
+            content = stream.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise InputError(f"the config '{file}' is larger than {MOST_BYTES >> 10} KiB: is it a configuration?")
+        values = read_value(content.decode("utf-8"))
+    except InputError:
+        raise
+    except OSError as error:
+        raise InputError(f"cannot read the config '{file}': {error.strerror}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line, reason = f" in line {mark.line + 1}" if mark else "", getattr(error, "problem", None) or one_line(error)
+        raise InputError(f"the config '{file}' is not valid YAML{line}: {reason}") from error
+    if not isinstance(values, dict):
+        problem = "is empty" if values is None else f"must contain options by name, got {type(values).__name__}"
+        raise InputError(f"the config '{file}' {problem}")
+    return values

@@ -138,7 +138,7 @@ def verify(run: str) -> Result:
         run: A run (runs/NAME), a model folder, a name of zoo list checkpoints, hf:owner/name@revision or https://HOST/FOLDER.
     """
     from zoo.hub.sources import locate
-    from zoo.training.resume import verify
+    from zoo.training.runs import verify
 
     rows = verify(locate(run))
     width = max(len(row["file"]) for row in rows)

@@ -13,7 +13,7 @@ from zoo import registry
 from zoo.checkpoint.manifest import HEADER_BYTES, SHA256, has_figures, parse_json, read_json
 from zoo.errors import InputError, one_line, shorten
 from zoo.hub import cache
-from zoo.hub.download import ATTEMPTS, Address, UnreachableError, download
+from zoo.hub.cache import ATTEMPTS, Address, UnreachableError, download
 
 FORMAT = 1
 NAME = re.compile(r"([\w.-]+:)?[A-Za-z0-9][\w.-]*", re.ASCII)

@@ -9,8 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from zoo.atomic import new_folder, write_json, write_text
-from zoo.checkpoint.card import MEASURED, card
-from zoo.checkpoint.manifest import file_record, find, read_json, read_manifest, sealed, verify
+from zoo.checkpoint.manifest import MEASURED, card, file_record, find, read_json, read_manifest, sealed, verify
 from zoo.errors import InputError, check_rules, one_line, shorten
 from zoo.hub import cache
 from zoo.hub.catalogue import FORMAT, NAME, of_catalogue
@@ -130,7 +129,7 @@ def write_release(model: Path, folder: Path, source: str, license: str | None, r
 
 
 def measured_facts(model: Path) -> dict[str, Any]:
-    """Return the known facts about the training of a model folder, see `zoo.checkpoint.card.MEASURED`."""
+    """Return the known facts about the training of a model folder, see `zoo.checkpoint.manifest.MEASURED`."""
     manifest = read_manifest(model)
     return {key: manifest[key] for key in MEASURED if key in manifest}
 

@@ -9,8 +9,8 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from zoo.checkpoint.manifest import HEADER_BYTES, file_record, parse_json
 from zoo.errors import InputError, shorten
 from zoo.hub import cache
+from zoo.hub.cache import ATTEMPTS, Address, UnreachableError, download
 from zoo.hub.catalogue import NAME, Release, find
-from zoo.hub.download import ATTEMPTS, Address, UnreachableError, download
 
 HUB = re.compile(r"hf:(?P<repo>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>[\w./-]+))?", re.ASCII)
 COMMIT = re.compile(r"[0-9a-f]{40}")

@@ -13,8 +13,7 @@ from torch import nn
 
 from zoo.algebras import Algebra
 from zoo.checkpoint import find, load_network, read_config
-from zoo.checkpoint.card import MEASURED
-from zoo.checkpoint.manifest import read_json
+from zoo.checkpoint.manifest import MEASURED, read_json
 from zoo.data.info import DataInfo, ImageInfo
 from zoo.data.pixels import ENDINGS
 from zoo.data.tokenizer import Tokenizer

@@ -11,8 +11,7 @@ from zoo import checkpoint
 from zoo.algebras import Algebra
 from zoo.backbones.build import backbone as build_backbone
 from zoo.backbones.build import count, untrained
-from zoo.checkpoint.folder import conversion_record, library_versions
-from zoo.checkpoint.integrity import fingerprint
+from zoo.checkpoint.folder import conversion_record, fingerprint, library_versions
 from zoo.conversion import Conversion
 from zoo.errors import InputError
 from zoo.inference.model import Model

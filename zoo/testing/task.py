@@ -18,7 +18,7 @@ from zoo.data import DataModule, ImageInfo, ready
 from zoo.errors import InputError
 from zoo.inference.model import load
 from zoo.tasks import Example, Task, task_type
-from zoo.training.api import fit
+from zoo.training.fit import fit
 
 QUIET: dict[str, Any] = {
     "accelerator": "cpu",

@@ -1,23 +1,45 @@
-"""The callback that writes training checkpoints: when, with which content, and which ones it keeps."""
+"""The callbacks of a run that write training checkpoints and metrics.csv, and stop when the loss diverges."""
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import time
 from collections.abc import Mapping
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.loggers import Logger, TensorBoardLogger
+from lightning.pytorch.utilities.rank_zero import rank_zero_only
 from torch import Tensor, tensor
 
+from zoo.atomic import write_text
 from zoo.errors import InputError, Stop
-from zoo.training import state
-from zoo.training.callbacks import MetricsTable, StopOnDivergence
-from zoo.training.checkpoint_io import MODEL, RUN, STATE, checkpoint_files, checkpoint_name, kept_checkpoints
 from zoo.training.options import Fit, parse_interval
 from zoo.training.processes import Signals
+from zoo.training.resume import (
+    MODEL,
+    RUN,
+    STATE,
+    accumulating,
+    add_epoch_sums,
+    begin_epoch,
+    checkpoint_files,
+    epoch_sums,
+    gather,
+    gradients,
+    kept_checkpoints,
+    logged_steps,
+    random_state,
+    restore_gradients,
+    restore_random_state,
+    set_loader,
+    set_position,
+)
 
 
 class Checkpoints(Callback):
@@ -40,7 +62,7 @@ class Checkpoints(Callback):
 
     Attributes:
         enabled: Whether to write checkpoints; signals stop a run in any case.
-        model: How to rebuild the model without the data, see `zoo.training.summary.record`.
+        model: How to rebuild the model without the data, see `zoo.training.network.record`.
         best: ``file``, ``monitor``, ``score``, ``metrics`` (of its validation), ``epoch`` (from 1) and ``step`` of the best
             checkpoint, or None.
         newest: File name of the newest checkpoint.
@@ -83,13 +105,13 @@ class Checkpoints(Callback):
         """Handle signals between steps."""
         self.signals.graceful, self._last_saved = True, time.monotonic()
         if self._resumed_at is not None:
-            state.set_loader(trainer, self._resumed_at, world_size_changed=self._world_size_changed)
+            set_loader(trainer, self._resumed_at, world_size_changed=self._world_size_changed)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Write the checkpoint of the previous epoch, or restore the loaded state."""
         if self._rank_state is not None:
             self._restore(pl_module)
-            state.begin_epoch(trainer)
+            begin_epoch(trainer)
         elif self._is_due:
             self._save(trainer, (trainer.current_epoch, 0), regular=True, begun=False)
 
@@ -99,7 +121,7 @@ class Checkpoints(Callback):
         loop = trainer.fit_loop.epoch_loop
         done, total = loop.batch_progress.current.completed, loop.batch_progress.total.completed
         requested = self._requested(trainer)
-        is_step = not state.accumulating(trainer, done)
+        is_step = not accumulating(trainer, done)
         by_steps = is_step and bool(self._steps) and trainer.global_step % self._steps == 0
         if self._is_due or (total > self._saved_batches and is_step and (by_steps or requested)):
             self._save(trainer, (trainer.current_epoch, done), regular=self._is_due or by_steps)
@@ -111,7 +133,7 @@ class Checkpoints(Callback):
     ) -> None:
         """Add the loaded sums of an epoch that was interrupted."""
         if self._sums:
-            state.add_epoch_sums(trainer, self._sums)
+            add_epoch_sums(trainer, self._sums)
             self._sums = {}
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -161,7 +183,9 @@ class Checkpoints(Callback):
             return
         self.divergence.check(trainer)
         self._saved_batches = trainer.fit_loop.epoch_loop.batch_progress.total.completed
-        name = checkpoint_name(position, self._saved_batches, regular)
+        epoch, batches = position
+        name = f"epoch-{epoch:04d}.ckpt" if batches == 0 else f"epoch-{epoch + 1:04d}-step-{self._saved_batches:08d}.ckpt"
+        name = name if regular else f"resume-{name}"
         if self.best is not None:
             self.best["file"] = self.best["file"] or name
         self._rows = 0
@@ -185,11 +209,11 @@ class Checkpoints(Callback):
         if self._position is None:  # a checkpoint of another callback
             return
         epoch, batches = self._position["position"]
-        random = state.random_state(trainer.strategy.root_device)
-        rank_state = {"random": random, "gradients": state.gradients(trainer, pl_module, batches)}
-        rank_state["sums"] = state.epoch_sums(trainer) if batches else {}
+        random = random_state(trainer.strategy.root_device)
+        rank_state = {"random": random, "gradients": gradients(trainer, pl_module, batches)}
+        rank_state["sums"] = epoch_sums(trainer) if batches else {}
         checkpoint[STATE] = {
-            "ranks": state.gather(rank_state, trainer),
+            "ranks": gather(rank_state, trainer),
             "best": self.best,
             "best_before": self._best_before,
             "position": [epoch, batches],
@@ -197,9 +221,9 @@ class Checkpoints(Callback):
             "rows": self._rows,
             "seconds": self.seconds,
             "epochs": trainer.current_epoch,
-            "logged_steps": state.logged_steps(trainer),
+            "logged_steps": logged_steps(trainer),
         }
-        state.set_position(checkpoint, trainer, **self._position)
+        set_position(checkpoint, trainer, **self._position)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Load the state of a checkpoint."""
@@ -214,8 +238,8 @@ class Checkpoints(Callback):
 
     def _restore(self, module: LightningModule) -> None:
         if self._rank_state is not None:
-            state.restore_random_state(self._rank_state["random"], module.device)
-            state.restore_gradients(module, self._rank_state["gradients"])
+            restore_random_state(self._rank_state["random"], module.device)
+            restore_gradients(module, self._rank_state["gradients"])
             self._rank_state = None
 
     def _remove_old(self, newest: set[str]) -> None:
@@ -228,3 +252,104 @@ class Checkpoints(Callback):
         for path in paths:
             if path.name not in needed:
                 path.unlink(missing_ok=True)
+
+
+class DivergenceError(InputError):
+    """Raised when the loss becomes NaN or infinite."""
+
+
+class StopOnDivergence(Callback):
+    """Raise `DivergenceError` on all ranks at the same step when the loss becomes NaN or infinite.
+
+    The losses of all steps are checked together every ``log_every_n_steps`` steps and at the end of an epoch, because each
+    check synchronizes with the device.
+    """
+
+    def __init__(self) -> None:
+        self._diverged: Tensor | None = None
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Record whether the loss of the step is finite."""
+        loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+        if isinstance(loss, Tensor):
+            diverged = ~loss.detach().isfinite().all()
+            self._diverged = diverged if self._diverged is None else self._diverged | diverged
+        if (batch_idx + 1) % (getattr(trainer, "log_every_n_steps", 0) or 50) == 0:
+            self.check(trainer)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Check the rest of the epoch."""
+        self.check(trainer)
+
+    def check(self, trainer: Trainer) -> None:
+        """Raise if a loss since the last check was not finite on any rank."""
+        if self._diverged is None:
+            return
+        diverged, self._diverged = self._diverged.float(), None
+        if trainer.world_size > 1:
+            diverged = trainer.strategy.reduce(diverged, reduce_op="max")
+        if float(diverged):
+            position = progress(trainer).partition("/")[0]
+            raise DivergenceError(f"training diverged in {position}: the loss is not finite; use a smaller --optimizer.lr")
+
+
+def counts_steps(trainer: Trainer) -> bool:
+    """Return whether the length of a run is given in steps only."""
+    return trainer.max_epochs in (None, -1) and trainer.max_steps > 0
+
+
+def progress(trainer: Trainer) -> str:
+    """Format the progress of a run, such as ``epoch 3/10`` or ``step 500/2000``."""
+    if counts_steps(trainer):
+        return f"step {trainer.global_step}/{trainer.max_steps}"
+    return f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
+
+
+class MetricsTable(Logger):
+    """Collect metrics, and write them with every checkpoint to metrics.csv, in the format of Lightning's `CSVLogger`.
+
+    Args:
+        folder: The run folder.
+        rows: Number of existing rows to keep; a resumed run logs the following ones again.
+    """
+
+    name = version = ""
+
+    def __init__(self, folder: Path, rows: int = 0) -> None:
+        super().__init__()
+        self.path = folder / "metrics.csv"
+        self.rows = _read_rows(self.path, rows)
+
+    @property
+    def log_dir(self) -> str:
+        """The run folder."""
+        return str(self.path.parent)
+
+    def log_hyperparams(self, params: Any = None, *args: Any, **kwargs: Any) -> None:
+        """Do nothing: hyperparameters are in config.yaml."""
+
+    @rank_zero_only
+    def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
+        """Add a row."""
+        row = {name: value.item() if hasattr(value, "item") else value for name, value in metrics.items()}
+        self.rows.append({**row, "step": len(self.rows) if step is None else step})
+
+    @rank_zero_only
+    def finalize(self, status: str = "") -> None:
+        """Write the file."""
+        if self.rows:
+            text = io.StringIO(newline="")
+            writer = csv.DictWriter(text, sorted(set().union(*self.rows)))
+            writer.writeheader()
+            writer.writerows(self.rows)
+            write_text(self.path, text.getvalue())
+
+
+def _read_rows(path: Path, count: int) -> list[dict[str, Any]]:
+    """Read the first rows of metrics.csv; a missing or damaged file has none."""
+    with suppress(OSError, csv.Error), path.open(newline="", encoding="utf-8", errors="replace") as file:
+        rows = list(islice(csv.DictReader(file), count))
+        return [{str(name): value for name, value in row.items() if isinstance(value, str)} for row in rows]
+    return []

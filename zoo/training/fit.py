@@ -1,6 +1,5 @@
 """Train and test a network in a run folder that can be repeated, resumed and shared."""
 
-import math
 import shlex
 import signal
 import threading
@@ -17,27 +16,96 @@ from zoo import registry
 from zoo.atomic import write_json
 from zoo.checkpoint import save
 from zoo.data.loader import check_order
-from zoo.errors import Interrupted, Stop, check_rules
+from zoo.errors import InputError, Interrupted, Stop, check_rules
 from zoo.tasks.base import Task
-from zoo.training.checkpoint_io import checkpoint_files, position_of
 from zoo.training.checkpoints import Checkpoints
-from zoo.training.folder import RunFolder, claim, finished_run, write_config
-from zoo.training.network import build_network, load_teacher, read_token_vectors
-from zoo.training.objects import Objects
-from zoo.training.options import Fit
-from zoo.training.processes import Processes, Signals, join
-from zoo.training.resolve import NO_OBJECTS, Plan, check_data, plan_run
-from zoo.training.resume import CHECKSUMS, Resumed, check_unchanged, read_best, resume, write_checksums
-from zoo.training.state import set_counters
-from zoo.training.summary import record
+from zoo.training.folder import (
+    CHECKSUMS,
+    RunFolder,
+    claim_on_rank_0,
+    finished_run,
+    finite,
+    read_run_config,
+    write_checksums,
+    write_config,
+)
+from zoo.training.network import build_network, load_teacher, print_summary, read_token_vectors, record
+from zoo.training.options import Fit, build
+from zoo.training.processes import LOGGERS, Processes, Signals, is_first_process, join, quiet
+from zoo.training.resolve import NO_OBJECTS, Objects, Plan, check_data, plan_run, take_objects
+from zoo.training.resume import Resumed, check_unchanged, checkpoint_files, position_of, read_checkpoint, resume, set_counters
 from zoo.training.trainer import check_trainer, lightning_errors, make_trainer
 
 NOTHING_SAVED = "no checkpoint was written yet, so nothing is saved"
 
 
+def fit(*, verbose: bool = True, **options: Any) -> dict[str, Any]:
+    """Train a network over an algebra, with the options, run folder and summary of ``zoo fit``.
+
+    Args:
+        verbose: Print progress, the table of results and the next commands, as the command line does.
+        options: See `zoo.training.options.Fit`; ``optimizer``, ``schedule`` and ``trainer`` are dicts, as in
+            ``zoo.fit(backbone="vit", algebra="quaternion", trainer={"max_epochs": 5})``. Objects may replace specs:
+            ``algebra`` may be an `Algebra`, ``backbone`` a network or a factory ``(layers, **info)``, ``data`` a data module
+            and ``task`` a `Task` or a subclass. A network is trained as it is, so ``algebra`` can be left out. config.yaml
+            cannot repeat a run with objects that have no spec, and `zoo.load` of the model needs them again.
+
+    Returns:
+        The content of summary.json.
+
+    Raises:
+        InputError: If a name, an option, the data or the folder is wrong.
+    """
+    objects, named = take_objects(options)
+    built = build(Fit, _merge_resumed(named))
+    if not verbose:
+        built.trainer = {"enable_progress_bar": False, **built.trainer}
+    if built.folds is not None and objects != Objects():
+        raise InputError("folds: use specs instead of objects, because every fold builds its own (zoo.register gives a name)")
+    with quiet(*LOGGERS):
+        summary = run_fit(built, objects)
+    if verbose and is_first_process():
+        print_summary(summary)
+    return summary
+
+
+def lottery(**options: Any) -> dict[str, Any]:
+    """Train rounds of lottery tickets, with the options, folder and results of ``zoo lottery``.
+
+    Args:
+        options: See `zoo_experiments.options.Lottery`; ``pruning`` is a dict, like those of `fit`. Only callbacks and
+            loggers may be objects, and they are shared by all rounds; everything else is a spec.
+
+    Returns:
+        The content of lottery.json, and ``run_dir``.
+
+    Raises:
+        InputError: If a name, an option, the data or the folder is wrong.
+    """
+    objects, named = take_objects(options)
+    if objects != Objects():
+        raise InputError("use specs instead of objects, because every round builds its own (zoo.register gives a name)")
+    with quiet(*LOGGERS):
+        experiment = registry.load(registry.resolve("zoo.experiments", "lottery")[0])
+        return experiment(_merge_resumed(named))  # type: ignore[no-any-return]
+
+
+def _merge_resumed(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge options into those of the run that ``resume`` names, if it names one."""
+    if options.get("resume") in (None, "auto"):
+        return dict(options)
+    if options.get("run_dir") is not None:
+        raise InputError("run_dir and resume exclude each other: a run resumes in its own folder", code="conflict")
+    merged = read_run_config(Path(options["resume"]).expanduser())
+    for name, value in options.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(name), Mapping)
+        merged[name] = {**merged[name], **value} if both else value
+    return merged
+
+
 @dataclass
 class Run:
-    """The parts of a run that is ready to train; for `record` and its part `summary` see `zoo.training.summary.record`."""
+    """The parts of a run that is ready to train; for `record` and its part `summary` see `zoo.training.network.record`."""
 
     plan: Plan
     folder: Path
@@ -82,7 +150,7 @@ class Extension:
         return f"progress up to {position_of(paths[-1])} is saved; resume with: zoo fit --resume {name}"
 
 
-def fit(options: Fit, objects: Objects = NO_OBJECTS, extension: Extension | None = None) -> dict[str, Any]:
+def run_fit(options: Fit, objects: Objects = NO_OBJECTS, extension: Extension | None = None) -> dict[str, Any]:
     """Train and test a network, and return the content of summary.json.
 
     The run folder contains config.yaml, metrics.csv, tensorboard/, checkpoints/, model/ (see `zoo.checkpoint`) and
@@ -91,7 +159,7 @@ def fit(options: Fit, objects: Objects = NO_OBJECTS, extension: Extension | None
 
     Args:
         options: The options of the run.
-        objects: Objects in place of specs, see `zoo.training.objects`.
+        objects: Objects in place of specs, see `zoo.training.resolve`.
         extension: Hooks of an experiment.
 
     Raises:
@@ -207,7 +275,7 @@ def train(run: Run, folder: RunFolder, resumed: Resumed | None) -> None:
         set_counters(run.trainer, resumed.state["epochs"], resumed.state["logged_steps"])
     summary |= {"metrics": {}, "device": device_name(run.trainer), "checkpoint": None}
     if best := run.trainer.strategy.broadcast(checkpoints.best):
-        checkpoint = read_best(folder.path, best)
+        checkpoint = read_checkpoint(checkpoints.folder / best["file"])
         summary["validation"] = {"metric": best["monitor"].removeprefix("val_"), "mode": checkpoints.mode}
         summary["validation"] |= {"value": finite(best["score"]), "epoch": best["epoch"], "step": best["step"]}
         summary["checkpoint"] = str(checkpoints.folder / best["file"])
@@ -258,22 +326,6 @@ def report_interruption(
 
 
 @contextmanager
-def claim_on_rank_0(
-    config: Mapping[str, Any], run_dir: str | None, resume: str | None, processes: Processes, name: str | None = None
-) -> Iterator[RunFolder]:
-    """Claim the folder of a run on rank 0 (`zoo.training.folder.claim`) and return it on all ranks."""
-    claims: list[RunFolder] = []
-
-    def claim_folder() -> tuple[str, bool]:
-        claims.append(claim(config, run_dir, resume, name))
-        return str(claims[0].path), claims[0].resumed
-
-    path, resumed = processes.first(claim_folder)
-    with claims[0] if claims else RunFolder(Path(path), resumed=resumed) as folder:
-        yield folder
-
-
-@contextmanager
 def quiet_event_writer() -> Iterator[None]:
     """Suppress tracebacks of an `OSError` in TensorBoard's writer thread; writing the next checkpoint raises it as well."""
     before = threading.excepthook
@@ -287,11 +339,6 @@ def quiet_event_writer() -> Iterator[None]:
         yield
     finally:
         threading.excepthook = before
-
-
-def finite(value: float) -> float | None:
-    """Convert a number for JSON; NaN and infinity become None."""
-    return float(value) if math.isfinite(value) else None
 
 
 def device_name(trainer: pl.Trainer) -> str:

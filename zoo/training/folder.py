@@ -1,10 +1,11 @@
-"""The run folder: its name, its lock, config.yaml and summary.json."""
+"""The run folder: its name, its lock, config.yaml, summary.json and checksums.json."""
 
 import errno
+import math
 import re
 import shutil
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from inspect import signature
 from itertools import count
 from pathlib import Path
@@ -14,18 +15,19 @@ import yaml
 from filelock import BaseFileLock, FileLock, Timeout
 
 from zoo import registry
-from zoo.atomic import write_text
-from zoo.checkpoint.manifest import read_json
+from zoo.atomic import write_json, write_text
+from zoo.checkpoint.manifest import file_record, read_json
 from zoo.errors import InputError, check_rules
 from zoo.registry import Spec
 from zoo.training.options import FREE, flat
-from zoo.training.processes import is_first_process
+from zoo.training.processes import Processes, is_first_process
 from zoo.training.resolve import default_embedding
 
-LOCK = ".lock"
+LOCK, CHECKSUMS = ".lock", "checksums.json"
 _WRITTEN = ("config.yaml", "metrics.csv", "summary.json", "model", "lottery.json")
 _PROGRESS = ("checkpoints/*.ckpt", "fold-*/checkpoints/*.ckpt", "*/seed-*", "lottery.json")
 """Patterns of the saved progress of a run, of folds and of rounds of lottery tickets."""
+_CHECKED = ("config.yaml", "metrics.csv", "summary.json", "tensorboard/*")
 RUNS = Path("runs")
 
 
@@ -93,6 +95,22 @@ def claim(
             raise
         text = f"cannot create the run folder '{error.filename}': {error.strerror}; use another --run-dir"
         raise InputError(text, code="failed") from error
+
+
+@contextmanager
+def claim_on_rank_0(
+    config: Mapping[str, Any], run_dir: str | None, resume: str | None, processes: Processes, name: str | None = None
+) -> Iterator[RunFolder]:
+    """Claim the folder of a run on rank 0 (`claim`) and return it on all ranks."""
+    claims: list[RunFolder] = []
+
+    def claim_folder() -> tuple[str, bool]:
+        claims.append(claim(config, run_dir, resume, name))
+        return str(claims[0].path), claims[0].resumed
+
+    path, resumed = processes.first(claim_folder)
+    with claims[0] if claims else RunFolder(Path(path), resumed=resumed) as folder:
+        yield folder
 
 
 def _reopen(folder: Path) -> RunFolder:
@@ -257,3 +275,14 @@ def read_summary(run: Path, needed: Iterable[str] = ()) -> dict[str, Any]:
     is_valid = all(isinstance(summary.get(key), dict) for key in ("metrics", "parameters")) and summary.keys() >= set(needed)
     check_rules((is_valid, f"'{file}' is not the summary of a run: delete the run folder to repeat the run"))
     return summary
+
+
+def write_checksums(folder: Path) -> None:
+    """Write the SHA-256 of all files of a finished run that do not contain their own checksum."""
+    paths = [path for pattern in _CHECKED for path in sorted(folder.glob(pattern)) if path.is_file()]
+    write_json(folder / CHECKSUMS, {path.relative_to(folder).as_posix(): file_record(path)["sha256"] for path in paths})
+
+
+def finite(value: float) -> float | None:
+    """Convert a number for JSON; NaN and infinity become None."""
+    return float(value) if math.isfinite(value) else None

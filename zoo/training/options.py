@@ -28,6 +28,8 @@ TRAINER_ARGUMENTS = (
 )
 # fmt: on
 """The arguments of Lightning's Trainer, listed here because importing it is slow; a test compares them with its signature."""
+SPECS = {"backbone": "backbones", "algebra": "algebras", "embedding": "embeddings", "data": "datasets", "task": "tasks"}
+"""Options that are specs, and their entry-point groups."""
 FREE = {"num_workers", "ddp_timeout", "checkpoint_every", "trainer.enable_progress_bar", "jobs", "on", "cpus", "gpus"}
 """Flags of options that do not affect results."""
 _NETWORK = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "task")

@@ -1,16 +1,20 @@
-"""The processes of a run: launch, rendezvous, exit and signals. This module imports torch only when a run starts."""
+"""The processes of a run: launch, rendezvous, messages, exit and signals. This module imports torch only when a run starts."""
 
 from __future__ import annotations
 
 import atexit
 import ctypes
+import logging
 import os
 import re
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -30,6 +34,7 @@ _has_parent = False
 
 PARENT = "ZOO_PARENT_PID"
 """Environment variable with the process id of the rank 0 or the sweep that starts a process."""
+LOGGERS = ("lightning.pytorch", "lightning.fabric")
 DEVICE_ARGUMENTS = ("accelerator", "strategy", "devices", "num_nodes", "precision", "plugins", "sync_batchnorm")
 """The arguments of the Trainer that determine devices and processes."""
 
@@ -64,6 +69,26 @@ def wait_for_parent() -> None:
 def is_known_to_all(error: BaseException) -> bool:
     """Return whether rank 0 reports this error: all errors before the processes join, and shared errors afterwards."""
     return not _has_joined or not isinstance(error, InputError) or error.is_shared
+
+
+@contextmanager
+def quiet(*names: str) -> Iterator[None]:
+    """Suppress the warnings of Lightning, and log messages below errors: of these loggers, or of all without names."""
+    disabled, loggers = logging.root.manager.disable, [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    if not names:
+        logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="lightning.*")
+            warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+            yield
+    finally:
+        logging.disable(disabled)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def launched_devices() -> dict[str, int]:
@@ -164,7 +189,6 @@ def join(settings: Mapping[str, Any], in_order: bool = False, timeout: float = 1
     from torch.distributed import DistError
 
     from zoo.data.loader import check_order
-    from zoo.training.state import set_timeout
 
     chosen = {name: value for name, value in settings.items() if name in DEVICE_ARGUMENTS and value is not None}
     trainer = build_trainer(chosen | {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False})
@@ -173,7 +197,7 @@ def join(settings: Mapping[str, Any], in_order: bool = False, timeout: float = 1
     strategy = trainer.strategy
     end_with_parent()
     if strategy.launcher is not None:
-        set_timeout(strategy, timeout)
+        strategy._timeout = timedelta(seconds=timeout)  # type: ignore[attr-defined]
         os.environ[PARENT] = str(os.getpid())
         strategy.launcher.launch(lambda: None, trainer=trainer)
         del os.environ[PARENT]
@@ -191,12 +215,11 @@ def join(settings: Mapping[str, Any], in_order: bool = False, timeout: float = 1
 def check_strategy(trainer: Trainer) -> None:
     """Check that a strategy neither shards the network nor starts processes by spawn or fork."""
     from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
-
-    from zoo.training.state import starts_scripts
+    from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
 
     strategy = trainer.strategy
     is_supported = isinstance(strategy, SingleDeviceStrategy | DDPStrategy)
-    if not is_supported or (strategy.launcher is not None and not starts_scripts(strategy)):
+    if not is_supported or not isinstance(strategy.launcher, _SubprocessScriptLauncher | None):
         name = type(strategy).__name__.removesuffix("Strategy")
         text = f"{name} with spawn, fork or sharding is not supported: use one device, or ddp in a script"
         raise InputError(f"--trainer.strategy: {text}")
@@ -228,10 +251,8 @@ class Signals:
             signal.signal(number, handler)
 
     def replace_lightning(self, trainer: Any) -> None:
-        """Handle SIGTERM in place of Lightning."""
-        from zoo.training.state import disable_sigterm
-
-        disable_sigterm(trainer)
+        """Handle SIGTERM in place of Lightning, whose collective calls can hang and which exits with code 0."""
+        trainer._signal_connector._sigterm_notifier_fn = lambda signum, frame: None
         self.launcher = trainer.strategy.launcher
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:

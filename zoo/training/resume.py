@@ -1,30 +1,104 @@
-"""Resume a run, recover its model, and verify its files."""
+"""Exact resume: checkpoint files, the state that Lightning does not save, and the checks of a resumed run."""
 
 from __future__ import annotations
 
-import shlex
+import hashlib
+import io
+import math
+import os
+import random
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+import numpy as np
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.plugins.io import CheckpointIO
+from torch import Tensor, distributed
 
-from zoo import checkpoint as models
-from zoo.atomic import write_json
-from zoo.backbones.build import backbone, untrained
-from zoo.checkpoint.manifest import file_record, read_json
-from zoo.errors import InputError
-from zoo.training.checkpoint_io import MODEL, RUN, STATE, checkpoint_files, position_of, read_checkpoint
-from zoo.training.folder import changed_options, lock_folder
+from zoo.atomic import new_file
+from zoo.data.loader import ResumableLoader
+from zoo.errors import InputError, check_rules, one_line
+from zoo.training.folder import changed_options
 from zoo.training.processes import is_first_process
 
-CHECKSUMS = "checksums.json"
-_CHECKED = ("config.yaml", "metrics.csv", "summary.json", "tensorboard/*")
-
+RUN, MODEL, STATE = "zoo_run", "zoo_model", "zoo_state"
+"""Keys of a checkpoint: the fixed options of its run, how to rebuild the model, and the state that Lightning does not save."""
+_NAME = re.compile(r"(?:resume-)?epoch-(\d+)(?:-step-(\d+))?\.ckpt")
+_DIGEST = 32
+"""Bytes of a SHA-256."""
 _END_OPTIONS = [f"trainer.{name}" for name in ("max_epochs", "max_steps", "max_time", "min_epochs", "min_steps", "callbacks")]
+_COUNTS = ("ready", "started", "processed", "completed")
+"""Counters of Lightning's progress."""
+
+
+# --- checkpoint files ---
+
+
+class AtomicCheckpointIO(CheckpointIO):
+    """Save checkpoints atomically, each followed by its SHA-256, which ``torch.load`` ignores."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None) -> None:
+        """Save a checkpoint."""
+        path, content = Path(path), io.BytesIO()
+        torch.save(checkpoint, content)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with new_file(path) as file:
+            file.write(content.getbuffer())
+            file.write(hashlib.sha256(content.getbuffer()).digest())
+
+    def load_checkpoint(
+        self, path: str | os.PathLike[str], map_location: Any = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """Load a checkpoint with `read_checkpoint`."""
+        return read_checkpoint(path)
+
+    def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
+        """Remove a checkpoint."""
+        Path(path).unlink(missing_ok=True)
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Load a checkpoint to the CPU after verifying its checksum, without unpickling."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read the checkpoint '{path}': {error.strerror}", code="failed") from error
+    if hashlib.sha256(memoryview(data)[:-_DIGEST]).digest() != data[-_DIGEST:]:
+        raise InputError(f"'{path}' is damaged or not a training checkpoint of the zoo: its checksum differs", code="corrupt")
+    try:
+        return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)  # type: ignore[no-any-return]
+    except Exception as error:  # torch.load raises many types on invalid data
+        raise InputError(f"'{path}' is not a training checkpoint of the zoo: {one_line(error, 80)}", code="corrupt") from error
+
+
+def checkpoint_files(folder: Path) -> list[Path]:
+    """Return the checkpoints of a folder, oldest first."""
+    matches = [(match, path) for path in folder.glob("*.ckpt") if (match := _NAME.fullmatch(path.name))]
+    return [path for match, path in sorted(matches, key=lambda pair: (int(pair[0][1]), float(pair[0][2] or math.inf), pair[1]))]
+
+
+def kept_checkpoints(paths: Sequence[Path]) -> list[Path]:
+    """Return the checkpoints that `Fit.keep` counts."""
+    return [path for path in paths if not path.name.startswith("resume-")]
+
+
+def position_of(path: Path) -> str:
+    """Describe the position of a checkpoint, such as ``epoch 0003 step 00000250``."""
+    return path.stem.removeprefix("resume-").replace("-", " ")
+
+
+def network_state(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the state dict of the network in a checkpoint, without the prefix of the task."""
+    state = checkpoint["state_dict"].items()
+    return {name.removeprefix("net."): value for name, value in state if name.startswith("net.")}
+
+
+# --- resuming ---
 
 
 @dataclass(frozen=True)
@@ -48,18 +122,19 @@ def resume(config: Mapping[str, Any], fixed: Mapping[str, Any], folder: Path, pr
     saved, old_processes = checkpoint[RUN], len(checkpoint[STATE]["ranks"])
     for name, value in fixed.items():
         if name == "batch_size" and isinstance(value, int) and processes != old_processes:
-            check_batch_size(folder, saved[name], old_processes, value, processes)
+            _check_batch_size(folder, saved[name], old_processes, value, processes)
         elif saved.get(name) != value:
             text = f"the run of '{path}' has {name}={saved.get(name)}, not {value}: start a new run to change it"
             raise InputError(text, code="mismatch")
     epochs, max_epochs = checkpoint[STATE]["epochs"], config["trainer"].get("max_epochs")
-    if isinstance(max_epochs, int) and 0 <= max_epochs < epochs:
-        text = f"--trainer.max_epochs {max_epochs}: the run '{folder}' has already trained {epochs} epochs"
-        raise InputError(text, code="conflict")
     finished = checkpoint[STATE]["finished"] and not any(name in _END_OPTIONS for name, _, _ in changes)
-    if finished and (folder / "summary.json").exists():
-        text = f"the run '{folder}' is finished: raise --trainer.max_epochs or max_steps to train it further"
-        raise InputError(text, code="conflict")
+    is_shorter = isinstance(max_epochs, int) and 0 <= max_epochs < epochs
+    is_done = finished and (folder / "summary.json").exists()
+    check_rules(
+        (not is_shorter, f"--trainer.max_epochs {max_epochs}: the run '{folder}' has already trained {epochs} epochs"),
+        (not is_done, f"the run '{folder}' is finished: raise --trainer.max_epochs or max_steps to train it further"),
+        code="conflict",
+    )
     if is_first_process():
         changed = ", ".join(f"{name} {old} -> {new}" for name, old, new in changes)
         print(f"resuming {folder} after {position_of(path)}" + (f"; changed: {changed}" if changed else ""), flush=True)  # noqa: T201
@@ -69,21 +144,20 @@ def resume(config: Mapping[str, Any], fixed: Mapping[str, Any], folder: Path, pr
     return Resumed(path, checkpoint, finished)
 
 
-def check_unchanged(folder: Path, resumed: Resumed | None, digest: str | None) -> None:
-    """Check that the data of a resumed run have not changed, which could move training rows to the test split."""
-    saved = None if resumed is None else resumed.checkpoint[MODEL]["summary"].get("data_sha256")
-    if saved and saved != digest:
-        text = f"the data of the run '{folder}' have changed since it started: restore them, or start a new run"
-        raise InputError(text, code="mismatch")
-
-
-def check_batch_size(folder: Path, old_size: int, old_processes: int, size: int, processes: int) -> None:
+def _check_batch_size(folder: Path, old_size: int, old_processes: int, size: int, processes: int) -> None:
     """Check that a step of a run with another number of processes has the same number of rows."""
     rows = old_size * old_processes
     if size * processes != rows:
         advice = f"use --batch-size {rows // processes}" if rows % processes == 0 else f"use {old_processes} processes"
         sizes = f"({old_processes} x {old_size}), not {processes} x {size}"
         raise InputError(f"a step of the run '{folder}' has {rows} rows {sizes}: {advice}", code="mismatch")
+
+
+def check_unchanged(folder: Path, resumed: Resumed | None, digest: str | None) -> None:
+    """Check that the data of a resumed run have not changed, which could move training rows to the test split."""
+    saved = None if resumed is None else resumed.checkpoint[MODEL]["summary"].get("data_sha256")
+    text = f"the data of the run '{folder}' have changed since it started: restore them, or start a new run"
+    check_rules((not saved or saved == digest, text), code="mismatch")
 
 
 def newest(folder: Path) -> tuple[Path, dict[str, Any]]:
@@ -94,7 +168,7 @@ def newest(folder: Path) -> tuple[Path, dict[str, Any]]:
             checkpoint = read_checkpoint(path)
             best = checkpoint[STATE]["best"]
             if best is not None and best["file"] != path.name:
-                read_best(folder, best)
+                read_checkpoint(path.with_name(best["file"]))
         except InputError as error:
             damaged.append(str(error))
             continue
@@ -106,76 +180,131 @@ def newest(folder: Path) -> tuple[Path, dict[str, Any]]:
     raise InputError(f"'{folder}' has no checkpoint to resume from: start a new run", code="missing")
 
 
-def read_best(folder: Path, best: Mapping[str, Any]) -> dict[str, Any]:
-    """Load the best checkpoint of a run."""
-    return read_checkpoint(folder / "checkpoints" / best["file"])
+# --- state that Lightning does not save ---
 
 
-def network_state(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return the state dict of the network in a checkpoint, without the prefix of the task."""
-    state = checkpoint["state_dict"].items()
-    return {name.removeprefix("net."): value for name, value in state if name.startswith("net.")}
+def random_state(device: torch.device) -> dict[str, Any]:
+    """Return the states of the random generators of Python, NumPy, torch and the GPU of this process, if any."""
+    name, keys, *rest = np.random.get_state()
+    numpy = [str(name), torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest]
+    state = {"python": random.getstate(), "numpy": numpy, "torch": torch.get_rng_state()}
+    return state | {"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else state
 
 
-def recover(run: str | Path) -> dict[str, Any]:
-    """Save the model folder of a run from its best checkpoint, without loading data and without testing the model."""
-    folder = Path(run).expanduser()
-    if not folder.is_dir():
-        raise InputError(f"the run folder '{folder}' does not exist")
-    if (folder / "model").exists():
-        raise InputError(f"'{folder}' already has a model folder: there is nothing to recover")
-    with lock_folder(folder):
-        best = newest(folder)[1][STATE]["best"]
-        if best is None:
-            command = f"zoo fit --resume {shlex.quote(str(folder))}"
-            raise InputError(f"'{folder}' was stopped before its first validation: resume it with {command}")
-        checkpoint = read_best(folder, best)
-        model = checkpoint[MODEL]
-        if not model or model["network"] is None:
-            raise InputError(f"'{best['file']}' has objects without a spec: load its state_dict into the network in Python")
-        config, summary = model["config"], model["summary"] | {"metrics": {}, "epochs": best["epoch"]}
-        net = backbone(untrained(config["backbone"]), config["algebra"], **model["network"])
-        net.load_state_dict(network_state(checkpoint))
-        models.save(folder / "model", net, config, summary, model["files"])
-    return {"folder": str(folder / "model"), "checkpoint": str(folder / "checkpoints" / best["file"]), "epoch": best["epoch"]}
+def restore_random_state(state: dict[str, Any], device: torch.device) -> None:
+    """Restore the random generators."""
+    name, keys, *rest = state["numpy"]
+    random.setstate(state["python"])
+    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
+    torch.set_rng_state(state["torch"])
+    if device.type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"], device)
 
 
-def write_checksums(folder: Path) -> None:
-    """Write the SHA-256 of all files of a finished run that do not contain their own checksum."""
-    paths = [path for pattern in _CHECKED for path in sorted(folder.glob(pattern)) if path.is_file()]
-    write_json(folder / CHECKSUMS, {path.relative_to(folder).as_posix(): file_record(path)["sha256"] for path in paths})
+def gather(value: Any, trainer: Trainer) -> list[Any]:
+    """Gather the values of all ranks."""
+    if trainer.world_size == 1:
+        return [value]
+    values: list[Any] = [None] * trainer.world_size
+    distributed.all_gather_object(values, value)
+    return values
 
 
-def verify(run: Path) -> list[dict[str, str]]:
-    """Verify the files of a run folder or model folder that have a checksum, without unpickling.
+def epoch_results(trainer: Trainer) -> Iterator[tuple[str, Any]]:
+    """Yield the values that training has logged for the current epoch, with their running sums."""
+    yield from trainer.fit_loop.epoch_loop._results.items()
 
-    Returns:
-        A row with ``file``, ``status`` (``ok`` or ``damaged``) and ``note`` for every file, and one for the model folder.
+
+def epoch_sums(trainer: Trainer) -> dict[str, list[Any]]:
+    """Return the running sums and counts of the values that training logs per epoch."""
+    results = epoch_results(trainer)
+    metrics = {name: metric for name, metric in results if metric.is_tensor and metric.meta.on_epoch and not metric.has_reset}
+    return {name: [m.value.cpu(), getattr(m, "cumulated_batch_size", torch.tensor(0)).cpu()] for name, m in metrics.items()}
+
+
+def add_epoch_sums(trainer: Trainer, sums: dict[str, list[Any]]) -> None:
+    """Add the sums of the interrupted part of an epoch; call it after the first step, which creates the values."""
+    for name, metric in epoch_results(trainer):
+        if name in sums:
+            value, count = (part.to(metric.value.device) for part in sums[name])
+            if metric.meta.is_mean_reduction or metric.meta.is_sum_reduction:
+                metric.value = metric.value + value
+            else:
+                metric.value = metric.meta.reduce_fx(metric.value, value)
+            if metric.meta.is_mean_reduction:
+                metric.cumulated_batch_size = metric.cumulated_batch_size + count
+
+
+def accumulating(trainer: Trainer, batches: int) -> bool:
+    """Return whether gradients are partially accumulated after this many batches of an epoch; its last batch is a step."""
+    return batches % trainer.accumulate_grad_batches != 0 and batches != trainer.num_training_batches
+
+
+def gradients(trainer: Trainer, module: LightningModule, batches: int) -> dict[str, Any]:
+    """Return partially accumulated gradients by parameter name."""
+    if not accumulating(trainer, batches):
+        return {}
+    return {name: weight.grad.cpu() for name, weight in module.named_parameters() if weight.grad is not None}
+
+
+def restore_gradients(module: LightningModule, gradients: dict[str, Any]) -> None:
+    """Restore partially accumulated gradients."""
+    for name, weight in module.named_parameters():
+        if name in gradients:
+            weight.grad = gradients[name].to(weight)
+
+
+def set_position(checkpoint: dict[str, Any], trainer: Trainer, position: tuple[int, int], *, begun: bool) -> None:
+    """Edit the progress in a checkpoint so that Lightning resumes between two steps, and repeats or skips nothing.
+
+    The position is the number of completed epochs and of completed batches of the next one; `begun` tells whether that epoch
+    has started.
     """
-    rows, checkpoints = [], checkpoint_files(run / "checkpoints")
-    if not checkpoints or (run / "model").exists():
-        folder = models.find(run)
-        rows.append(_row(folder, lambda: "{backbone} over {algebra}".format(**models.read_config(folder))))
-    rows += [_row(path, partial(_verify_checkpoint, path)) for path in checkpoints]
-    if (file := run / CHECKSUMS).is_file():
-        rows.append(_row(file, lambda: f"lists {len(read_json(file))} files"))
-        sums = read_json(file) if rows[-1]["status"] == "ok" else {}
-        rows += [_row(run / name, partial(_verify_file, run / name, digest)) for name, digest in sums.items()]
-    return rows
+    epoch, batches = position
+    loops = checkpoint["loops"]["fit_loop"]
+    counts = {"ready": epoch + 1, "started": epoch + begun, "processed": epoch, "completed": epoch}
+    loops["epoch_progress"] = {"total": dict(counts), "current": dict(counts)}
+    total = trainer.fit_loop.epoch_loop.batch_progress.total.completed
+    # `started` is off by one, so that Lightning detects neither the end of a batch nor of an epoch. On resume it then counts a
+    # step for its loggers, except during gradient accumulation.
+    loops["epoch_loop.batch_progress"] = {
+        "total": dict.fromkeys(_COUNTS, total) | {"started": total - 1},
+        "current": dict.fromkeys(_COUNTS, batches),
+        "is_last_batch": False,
+    }
+    loops["epoch_loop.state_dict"]["_batches_that_stepped"] = logged_steps(trainer) - (not accumulating(trainer, batches))
+    validated = trainer.fit_loop.epoch_loop.val_loop.batch_progress.total.completed
+    loops["epoch_loop.val_loop.batch_progress"] = {
+        "total": dict.fromkeys(_COUNTS, validated),
+        "current": dict.fromkeys(_COUNTS, 0),
+        "is_last_batch": False,
+    }
 
 
-def _row(path: Path, verify_file: Callable[[], str]) -> dict[str, str]:
-    try:
-        return {"file": str(path), "status": "ok", "note": verify_file()}
-    except InputError as error:
-        return {"file": str(path), "status": "damaged", "note": str(error)}
+def set_loader(trainer: Trainer, position: Sequence[int], *, world_size_changed: bool = False) -> None:
+    """Set the position of the training loader; Lightning would do so before it has loaded the checkpoint."""
+    loader = trainer.train_dataloader
+    if world_size_changed and position[1] and getattr(loader, "batch_size", None) is None:
+        raise InputError("batches of texts of similar length depend on the number of processes: resume with the same number")
+    if isinstance(loader, ResumableLoader):
+        loader.load_state_dict({"epoch": position[0], "batches": position[1]})
+    elif position[1] and trainer.is_global_zero:
+        text = "the data module has a custom dataloader: the order of the rest of this epoch"
+        print(f"{text} may differ from an uninterrupted run", flush=True)  # noqa: T201
 
 
-def _verify_checkpoint(path: Path) -> str:
-    return f"after step {read_checkpoint(path)['global_step']}"
+def begin_epoch(trainer: Trainer) -> None:
+    """Restart a custom dataloader, so that it draws from the restored random generators."""
+    if not isinstance(trainer.train_dataloader, ResumableLoader):
+        iter(trainer.fit_loop._data_fetcher)  # type: ignore[arg-type]
 
 
-def _verify_file(path: Path, digest: str) -> str:
-    if not path.is_file() or file_record(path)["sha256"] != digest:
-        raise InputError("changed since the run ended" if path.exists() else "missing", code="corrupt")
-    return "checksum matches"
+def logged_steps(trainer: Trainer) -> int:
+    """Return the step number that loggers use next."""
+    return int(trainer.fit_loop.epoch_loop._batches_that_stepped)
+
+
+def set_counters(trainer: Trainer, epochs: int, steps: int) -> None:
+    """Set the epoch and step that loggers use for the test of a run that an earlier process has trained."""
+    trainer.fit_loop.epoch_progress.current.completed = epochs
+    trainer.fit_loop.epoch_loop._batches_that_stepped = steps

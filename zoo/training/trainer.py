@@ -1,6 +1,7 @@
-"""Check the arguments of Lightning's Trainer, and build the Trainer of a run with its loggers and callbacks."""
+"""Check the arguments of Lightning's Trainer, and build the Trainer of a run, its loggers and the callbacks without files."""
 
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -9,24 +10,24 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from lightning.pytorch import Callback, Trainer, loggers
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer, loggers
 from lightning.pytorch.accelerators import Accelerator
-from lightning.pytorch.callbacks import Checkpoint, LearningRateMonitor, RichProgressBar
+from lightning.pytorch.callbacks import Checkpoint, LearningRateMonitor, RichProgressBar, WeightAveraging
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.plugins import CheckpointIO, LayerSync, Precision
 from lightning.pytorch.profilers import Profiler
 from lightning.pytorch.strategies import Strategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
 from zoo.errors import InputError, one_line, shorten
 from zoo.registry.resolution import mismatch
-from zoo.training.callbacks import BroadcastBuffers, MetricsTable, ProgressLines, SplitNote, moving_average
-from zoo.training.checkpoint_io import AtomicCheckpointIO
-from zoo.training.checkpoints import Checkpoints
+from zoo.training.checkpoints import Checkpoints, MetricsTable, counts_steps, progress
 from zoo.training.options import is_object
 from zoo.training.processes import build_trainer
-from zoo.training.resume import Resumed
-from zoo.training.state import move_wandb
+from zoo.training.resume import AtomicCheckpointIO, Resumed
 
 EXTENSIONS = (Accelerator, Callback, CheckpointIO, LayerSync, Logger, Precision, Profiler, Strategy)
 """Base classes of the objects that a configuration may describe."""
@@ -86,7 +87,7 @@ def run_loggers(given: Any, folder: Path, resumed: Resumed | None) -> list[Logge
     others = [] if given is True else as_list(given)
     for logger in others:
         if isinstance(logger, loggers.WandbLogger) and logger.save_dir == ".":  # its default
-            move_wandb(logger, folder)
+            logger._save_dir = logger._wandb_init["dir"] = str(folder)
     return [MetricsTable(folder, rows), tensorboard, *others]
 
 
@@ -146,3 +147,76 @@ def build_objects(value: Any, option: str) -> Any:
         raise
     except Exception as error:  # a logger may raise anything
         raise InputError(f"{option}: {path}: {one_line(error)}") from error
+
+
+class ProgressLines(Callback):
+    """Print `title` and metrics per epoch, or per validation if the run counts steps, at most once in `every` seconds."""
+
+    def __init__(self, title: str = "", every: float = 0.0) -> None:
+        self.title, self.every, self._printed = title, every, time.monotonic()
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Print the metrics of the epoch."""
+        if not counts_steps(trainer):
+            self._print(trainer)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Print the metrics of the steps since the last validation."""
+        if counts_steps(trainer) and trainer.state.fn == "fit":
+            self._print(trainer)
+
+    def _print(self, trainer: Trainer) -> None:
+        if trainer.is_global_zero and time.monotonic() - self._printed >= self.every:
+            self._printed = time.monotonic()
+            metrics = {name: value for name, value in trainer.callback_metrics.items() if not name.startswith("lr-")}
+            metrics.pop("train_loss_step", None)
+            text = "  ".join(f"{name} {float(value):.4f}" for name, value in sorted(metrics.items()))
+            print(f"{self.title}{progress(trainer)}  {text}", flush=True)  # noqa: T201 (its purpose)
+
+
+class SplitNote(Callback):
+    """Print the sizes and the origin of the splits when training starts."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Print the note."""
+        note = getattr(trainer.datamodule, "split_note", "")  # type: ignore[attr-defined]
+        if note and trainer.is_global_zero:
+            print(f"{self.name}: {note}", flush=True)  # noqa: T201 (its purpose)
+
+
+def moving_average(decay: float) -> WeightAveraging:
+    """Return a callback with an exponential moving average (EMA) of weights and buffers, m <- decay m + (1 - decay) w.
+
+    Validation uses the average, and it is the ``state_dict`` of every checkpoint. Integer buffers are copied.
+    """
+
+    def average(mean: Tensor, weight: Tensor, count: Tensor) -> Tensor:
+        return mean.lerp(weight, 1 - decay) if mean.is_floating_point() else weight
+
+    return WeightAveraging(avg_fn=average)
+
+
+class BroadcastBuffers(Callback):
+    """Broadcast buffers from rank 0 before validation, and do not synchronize them during it.
+
+    DistributedDataParallel synchronizes buffers (running means of batch norms) in every forward pass, which would deadlock in
+    validation, where ranks have different numbers of batches.
+    """
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Broadcast buffers once."""
+        network = trainer.strategy.model
+        if isinstance(network, DistributedDataParallel):
+            if network.will_sync_module_buffers():
+                with torch.no_grad():
+                    network._sync_buffers()
+            network.require_forward_param_sync = False
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Synchronize buffers again in training."""
+        network = trainer.strategy.model
+        if isinstance(network, DistributedDataParallel):
+            network.require_forward_param_sync = True
