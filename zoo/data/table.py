@@ -6,16 +6,15 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 
 from zoo.data.files import ENDINGS, BadRows, ColumnKey, column_names, iter_rows, read_lines
 from zoo.data.loader import Array, Mask
 from zoo.data.options import DataError, find_file, list_names, resolve_path
+from zoo.data.tokens import RaggedFile, Texts
 from zoo.errors import InputError
-
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +68,8 @@ class Table:
         """Return some rows; they keep their locations."""
         index = np.asarray(rows, dtype=np.int32)
 
-        def take(column: Sequence[Item]) -> list[Item]:
-            return [column[row] for row in index.tolist()]
+        def take(column: Sequence[str]) -> Sequence[str]:
+            return column.take(index) if isinstance(column, Texts) else [column[row] for row in index.tolist()]
 
         return replace(
             self,
@@ -149,21 +148,25 @@ def read_table(
         header = is_named or dict(enumerate(column_names(file))).get(int(label), "").lower() in LABEL_WORDS
     hint = "; give the names of the columns, or their numbers from 0, in the data spec"
     bad, lines = BadRows(file, on_bad_rows), array("i")
-    values: list[list[str]] = [[] for _ in columns]
+    files: list[RaggedFile] = [RaggedFile() for _ in texts]
+    values: list[list[str]] = [[] for _ in columns[len(texts) :]]
     for number, row in enumerate(iter_rows(file, columns, bool(header), hint), 1):
         cells = [*row.values[: len(texts)], *map(_label_text, row.values[len(texts) :])]
         if problem := row.problem or next(filter(None, map(_problem, cells, columns)), ""):
             bad.add(row.line, number, problem)
             continue
-        for column, cell in zip(values, cells, strict=True):
+        for written, cell in zip(files, cells, strict=False):
+            written.append(cell.encode())
+        for column, cell in zip(values, cells[len(texts) :], strict=True):
             column.append(cell)
         if row.line is not None:
             lines.append(row.line)
     bad.finish()
     if not values[0]:
         raise DataError(f"{file}: no rows; expected at least one besides a header")
-    groups = None if group is None else values[columns.index(group)]
-    return Table(tuple(values[: len(texts)]), values[len(texts)], groups, str(file), lines or None, skipped=bad.count)
+    read = [*(Texts(*written.mapped("u1")) for written in files), *values]
+    groups = None if group is None else read[columns.index(group)]
+    return Table(tuple(read[: len(texts)]), values[0], groups, str(file), lines or None, skipped=bad.count)
 
 
 def _label_text(value: Any) -> Any:

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, tra
 from zoo.data.info import TokenInfo
 from zoo.data.loader import Array
 from zoo.data.options import DataError
-from zoo.data.tokens import END, PAD, UNKNOWN, Ints, Tokens
+from zoo.data.tokens import END, PAD, UNKNOWN, Ints, RaggedFile, Tokens
 from zoo.errors import InputError, one_line
 
 TOKENIZERS = ("word", "space", "char", "bpe")
@@ -115,7 +114,7 @@ class Tokenizer:
         """
         disable_parallelism()
         limit = None if self.max_length is None else self.max_length - ended
-        ids, lengths = array("i"), array("i")
+        file = RaggedFile()
         for start in range(0, len(texts), CHUNK):
             encodings = self.backend.encode_batch_fast(list(texts[start : start + CHUNK]), add_special_tokens=False)
             for row, encoding in enumerate(encodings, start):
@@ -125,11 +124,10 @@ class Tokenizer:
                 if limit is not None and count > limit and not self.truncation:
                     advice = "shorten the text, or truncate it with max_length in the data spec or zoo predict --truncate"
                     raise DataError(f"{location(row)}: {count} tokens, the model reads at most {limit}; {advice}")
-                ids.extend(encoding.ids[:limit])
-                lengths.append(count if limit is None else min(count, limit))
-        flat, sizes = np.array(ids, np.int32), np.array(lengths, np.int32)
-        flat[flat <= (END if ended else UNKNOWN)] = UNKNOWN  # a literal "[PAD]" or "[EOS]" in a text
-        return Tokens(np.insert(flat, np.cumsum(sizes), END), sizes + 1) if ended else Tokens(flat, sizes)
+                ids = np.array(encoding.ids[:limit], np.int32)
+                ids[ids <= (END if ended else UNKNOWN)] = UNKNOWN  # a literal "[PAD]" or "[EOS]" in the text
+                file.append(np.append(ids, np.int32(END)) if ended else ids)
+        return Tokens(*file.mapped("i4"))
 
 
 def train_tokenizer(

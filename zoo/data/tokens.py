@@ -1,5 +1,8 @@
-"""Token ids of many texts in one flat array, and batches of texts of similar length."""
+"""Texts and token ids in flat arrays, and batches of texts of similar length."""
 
+import mmap
+import tempfile
+from array import array
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -18,22 +21,16 @@ PAD, UNKNOWN, BEGIN, END = range(4)
 """Special token ids of every tokenizer; the last two exist only if texts are to be generated."""
 
 
-class Tokens(Sequence[Ints]):
-    """Sequences of token ids in one flat array, which is cheap to store and to send to worker processes.
+class Ragged(Sequence[Any]):
+    """Sequences of different lengths in one flat array.
 
     Args:
-        flat: All ids, int32.
+        flat: All items, one sequence after the other.
         lengths: The length of each sequence, [N].
         starts: Where each sequence starts in `flat`, [N]; by default they are adjacent.
-
-    Example:
-        >>> tokens = Tokens(np.array([4, 2, 7, 5], np.int32), [3, 1])
-        >>> tokens.padded([1, 0])
-        tensor([[5, 0, 0],
-                [4, 2, 7]])
     """
 
-    def __init__(self, flat: Ints, lengths: Sequence[int] | Ints, starts: Array | None = None) -> None:
+    def __init__(self, flat: Array, lengths: Sequence[int] | Array, starts: Array | None = None) -> None:
         self.flat, self.lengths = flat, np.asarray(lengths, dtype=np.int32)
         self.starts = np.cumsum(self.lengths, dtype=np.int64) - self.lengths if starts is None else starts
 
@@ -46,6 +43,57 @@ class Tokens(Sequence[Ints]):
     def take(self, rows: Array) -> Self:
         """Return the sequences of some rows."""
         return type(self)(self.flat, self.lengths[rows], self.starts[rows])
+
+
+class RaggedFile:
+    """Write sequences to an unnamed temporary file, of which the system keeps in memory only what is used."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 (closed with this object)
+        self._lengths = array("i")
+
+    def __del__(self) -> None:
+        self._file.close()
+
+    def append(self, sequence: bytes | Array) -> None:
+        """Write a sequence."""
+        self._file.write(bytes(sequence))
+        self._lengths.append(len(sequence))
+
+    def mapped(self, dtype: str) -> tuple[Array, Array]:
+        """Return all items as a read-only array that is mapped from the file, and the length of each sequence."""
+        self._file.flush()
+        is_empty = not any(self._lengths)
+        content = b"" if is_empty else mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        return np.frombuffer(content, dtype), np.array(self._lengths, np.int32)
+
+
+class Texts(Ragged):
+    """Texts in one array of UTF-8 bytes, uint8.
+
+    Example:
+        >>> file = RaggedFile()
+        >>> for text in ("good", "schlecht"):
+        ...     file.append(text.encode())
+        >>> list(Texts(*file.mapped("u1")))
+        ['good', 'schlecht']
+    """
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[row] for row in range(*index.indices(len(self)))]
+        return str(super().__getitem__(index).data, "utf-8")
+
+
+class Tokens(Ragged):
+    """Token ids, int32.
+
+    Example:
+        >>> tokens = Tokens(np.array([4, 2, 7, 5], np.int32), [3, 1])
+        >>> tokens.padded([1, 0])
+        tensor([[5, 0, 0],
+                [4, 2, 7]])
+    """
 
     def padded(self, rows: Sequence[int] | None = None) -> Tensor:
         """Return some sequences (by default all) as int64 [B, longest], padded with 0 on the right."""

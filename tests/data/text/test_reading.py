@@ -3,6 +3,7 @@ import gzip
 import json
 import lzma
 import pathlib
+from mmap import mmap
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,6 +14,7 @@ from zoo.data import ready
 from zoo.data import text as local
 from zoo.data.files import read_lines, read_text
 from zoo.data.table import read_splits, read_table
+from zoo.data.tokenizer import train_tokenizer
 
 ROWS = [("pos", 'A "good" film,\u0085really', "1"), ("neg", "Bad - naïve", "2"), ("pos", "Fine", "3")]
 PACK = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
@@ -76,14 +78,14 @@ def test_header_is_detected_or_given(file):
 def test_location_of_a_row_is_its_first_line(file):
     path = file('label,text\r\na,"one\r\ntwo"\r\n\r\nb,x\r\n', "x.csv")
     table = read_table(path, text="text")
-    assert table.texts[0] == ["one\r\ntwo", "x"]
+    assert list(table.texts[0]) == ["one\r\ntwo", "x"]
     assert [table.location(row) for row in (0, 1)] == [f"{path}:2", f"{path}:5"]
 
 
 def test_byte_order_mark_and_carriage_returns_are_ignored(file):
     path = file(b"\xef\xbb\xbflabel\ttext\r\n\r\na\tone \r\n", "x.tsv")
     table = read_table(path, text="text")
-    assert (table.texts[0], table.labels, list(table.lines)) == (["one "], ["a"], [3])
+    assert (list(table.texts[0]), table.labels, list(table.lines)) == (["one "], ["a"], [3])
 
 
 @pytest.mark.parametrize(
@@ -218,3 +220,15 @@ def test_text_and_lines_of_a_file(tmp_path):
     path.write_text("\ufeff" + text, encoding="utf-8", newline="")
     assert read_text(path) == text
     assert list(read_lines(path)) == ["one\n", "\n", "zwei ü\r\n", "三\u2028\ufeffx"]
+
+
+def test_texts_and_token_ids_are_mapped_from_files(file):
+    words = ["plain", "schön \N{SNOWMAN}", "x" * 1000, "plain again"]
+    table = read_table(file("label,text\n" + "".join(f"{i},{word}\n" for i, word in enumerate(words)), "x.csv"), text="text")
+    (column,) = table.texts
+    assert list(column) == words
+    assert list(table.take([3, 1]).texts[0]) == [words[3], words[1]]
+    tokens = train_tokenizer("word", column, 100, True, 1).limited(8).encode(column)
+    for flat in (column.flat, tokens.flat):
+        assert isinstance(flat.base.obj if isinstance(flat.base, memoryview) else flat.base, mmap)
+        assert not flat.flags.writeable
