@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from zoo_reports.frontier import Frontier, draw, draw_costs, network_table, sentence, text_of
-from zoo_reports.page import Table
-from zoo_reports.statistics import BestNetwork, best_networks
-from zoo_reports.style import pictures
+from zoo_reports.frontier import BestNetwork, Frontier, best_networks, draw, draw_costs, network_table, sentence, text_of
+from zoo_reports.page import Table, pictures
 
 from benchmarks import frontier_rates
 from benchmarks.machine import short

@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from zoo_experiments.frontier import best_rate
-from zoo_reports.style import colors_of, plain_axes
+from zoo_reports.page import colors_of, plain_axes
 
 Rows = Sequence[Mapping[str, Any]]
 

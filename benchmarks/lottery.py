@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from zoo_reports.crossing import METHOD, compare_all, crossing_table
-from zoo_reports.lottery import rounds_table
-from zoo_reports.plots import curves, styles
-from zoo_reports.rows import collect, read_runs
-from zoo_reports.style import pictures
+from zoo_reports.curves import METHOD, collect, compare_all, crossing_table, read_runs
+from zoo_reports.lottery import curves, rounds_table
+from zoo_reports.page import pictures
 
 import zoo
 from benchmarks import machine, tickets
@@ -79,9 +77,8 @@ def write(page: Path, images: Path) -> None:
             runs = read_runs([folder])
         metric, mode = record["metric"], record["mode"]
         arms = collect(runs, "test", metric)
-        look = styles(arms)
         title = f"{record['backbone']} on {record['data']}"
-        picture = pictures(name, lambda: curves(arms, look, metric, "test", title))  # noqa: B023 (called at once)
+        picture = pictures(name, lambda: curves(arms, metric, "test", title))  # noqa: B023 (called at once)
         (images / f"{name}.png").write_bytes(picture[f"{name}.png"])
         crossings, notes = compare_all(arms, mode)
         parts += [f"## {file.stem.replace('_', ' ')}", "", about(file.stem, results), "", f"![{title}](images/{name}.png)", ""]

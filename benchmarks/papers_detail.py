@@ -9,7 +9,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 from scipy.stats import t
-from zoo_reports.style import plain_axes
+from zoo_reports.page import plain_axes
 
 from benchmarks.papers_page import PAPERS
 from benchmarks.papers_rows import CONFIGS, RESULTS, ROOT, Row, read_all

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import yaml
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from zoo_reports.statistics import BestNetwork, Difference, contrast
-from zoo_reports.style import colors_of, plain_axes
+from zoo_reports.frontier import BestNetwork, Difference, contrast
+from zoo_reports.page import colors_of, plain_axes
 
 from benchmarks import frontier_page
 from benchmarks.frontier_page import Measured

@@ -4,7 +4,7 @@
 writes results/tickets/NAME.json and a section of docs/lottery.md.
 
 For each ticket the opponent is the real network with the best validation result at the same number of weights; its test result
-is interpolated between rounds. Intervals are computed by `zoo_reports.statistics`.
+is interpolated between rounds. Intervals are computed by `zoo_reports.frontier`.
 """
 
 import json
@@ -15,10 +15,8 @@ from typing import Any, Literal
 
 import yaml
 from matplotlib.figure import Figure
-from zoo_reports.frontier import text_of
-from zoo_reports.page import Table
-from zoo_reports.statistics import BestNetwork, contrast, opponents
-from zoo_reports.style import colors_of, log_axis, plain_axes
+from zoo_reports.frontier import BestNetwork, contrast, opponents, text_of
+from zoo_reports.page import Table, colors_of, log_axis, plain_axes
 
 import zoo
 from benchmarks import machine

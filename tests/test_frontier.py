@@ -11,7 +11,7 @@ from scipy.stats import t
 from zoo_experiments.frontier import best_rate, check_frontier, frontier, next_runs
 from zoo_experiments.options import Sweep
 from zoo_experiments.sweep import sweep_points as runs_of
-from zoo_reports.statistics import BestNetwork, best_networks, contrast, mean_difference, opponents
+from zoo_reports.frontier import BestNetwork, best_networks, contrast, mean_difference, opponents
 
 from tests.errors import raises
 from zoo.cli import main

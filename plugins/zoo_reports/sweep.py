@@ -10,21 +10,15 @@ from zoo_experiments.sweep import read_rows
 from zoo.checkpoint.manifest import number
 from zoo.errors import check_choice, check_rules
 from zoo.report import Report
-from zoo_reports.page import Page, Table
-from zoo_reports.style import PALETTE, axis_title, log_axis, pictures, plain_axes, plus_minus
+from zoo_reports.page import PALETTE, Page, Table, axis_title, log_axis, pictures, plain_axes, plus_minus
 
 Row = dict[str, Any]
 
 
 class Group(NamedTuple):
-    """The runs of a sweep that differ only in their seed.
+    """The runs of a sweep that differ only in their seed, with the metric of each and the one that chose its epoch.
 
-    Attributes:
-        label: The labels of its axes.
-        axes: The label by axis.
-        values: The metric of each run.
-        chosen: The validation metric that chose the epoch of each run.
-        parameters: Trainable parameters, and those of the same network over the reals.
+    ``axes`` are the labels by axis; ``parameters`` are the trainable ones, and those of the same network over the reals.
     """
 
     label: str
