@@ -1,6 +1,9 @@
-"""Errors that a user can correct, and formatting of their messages."""
+"""Errors that a user can correct, formatting of their messages, and suppression of the messages of libraries."""
 
-from collections.abc import Iterable
+import logging
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 ErrorCode = Literal[
@@ -98,3 +101,26 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, text: str, signum: int) -> None:
         super().__init__(text)
         self.signum = signum
+
+
+LOGGERS = ("lightning.pytorch", "lightning.fabric")
+
+
+@contextmanager
+def quiet(*names: str) -> Iterator[None]:
+    """Suppress the warnings of Lightning, and log messages below errors: of these loggers, or of all without names."""
+    disabled, loggers = logging.root.manager.disable, [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    if not names:
+        logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="lightning.*")
+            warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+            yield
+    finally:
+        logging.disable(disabled)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -1,10 +1,15 @@
 """A pretrained network with grouped convolutions, from a file, is converted, saved and loaded again bit for bit."""
 
+import time
+
 import pytest
 import timm
 import torch
+from huggingface_hub import constants
 
 import zoo
+from tests.errors import raises
+from zoo.backbones import vision
 from zoo.report import layer_table
 from zoo.training.compress import convert as convert_run
 from zoo.training.options import Convert, Fit
@@ -27,6 +32,7 @@ def pretrained(tmp_path, monkeypatch):
         return create(*args, pretrained=pretrained, **options)
 
     monkeypatch.setattr(timm, "create_model", from_file)
+    monkeypatch.setattr(vision, "check_weights", lambda variant: None)
     return real
 
 
@@ -65,3 +71,20 @@ def test_info_counts_the_network_that_is_trained(pretrained):
     net = zoo.backbone(SPEC, "quaternion", **SIZES)
     table = layer_table(Fit(SPEC, "quaternion", "cifar10"), SIZES)
     assert table["total"]["total"] == sum(p.numel() for p in net.parameters())
+
+
+def test_an_unreachable_hub_is_reported_without_retries(tmp_path, monkeypatch):
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(time, "sleep", pytest.fail)
+    with raises("failed", f"weights of timm/{VARIANT} from http://127.0.0.1:1"):
+        zoo.backbone(SPEC, "real", **SIZES)
+
+
+def test_errors_of_timm_name_only_given_options(monkeypatch):
+    def fail(*args, **options):
+        raise ValueError("no")
+
+    monkeypatch.setattr(timm, "create_model", fail)
+    with raises("invalid", f"'{VARIANT}' for 32-pixel images: no"):
+        zoo.backbone(f"timm/{VARIANT}", "real", **SIZES)

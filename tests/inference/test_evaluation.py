@@ -52,6 +52,12 @@ def model(place) -> zoo.Model:
     return zoo.load(run)
 
 
+def test_libraries_print_nothing(model, capfd, recwarn, caplog):
+    with caplog.at_level("INFO"):
+        model.evaluate()
+    assert (*capfd.readouterr(), caplog.messages, [str(warning.message) for warning in recwarn]) == ("", "", [], [])
+
+
 def test_options_that_determine_the_tokens_are_fixed_by_the_model(model, place):
     for option in ("alphabet=latin", "min_count=2"):
         with raises("invalid", option.partition("=")[0], "tokenizer"):

@@ -125,12 +125,34 @@ def timm(
         raise InputError(f"timm {library.__version__} has no model '{variant}'{hint}", code="unknown")
     if library.get_pretrained_cfg_value(variant, "fixed_input_size"):
         options.setdefault("img_size", image_size)
+    if pretrained:
+        check_weights(variant)
     try:
         model = library.create_model(variant, pretrained=pretrained, in_chans=in_channels, num_classes=num_classes, **options)
     except _TIMM_ERRORS as error:
-        model_name = f"'{variant}' for {image_size}-pixel images with {options}"
+        if pretrained and isinstance(error, OSError):
+            raise InputError(f"cannot load the weights of timm/{variant}: {one_line(error)}", code="failed") from error
+        model_name = f"'{variant}' for {image_size}-pixel images" + (f" with {options}" if options else "")
         raise InputError(f"timm cannot build {model_name}: {one_line(error)}") from error
     return convert(model, layers, weights="project" if pretrained else "fresh")
+
+
+def check_weights(variant: str) -> None:
+    """Raise `InputError` unless timm's weights are cached or their Hub is reachable, which timm would try for a minute."""
+    from huggingface_hub import constants, get_session, try_to_load_from_cache
+    from timm import get_pretrained_cfg
+
+    config: Any = get_pretrained_cfg(variant)
+    if config is None or not config.hf_hub_id:
+        return
+    names = (config.hf_hub_filename, "model.safetensors", "pytorch_model.bin")
+    if any(isinstance(try_to_load_from_cache(config.hf_hub_id, name), str) for name in names if name):
+        return
+    try:
+        get_session().head(constants.ENDPOINT, timeout=10)
+    except Exception as error:  # of the HTTP library of any version of the Hub's client
+        text = f"cannot download the weights of timm/{variant} from {constants.ENDPOINT}: {one_line(error)}"
+        raise InputError(text, code="failed") from error
 
 
 PRESETS: dict[str, tuple[int, tuple[int, ...]]] = {

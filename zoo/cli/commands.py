@@ -58,8 +58,8 @@ from types import FrameType
 from typing import Any
 
 from zoo.cli.result import Result
-from zoo.errors import InputError, Stop, printable
-from zoo.training.processes import end_with_parent, is_first_process, is_known_to_all, quiet, wait_for_parent
+from zoo.errors import InputError, Stop, printable, quiet
+from zoo.training.processes import end_with_parent, is_first_process, is_known_to_all, wait_for_parent
 
 COMMANDS = {
     "list": "zoo.cli.listing:list_plugins",

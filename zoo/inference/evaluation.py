@@ -19,7 +19,7 @@ from zoo import registry
 from zoo.data.columns import parse_cell
 from zoo.data.info import ImageInfo, TableInfo, VectorInfo
 from zoo.data.loader import check_order
-from zoo.errors import InputError, Interrupted, check_rules
+from zoo.errors import LOGGERS, InputError, Interrupted, check_rules, quiet
 from zoo.tasks import GenerativeTask, Task, task_type
 from zoo.tasks.supervised import AnswerRanking
 
@@ -27,6 +27,7 @@ SPLIT_OPTIONS = {"val": {"fold", "folds", "test", "val"}, "test": {"fold", "fold
 """Options that determine the rows of a split; validation rows are drawn from those outside the test split."""
 
 
+@quiet(*LOGGERS)
 def evaluate(
     model: Any,
     data: Any = None,

@@ -16,7 +16,7 @@ from zoo import registry
 from zoo.atomic import write_json
 from zoo.checkpoint import save
 from zoo.data.loader import check_order
-from zoo.errors import InputError, Interrupted, Stop, check_rules
+from zoo.errors import LOGGERS, InputError, Interrupted, Stop, check_rules, quiet
 from zoo.tasks.base import Task
 from zoo.training.checkpoints import Checkpoints
 from zoo.training.folder import (
@@ -31,7 +31,7 @@ from zoo.training.folder import (
 )
 from zoo.training.network import build_network, load_teacher, print_summary, read_token_vectors, record
 from zoo.training.options import Fit, build
-from zoo.training.processes import LOGGERS, Processes, Signals, is_first_process, join, quiet
+from zoo.training.processes import Processes, Signals, is_first_process, join
 from zoo.training.resolve import NO_OBJECTS, Objects, Plan, check_data, plan_run, take_objects
 from zoo.training.resume import Resumed, check_unchanged, checkpoint_files, position_of, read_checkpoint, resume, set_counters
 from zoo.training.trainer import check_trainer, lightning_errors, make_trainer

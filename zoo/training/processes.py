@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import logging
 import os
 import re
 import signal
 import sys
 import threading
 import time
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -34,7 +31,6 @@ _has_parent = False
 
 PARENT = "ZOO_PARENT_PID"
 """Environment variable with the process id of the rank 0 or the sweep that starts a process."""
-LOGGERS = ("lightning.pytorch", "lightning.fabric")
 DEVICE_ARGUMENTS = ("accelerator", "strategy", "devices", "num_nodes", "precision", "plugins", "sync_batchnorm")
 """The arguments of the Trainer that determine devices and processes."""
 
@@ -69,26 +65,6 @@ def wait_for_parent() -> None:
 def is_known_to_all(error: BaseException) -> bool:
     """Return whether rank 0 reports this error: all errors before the processes join, and shared errors afterwards."""
     return not _has_joined or not isinstance(error, InputError) or error.is_shared
-
-
-@contextmanager
-def quiet(*names: str) -> Iterator[None]:
-    """Suppress the warnings of Lightning, and log messages below errors: of these loggers, or of all without names."""
-    disabled, loggers = logging.root.manager.disable, [logging.getLogger(name) for name in names]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    if not names:
-        logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module="lightning.*")
-            warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-            yield
-    finally:
-        logging.disable(disabled)
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 def launched_devices() -> dict[str, int]:
