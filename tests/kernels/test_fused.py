@@ -257,7 +257,7 @@ def test_fast_path_for_few_rows_detects_changes(library: Path) -> None:
     with torch.no_grad():
         for change in changes:
             layer(x)
-            assert bound_call(layer.weight_module, x) is not None
+            assert bound_call(layer.weight_module, x, layer.bias) is not None
             change()
             torch.testing.assert_close(layer(x), F.linear(x, layer.weight_module(), layer.bias), rtol=1e-4, atol=1e-4)
         layer.weight_module._forward_hooks.clear()
@@ -268,6 +268,21 @@ def test_fast_path_for_few_rows_detects_changes(library: Path) -> None:
         with torch.autocast("cpu", torch.bfloat16):
             assert layer(x).dtype == torch.bfloat16
     assert layer(x).requires_grad
+
+
+def test_fast_path_of_a_frozen_layer_records_other_gradients(library: Path) -> None:
+    layer, x = Linear(zoo.algebra("quaternion"), 256, 256).requires_grad_(False), torch.randn(2, 256)
+    expected = layer(x)
+    assert bound_call(layer.weight_module, x, layer.bias) is not None
+    assert torch.equal(layer(x), expected)
+    assert not layer(x).requires_grad
+    for tensor in (x, layer.bias, layer.components):
+        tensor.requires_grad_()
+        torch.testing.assert_close(layer(x), expected)
+        (gradient,) = torch.autograd.grad(layer(x).sin().sum(), tensor)
+        y = F.linear(x, layer.weight_module(), layer.bias)
+        torch.testing.assert_close(gradient, torch.autograd.grad(y.sin().sum(), tensor)[0], rtol=1e-4, atol=1e-4)
+        tensor.requires_grad_(False)
 
 
 @IGNORE_TORCH

@@ -21,23 +21,30 @@ PLAIN = (Tensor, nn.Parameter)
 
 def multiply(weight: Weight, x: Tensor, bias: Tensor | None) -> Tensor:
     """Multiply rows by a weight and add a bias, [..., in] to [..., out]."""
-    if weight.calls and (call := bound_call(weight, x)) is not None:
+    if weight.calls and (call := bound_call(weight, x, bias)) is not None:
         return call(x, bias)
     y = apply_kernel(weight, x, bias)
     return F.linear(x, weight(), bias) if y is None else y
 
 
-def bound_call(weight: Weight, x: Tensor) -> Call | None:
+def bound_call(weight: Weight, x: Tensor, bias: Tensor | None) -> Call | None:
     """Return the cached call of a kernel for inputs like x, unless the weight has changed or a gradient is recorded.
 
     A fast path: for one row the plan and its checks take as long as the product.
     """
-    if is_compiling() or torch.is_grad_enabled() or type(x) is not Tensor or x.layout != torch.strided:
+    if is_compiling() or type(x) is not Tensor or x.layout != torch.strided or records_gradient(weight, x, bias):
         return None
     if is_any_autocast_enabled() or not is_plain_mode() or weight.needs_matrix:
         return None
     w, constant, call = weight.calls.get((x.shape, x.dtype, x.device), (None, None, None))
     return call if w is weight.components and constant is weight.algebra.constant else None
+
+
+def records_gradient(weight: Weight, x: Tensor, bias: Tensor | None) -> bool:
+    """Return whether autograd records a product."""
+    if not torch.is_grad_enabled():
+        return False
+    return x.requires_grad or weight.requires_gradient() or (bias is not None and bias.requires_grad)
 
 
 def apply_kernel(weight: Weight, x: Tensor, bias: Tensor | None, geometry: Geometry | None = None) -> Tensor | None:
@@ -58,7 +65,12 @@ def apply_kernel(weight: Weight, x: Tensor, bias: Tensor | None, geometry: Geome
         with torch.autocast(x.device.type, enabled=False):
             return kernel.apply(x.to(cast), operand, None if bias is None else bias.to(cast), value, geometry)
     has_few_rows = geometry is None and x.numel() <= FEW_ROWS * x.shape[-1]
-    if has_few_rows and weight.algebra.known and not torch.is_grad_enabled() and (call := kernel.bind(operand, value)):
+    if (
+        has_few_rows
+        and weight.algebra.known
+        and not records_gradient(weight, x, bias)
+        and (call := kernel.bind(operand, value))
+    ):
         weight.calls[x.shape, x.dtype, x.device] = w, weight.algebra.constant, call
     return kernel.apply(x, operand, bias, value, geometry)
 
