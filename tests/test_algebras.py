@@ -53,14 +53,6 @@ def test_doubling_equals_nested_pairs(spec, n):
     np.testing.assert_allclose(product(torch.tensor(x), torch.tensor(y)).numpy(), expected)
 
 
-def test_features_are_component_major():
-    product = algebra("complex").double()
-    x, y = torch.randn(2, 3, 5, 14, dtype=torch.float64)
-    u, v = (torch.complex(t[..., :7], t[..., 7:]) for t in (x, y))
-    expected = torch.cat([(u * v).real, (u * v).imag], -1)
-    torch.testing.assert_close(product(x, y), expected)
-
-
 def test_unit_in_any_basis():
     # In the basis f = B e the table is B B A B^-1 and one is e_0 in the coordinates of f.
     basis = torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

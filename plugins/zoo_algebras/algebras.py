@@ -69,9 +69,6 @@ def clifford(p: int, q: int, r: int = 0) -> Algebra:
     The generators have this order, and basis blade i is the product, in ascending order, of the generators whose bits are set
     in i; so e_a e_b = sign e_(a xor b), where the sign counts the swaps that sort the product and the squares that cancel
     (Dorst, Fontijne and Mann 2007, section 19.2). Cl(0, 1) is the complex numbers and Cl(0, 2) the quaternions.
-
-    Raises:
-        InputError: If a count is negative or n would exceed 64.
     """
     if min(p, q, r) < 0 or p + q + r > 6:
         raise InputError(f"clifford(p={p}, q={q}, r={r}): p, q and r must be at least 0 and p + q + r at most 6 (n = 64)")
@@ -107,34 +104,26 @@ def phm(n: int, rule: str = "random", learned: bool = True, shared: bool = False
         rank: Number R of real multiplications, at most n^2. The product is then given by factors, A[i, j, k] =
             sum_r U[r, i] V[r, j] W[r, k], with 3 R n weights, and a layer multiplies R blocks instead of n^2. None for any A.
 
-    Raises:
-        InputError: If n or the rank is out of range, or the rule has another dimension or a higher rank.
     """
     if not 1 <= n <= 64:
         raise InputError(f"phm(n={n}): n must be from 1 to 64")
     if rank is not None and not 1 <= rank <= n * n:
         raise InputError(f"phm(n={n}, rank={rank}): rank must be from 1 to n^2 = {n * n}")
     options: dict[str, Any] = {"learned": learned, "shared": shared}
+    build = Algebra if rank is None else FactoredAlgebra
     if rule == "random":
-        draw = partial(random_rule, n) if rank is None else partial(random_factors, n, rank)
-        return Algebra(draw, **options) if rank is None else FactoredAlgebra(draw, **options)
+        return build(partial(random_rule, n, rank), **options)
     start = named(rule)
     if start.n != n:
         raise InputError(f"phm(n={n}, rule={rule}): '{rule}' has n = {start.n}: use n={start.n}")
     table = start.structure if rank is None else start_factors(start, rank)
     # A fixed product that starts from a random one must be saved with the weights: pass it as a draw.
-    begin = table if learned or start.known else partial(torch.clone, table.detach())
-    return Algebra(begin, **options) if rank is None else FactoredAlgebra(begin, **options)
+    return build(table if learned or start.known else partial(torch.clone, table.detach()), **options)
 
 
-def random_rule(n: int) -> Tensor:
-    """Draw A, [n, n, n], with the expected energy n^2."""
-    return torch.randn(n, n, n) / math.sqrt(n)
-
-
-def random_factors(n: int, rank: int) -> Tensor:
-    """Draw U, V and W, [3, R, n], with standard deviation s, so that A, of variance R s^6, has the expected energy n^2."""
-    return torch.randn(3, rank, n) / math.pow(n * rank, 1 / 6)
+def random_rule(n: int, rank: int | None) -> Tensor:
+    """Draw A, [n, n, n], or U, V and W, [3, R, n], so that A, for factors of variance R s^6, has the expected energy n^2."""
+    return torch.randn(n, n, n) / math.sqrt(n) if rank is None else torch.randn(3, rank, n) / math.pow(n * rank, 1 / 6)
 
 
 def start_factors(start: Algebra, rank: int) -> Tensor:
@@ -158,9 +147,6 @@ def complex_order(weights: str = "separate") -> Algebra:
     Args:
         weights: ``separate`` learns A and B; with ``shared`` A = B (App. B and Table 4), so that every weight is a multiple of
             1 + i and a layer has half as many. Biases are real in both cases.
-
-    Raises:
-        InputError: If ``weights`` is unknown.
     """
     check_choice("weights", weights, ("separate", "shared"))
     return Algebra(

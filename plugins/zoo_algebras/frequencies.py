@@ -26,9 +26,6 @@ def frequencies(model: Any, *, top: int = 50) -> Report:
     Args:
         model: A `zoo.Model` of text whose embedding has frequencies for every word.
         top: Number of most and of least sensitive words to show.
-
-    Raises:
-        InputError: If the model has no tokenizer or no frequencies.
     """
     if model.tokenizer is None:
         raise InputError("frequencies: this model has no tokenizer; use a text model")
@@ -68,9 +65,7 @@ def rank(frequencies: Tensor, words: dict[str, int]) -> list[Word]:
 def as_csv(ranking: Sequence[Word]) -> str:
     """Format the ranking as CSV with a header."""
     text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(Word._fields)
-    table.writerows((word, f"{delta:.9g}") for word, delta in ranking)
+    csv.writer(text, lineterminator="\n").writerows([Word._fields, *((word, f"{delta:.9g}") for word, delta in ranking)])
     return text.getvalue()
 
 

@@ -35,7 +35,6 @@ class PhasorEmbedding(nn.Module):
     amplitudes are r = tanh(P v + b) with learned P and b (the projection of Tay et al. 2019).
 
     Args:
-        layers: The factory, which creates the projection (role ``stem``).
         vocab_size: Number V of words, including padding.
         dim: Real channels, an even number.
         vectors: Width of the pretrained vectors for `load_vectors`, or None.
@@ -46,11 +45,6 @@ class PhasorEmbedding(nn.Module):
         frequency_init: Initial frequencies: ``trigonometric``, ``normal`` or ``index``.
         frequency_lr_scale: Factor on the learning rate of the frequencies; 0 freezes them.
 
-    Attributes:
-        ordered: Whether the vectors depend on the position.
-
-    Raises:
-        InputError: If an option is invalid, or all words would have the same vector.
     """
 
     def __init__(

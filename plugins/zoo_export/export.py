@@ -23,8 +23,7 @@ from zoo.layers import LSTM
 from zoo.layers.embedding import length_limit
 from zoo.tasks.seq2seq import Seq2Seq
 
-FORMATS = {"safetensors": "model.safetensors", "pt2": "model.pt2", "onnx": "model.onnx"}
-"""File names by format."""
+FORMATS = {"safetensors": "model.safetensors", "pt2": "model.pt2", "onnx": "model.onnx"}  # file names by format
 
 
 def export(
@@ -46,7 +45,6 @@ def export(
         model: A model returned by `zoo.load`.
         folder: A new folder.
         format: One of `FORMATS`.
-        quantize: None or ``int8``.
         measure: Whether to evaluate both networks on the test split for ``int8``, which may download the data set.
 
     Returns:
@@ -122,8 +120,7 @@ def write_program(model: Model, net: nn.Module, file: Path) -> dict[str, Any]:
     return {"max_difference": check_equal(model, loaded)}
 
 
-TOLERANCE = 1e-3
-"""Maximum difference of an exported program from the model; rounding alone causes at most 1e-5."""
+TOLERANCE = 1e-3  # maximum difference of an exported program from the model; rounding alone causes at most 1e-5
 
 
 def output_name(sizes: Mapping[str, Any]) -> str:
@@ -145,11 +142,7 @@ def is_text(x: Tensor) -> bool:
 
 
 def example_inputs(model: Model, rows: int, length: int = 0, seed: int = 0) -> tuple[Tensor, ...]:
-    """Draw random inputs; the second text has half the length and is padded with 0.
-
-    Raises:
-        InputError: If the model has no example inputs.
-    """
+    """Draw random inputs; the second text has half the length and is padded with 0."""
     try:
         examples = model.info.example_inputs(rows)
     except (AttributeError, NotImplementedError) as error:
@@ -173,11 +166,7 @@ def trials(model: Model) -> list[tuple[Tensor, ...]]:
 
 
 def program(model: Model, net: nn.Module) -> torch.export.ExportedProgram:
-    """Trace the folded network of a model with dynamic batch size and sequence lengths.
-
-    Raises:
-        InputError: If torch cannot trace it.
-    """
+    """Trace the folded network of a model with dynamic batch size and sequence lengths."""
     inputs, limit, batch = example_inputs(model, 3), length_limit(net), torch.export.Dim("batch")
     lengths = [torch.export.Dim(f"length_{number}" if number else "length", max=limit) for number in range(len(inputs))]
     shapes = tuple({0: batch, 1: lengths[i]} if is_text(x) else {0: batch} for i, x in enumerate(inputs))
@@ -217,11 +206,7 @@ def with_scanned_lstms(net: nn.Module) -> nn.Module:
 
 @torch.no_grad()
 def check_equal(model: Model, net: Any) -> float:
-    """Return the largest difference between the outputs of a program and of the model.
-
-    Raises:
-        InputError: If it exceeds `TOLERANCE`.
-    """
+    """Return the largest difference between the outputs of a program and of the model; `InputError` above `TOLERANCE`."""
     with refusing(model):
         difference = max(float((net(*inputs) - model.net(*inputs)).abs().max()) for inputs in trials(model))
     if not difference <= TOLERANCE:
@@ -229,8 +214,7 @@ def check_equal(model: Model, net: Any) -> float:
     return difference
 
 
-QUANTIZED = ("MatMul", "Gather", "LSTM")
-"""The quantized operators; a linear layer is a MatMul, an embedding a Gather."""
+QUANTIZED = ("MatMul", "Gather", "LSTM")  # the quantized operators; a linear layer is a MatMul, an embedding a Gather
 
 
 def check_installed(quantize: bool) -> None:
@@ -305,12 +289,7 @@ def run_by(model: Model, network: "OnnxNetwork") -> Model:
 
 
 class OnnxNetwork(nn.Module):
-    """An ONNX network run by onnxruntime.
-
-    Args:
-        file: The ONNX file.
-        like: The network that was exported.
-    """
+    """An ONNX network run by onnxruntime; ``like`` is the network that was exported."""
 
     def __init__(self, file: Path, like: nn.Module) -> None:
         super().__init__()

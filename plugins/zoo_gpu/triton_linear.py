@@ -26,8 +26,7 @@ from zoo.kernels.block import differentiable_gradients, factored_definition
 from zoo.kernels.factored import pad_rows, truncate_rows
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-TILE, DEPTH = 32, 32
-"""Rows and columns of the tile of a program, and the terms of a dot product that it reads at a time."""
+TILE, DEPTH = 32, 32  # rows and columns of the tile of a program, and the terms of a dot product that it reads at a time
 
 Table = tuple[tuple[float, ...], ...]
 
@@ -73,10 +72,7 @@ def missing() -> str | None:
 def triton_linear(
     x: Tensor, w: Tensor, factors: Factors, out: AxisLayout, inp: AxisLayout, bias: Tensor | None = None
 ) -> Tensor:
-    """Multiply rows by the weight: [..., in] to [..., out], for w [m, out elements, in elements].
-
-    x, w and the bias receive gradients, the factors [R, m or n] do not; second derivatives go through the real matrix.
-    """
+    """Multiply rows by the weight: [..., in] to [..., out]; the factors [R, m or n] receive no gradient."""
     tables = tuple(tuple(map(tuple, factor.detach().double().tolist())) for factor in factors)
     y: Tensor = _Triton.apply(pad_rows(x, inp), w, tables, out, inp)
     return truncate_rows(y, x.shape[:-1], out, bias)

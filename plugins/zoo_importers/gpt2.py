@@ -16,8 +16,7 @@ from zoo.errors import InputError
 from zoo.registry import Spec
 from zoo_importers.hypercomplex import named_tensors, read_file
 
-FIRST = UNKNOWN + 1
-"""Our id of GPT-2's token 0: padding and the unknown token come before it."""
+FIRST = UNKNOWN + 1  # our id of GPT-2's token 0: padding and the unknown token come before it
 ACTIVATIONS = {"gelu": "gelu", "relu": "relu"} | dict.fromkeys(("gelu_new", "gelu_pytorch_tanh", "gelu_fast"), "gelu_tanh")
 _REQUIRED = {
     "model_type": "gpt2",
@@ -54,9 +53,6 @@ def gpt2(source: str | Path, *, heads: int | None = None) -> ImportedNetwork:
     Args:
         source: The folder, or a safetensors file or a file of ``torch.save``, read with ``weights_only=True``.
         heads: Number of attention heads, if it is not in a configuration.
-
-    Raises:
-        InputError: If the weights cannot be read, or the backbone cannot represent the network.
     """
     path = Path(source).expanduser()
     folder = path if path.is_dir() else path.parent

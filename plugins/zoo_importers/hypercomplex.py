@@ -27,27 +27,16 @@ State = Mapping[str, Tensor]
 
 
 class Format(NamedTuple):
-    """How a library stores the weight of a layer.
+    """How a library stores the weight of a layer."""
 
-    Attributes:
-        components: The names of w_0, w_1, ..., or one name of all of them, stacked along the first axis.
-        bias: The name of the bias; None if there is none.
-        unused: The name of a bias that the library stores but never adds.
-        transposed: Whether the matrices of a linear layer are [in, out]; those of a convolution never are.
-        conjugated: Whether the library multiplies by the conjugate of the stored weight.
-        right: Whether it multiplies from the right, y = x w.
-        rule: Shell pattern of the name of a learned product; None if the code fixes the product.
-        axes: The axes of the rule that are left factor, right factor and result.
-    """
-
-    components: tuple[str, ...]
+    components: tuple[str, ...]  # the names of w_0, w_1, ..., or one name of all of them, stacked along the first axis
     bias: str | None = "bias"
-    unused: str | None = None
-    transposed: bool = False
-    conjugated: bool = False
-    right: bool = False
-    rule: str | None = None
-    axes: tuple[int, int, int] = (0, 1, 2)
+    unused: str | None = None  # the name of a bias that the library stores but never adds
+    transposed: bool = False  # whether the matrices of a linear layer are [in, out]; those of a convolution never are
+    conjugated: bool = False  # whether the library multiplies by the conjugate of the stored weight
+    right: bool = False  # whether it multiplies from the right, y = x w
+    rule: str | None = None  # shell pattern of the name of a learned product; None if the code fixes the product
+    axes: tuple[int, int, int] = (0, 1, 2)  # the axes of the rule that are left factor, right factor and result
 
 
 _FOUR, _TWO = ("r_weight", "i_weight", "j_weight", "k_weight"), ("real_weight", "imag_weight")
@@ -61,17 +50,13 @@ LIBRARIES: dict[str, tuple[Format, ...]] = {
 }
 _SIGNS = {2: ((1, 1), (1, -1)), 4: ((1, 1, 1, 1), (1, -1, 1, -1), (1, -1, -1, 1), (1, 1, -1, -1))}
 """The products that libraries fix in their code: e_i e_j is the sign [i][j] times e_(i xor j)."""
-_GATES = (0, 1, 3, 2)
-"""Position of the gates of `torch.nn.LSTM` among speechbrain's: input, forget, output, candidate."""
+_GATES = (0, 1, 3, 2)  # position of the gates of `torch.nn.LSTM` among speechbrain's: input, forget, output, candidate
 
 
 def read_state(path: str | Path) -> dict[str, Tensor]:
     """Read a state dict from a safetensors file or a file of `torch.save`, with ``weights_only=True``.
 
     A state dict nested under ``state_dict``, ``model`` or ``model_state_dict`` is unwrapped.
-
-    Raises:
-        InputError: If the file cannot be read or contains no named tensors.
     """
     return named_tensors(read_file(path), path)
 
@@ -107,17 +92,13 @@ def layer_names(library: str, state: State) -> list[str]:
 
 
 class _Weight(NamedTuple):
-    """A weight in our convention: block (k, j) of the real matrix is sum_i A[i, j, k] w_i.
-
-    ``structure`` is A, [n, n, n], if the product is learned; ``components`` is w, [n, out / n, in / n, *kernel]; ``keys`` are
-    the names in the state dict that the layer replaces.
-    """
+    """A weight in our convention: block (k, j) of the real matrix is sum_i A[i, j, k] w_i."""
 
     form: Format
-    structure: Tensor | None
-    components: Tensor
+    structure: Tensor | None  # A, [n, n, n], if the product is learned
+    components: Tensor  # w, [n, out / n, in / n, *kernel]
     bias: Tensor | None
-    keys: frozenset[str]
+    keys: frozenset[str]  # the names in the state dict that the layer replaces
 
 
 def _weight(library: str, state: State, name: str) -> _Weight:
@@ -158,9 +139,6 @@ def layer(
             learned algebra of the same n, or None for a new one.
         name: The layer in the network, see `layer_names`.
         options: Options of a convolution that are not in the state dict: ``stride``, ``padding``, ``dilation``.
-
-    Raises:
-        InputError: If the library or layer is unknown, or the algebra does not match.
 
     Example:
         >>> state = {"s": torch.ones(1, 2, 3), "a": torch.ones(1, 1, 1), "bias": torch.zeros(2)}
@@ -235,12 +213,7 @@ def lstm(state: State, algebra: str | Algebra, *, name: str = "rnn.0") -> LSTM:
     """Return a layer of speechbrain's unidirectional ``QLSTM`` as an LSTM over the reals with the same outputs.
 
     The gates of a QLSTM are components of elements: the input gate is component 0 of every element. No layer over an algebra
-    computes that.
-
-    Args:
-        state: The state dict of the ``QLSTM``.
-        algebra: The algebra, ``"quaternion"``.
-        name: The layer.
+    computes that. ``algebra`` is ``"quaternion"``.
     """
     parts = [_weight("speechbrain", state, f"{name}.{part}") for part in ("w", "u")]
     structure = _product("speechbrain", parts[0], algebra).structure.detach()

@@ -28,15 +28,11 @@ from zoo.tasks import GenerativeTask
 from zoo.tasks.options import temperature_of
 from zoo.tasks.supervised import Classification
 
-MAX_BYTES = 10 * 2**20
-"""Limit of a request in bytes, enough for a photograph."""
-MAX_PIXELS = 50_000_000
-"""Limit of pixels in all images of a request."""
+MAX_BYTES = 10 * 2**20  # limit of a request in bytes, enough for a photograph
+MAX_PIXELS = 50_000_000  # limit of pixels in all images of a request
 MAX_INPUTS = 256
-LIMITS = {"num_samples": 8, "length": 1000, "beam": 16}
-"""Limits of the options of generation."""
-MAX_PROMPT = 10_000
-"""Limit of characters in a text, because the cost of attention is quadratic."""
+LIMITS = {"num_samples": 8, "length": 1000, "beam": 16}  # limits of the options of generation
+MAX_PROMPT = 10_000  # limit of characters in a text, because the cost of attention is quadratic
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; connect-src 'self'"
 
 
@@ -48,9 +44,6 @@ def application(model: Model, name: str, hosts: Sequence[str] = ("*",)) -> Starl
         name: The name of the model on the page.
         hosts: Accepted host names, by default any. A server that only this computer can reach must list them; otherwise a
             web site could read its answers through DNS rebinding.
-
-    Raises:
-        InputError: If the model has no task.
     """
     model.configured({})  # raises for a network without a task
     served = Served(model, name)
@@ -73,12 +66,7 @@ async def invalid(request: Request, error: Exception) -> Response:
 
 
 class Served:
-    """Request handlers of a model, which processes one request at a time.
-
-    Args:
-        model: The model.
-        name: The name of the model on the page.
-    """
+    """Request handlers of a model, which processes one request at a time."""
 
     def __init__(self, model: Model, name: str) -> None:
         self.model, self.name, self.lock = model, name, threading.Lock()

@@ -53,11 +53,7 @@ def serve(run: str, *, port: int = 7860, host: str = "127.0.0.1", device: str = 
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open a socket before the model is loaded.
-
-    Raises:
-        InputError: If the address is invalid or in use.
-    """
+    """Open a socket; `InputError` if the address is invalid or in use."""
     check_rules((0 <= port < 2**16, f"--port {port}: use a whole number from 0 to 65535"))
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)

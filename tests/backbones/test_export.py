@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.export import load
 from zoo_export.export import export as write
+from zoo_export.export import program
 
 import zoo
 from tests import networks
@@ -64,6 +65,14 @@ def trained(name):
     model = Model(build(name), {"backbone": NETWORKS[name][0], "algebra": "complex"})
     model.info = found
     return model
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_backbone_exports_with_dynamic_sizes(name):
+    model = trained(name)
+    exported, given = program(model, zoo.fold(model).net).module(), inputs(name, 2, 5, 4)
+    torch.testing.assert_close(exported(*given), model.net(*given), rtol=0, atol=1e-5)
 
 
 @torch.no_grad()

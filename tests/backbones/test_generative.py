@@ -19,7 +19,7 @@ SPECS = {
     "gpt, trigonometric": (f"gpt({SIZES}, positions=trigonometric, score=hermitian)", CORPUS),
     "transformer_xl": (f"transformer_xl({SIZES})", CORPUS),
     "transformer": (f"transformer({SIZES})", PARALLEL),
-    "transformer, learned": (f"transformer({SIZES}, positions=learned, score=product, norm_first=false)", PARALLEL),
+    "transformer, learned": (f"transformer({SIZES}, positions=learned, score=product)", PARALLEL),
     "transformer, rotary": (f"transformer({SIZES}, positions=rotary)", PARALLEL),
 }
 every_algebra = pytest.mark.parametrize("algebra", ["quaternion", "octonion", "phm(n=4)", "complex_order"])

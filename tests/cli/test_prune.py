@@ -122,7 +122,7 @@ TEXT = {"vocab_size": 11, "max_length": 7, "num_classes": 3}
 
 SMALLER = {
     "gpt(dim=32, depth=1, heads=2, ffn=48, positions=rotary)": "ffn=24, head_dim=16, heads=1",
-    "transformer(dim=32, depth=1, heads=2, ffn=48, norm_first=false, seq2seq=true)": "ffn=24, head_dim=16, heads=1",
+    "transformer(dim=32, depth=1, heads=2, ffn=48, seq2seq=true)": "ffn=24, head_dim=16, heads=1",
     "convnet/conv-2(channels=(16, 16), hidden=(32, 16))": "convnet/conv-2(channels=(8, 8), hidden=(16, 8))",
     "vit(dim=48, depth=2, heads=2, mlp_ratio=0.9)": "vit(depth=2, dim=48, head_dim=24, heads=1, mlp_ratio=0.4583333333333333)",
 }

@@ -156,14 +156,6 @@ def test_operator_contracts(library: Path) -> None:
     torch.library.opcheck(torch.ops.zoo.fused_combined.default, (plain[0], *rest), **check)
 
 
-@pytest.mark.parametrize("in_dims", [(0, None), (0, 1)])
-def test_vmap(library: Path, in_dims: Any) -> None:
-    case, (x, w, *rest) = leaves(2, 2)
-    batched = [t if dim is None else torch.stack([t, 2 * t], dim) for t, dim in zip((x, w), in_dims, strict=True)]
-    actual, expected = (torch.vmap(lambda x, w, f=f: f(x, w, *rest), in_dims)(*batched) for f in (case.call, case.definition))
-    torch.testing.assert_close(actual, expected)
-
-
 def test_torch_func_and_checkpointing(library: Path) -> None:
     from torch.utils.checkpoint import checkpoint
 
@@ -319,17 +311,6 @@ def test_layers_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     layer.weight_module.kernel = "fused"  # as in a copy from a machine that has it
     x = torch.randn(9, 1024)
     torch.testing.assert_close(layer(x), F.linear(x, layer.weight_module(), layer.bias))
-
-
-def test_planned_where_measured_to_be_faster(library: Path) -> None:
-    def chosen(rows: int, size: int, **other: Any) -> str:
-        work = Work(rows, AxisLayout(size, 4), AxisLayout(size, 4), 4, 8, **({"training": True, "threads": 2} | other))
-        return plan(work).name
-
-    assert {chosen(4096, size) for size in (256, 512, 1024, 2048)} == {"fused"}
-    assert chosen(1024, 1024, dtype=torch.bfloat16) == "fused"
-    assert chosen(8, 32) == "block"
-    assert {chosen(rows, 1024, training=False, prepared=True) for rows in (8, 64, 512)} == {"fused"}
 
 
 # ---- Builds

@@ -47,23 +47,6 @@ def test_wrong_number_of_channels_with_groups():
             layer(torch.randn(2, channels, 5))
 
 
-def test_padded_groups_equal_a_slice_of_a_larger_layer():
-    small, whole = Conv1d(algebra("complex"), 10, 6, 3, groups=2), Conv1d(algebra("complex"), 12, 8, 3, groups=2)
-    whole.components = small.components
-    x = torch.randn(2, 2, 5, 7)
-    y = whole(F.pad(x, (0, 0, 0, 1)).flatten(1, 2)).unflatten(1, (2, 4))
-    torch.testing.assert_close(small(x.flatten(1, 2)), y[:, :, :3].flatten(1, 2))
-
-
-def test_channels_are_padded_to_elements_before_grouping():
-    small, whole = Conv1d(algebra("complex"), 9, 15, 3, groups=3), Conv1d(algebra("complex"), 12, 18, 3, groups=3)
-    whole.components = small.components
-    x = torch.randn(2, 9, 7)
-    first, second = (F.pad(part, (0, 0, 0, 6 - part.shape[1])) for part in x.split([5, 4], 1))
-    y = whole(torch.cat([first, second], 1)).unflatten(1, (2, 9))
-    torch.testing.assert_close(small(x), y[:, :, :8].flatten(1, 2)[:, :15])
-
-
 @pytest.mark.parametrize(
     ("channels", "options", "value"),
     [
@@ -86,12 +69,6 @@ def test_output_variance_is_one_with_groups(inp, out, groups):
     assert abs(y.var().item() - 1) < 0.05
 
 
-def test_repr_and_state_have_no_meta_tensors():
-    layer = Conv2d(algebra("quaternion"), 8, 8, 3, padding=1)
-    assert set(layer.state_dict()) == {"weight_module.components", "bias"}
-    assert "kernel_size=(3, 3), stride=(1, 1), padding=(1, 1)" in repr(layer)
-
-
 @pytest.mark.parametrize("groups", [1, 2])
 def test_channels_last(groups):
     layer, x = Conv2d(algebra("quaternion"), 16, 24, 3, groups=groups), torch.randn(2, 16, 8, 8)
@@ -103,14 +80,3 @@ def test_channels_last(groups):
     torch.testing.assert_close(y, expected)
     y.sum().backward()
     assert layer.components.grad.shape == before.shape
-
-
-def test_groups_are_independent():
-    layer, n = Conv1d(algebra("quaternion"), 16, 24, 1, groups=2, bias=False), 4
-    x = torch.randn(1, 16, 1)
-    changed = x.clone().view(1, n, 2, 2, 1)
-    changed[:, :, 1] += 1
-    y, z = (layer(t).view(1, n, 2, 3) for t in (x, changed.view(1, 16, 1)))
-    assert torch.equal(y[:, :, 0], z[:, :, 0])
-    assert not torch.isclose(y[:, :, 1], z[:, :, 1]).any()
-    torch.testing.assert_close(layer(x[0]), layer(x)[0])

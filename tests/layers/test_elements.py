@@ -20,13 +20,6 @@ def test_product_pads_to_whole_elements(spec):
     assert torch.equal(layer(x, y), wide[..., :7])
 
 
-def test_only_learned_products_have_parameters():
-    assert list(Product(algebra("quaternion"), 8).parameters()) == []
-    layer = Product(algebra("phm-4"), 8)
-    layer(torch.randn(3, 8), torch.randn(3, 8)).sum().backward()
-    assert layer.algebra.structure.grad.abs().sum() > 0
-
-
 def test_element_norm_equals_rms_norm_over_the_reals():
     ours, theirs = ElementNorm(12, 1), nn.RMSNorm(12, eps=1e-6)
     gain, x = torch.rand(12), torch.randn(3, 12)
@@ -67,8 +60,6 @@ def test_element_norm_and_modulus_with_unit_elements_of_normed_algebras(spec, is
         ("layer", nn.LayerNorm, 24),
         ("rms", nn.RMSNorm, 12),
         ("batch", TokenBatchNorm, 24),
-        ("batch1d", nn.BatchNorm1d, 24),
-        ("batch2d", nn.BatchNorm2d, 24),
         ("element", ElementNorm, 3),
     ],
 )
@@ -95,9 +86,7 @@ def test_readouts_equal_torch_complex_numbers():
     x = torch.randn(2, 5, 12)
     z = torch.complex(*x.chunk(2, -1))
     for name, expected in (("channels", x), ("modulus", z.abs()), ("scalar", z.real)):
-        layer = Readout(2, name)
-        torch.testing.assert_close(layer(x), expected)
-        assert layer.features(12) == expected.shape[-1]
+        torch.testing.assert_close(Readout(2, name)(x), expected)
 
 
 @pytest.mark.parametrize(

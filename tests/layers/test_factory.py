@@ -1,7 +1,6 @@
 """The layer factory: roles, scopes and options."""
 
 import pytest
-import torch
 from torch import nn
 
 from tests.errors import raises
@@ -64,8 +63,7 @@ def test_learned_products_are_separate_or_shared():
     assert together.linear(4, 4, role="ffn").algebra is together.conv1d(4, 4, 1).algebra
 
 
-def test_norm_and_readout_use_n():
+def test_norms_use_n():
     layers = Layers(algebra("quaternion"))
     assert isinstance(layers.norm(8), nn.LayerNorm)
     assert layers.norm(8, "element").n == 4
-    assert layers.readout("modulus")(torch.randn(2, 8)).shape == (2, 2)

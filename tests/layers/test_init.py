@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from tests.errors import raises
 from zoo.algebras import algebra
 from zoo.layers import Linear
 from zoo.layers.weight import draw_components
@@ -65,8 +64,3 @@ def test_zero_structure_initialises_zeros():
     w = torch.full((2, 3, 3), 7.0)
     draw_components(w, torch.zeros(2, 2, 2), 3, 3)
     assert w.abs().max() == 0
-
-
-def test_unknown_initialisation():
-    with raises("unknown", "'he'", "variance, glorot, polar"):
-        Linear(algebra("real"), 4, 4, init="he")

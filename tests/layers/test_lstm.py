@@ -121,18 +121,6 @@ def test_input_blocks():
     assert not torch.allclose(net(x)[0], reference(net, x, 1)[0])
 
 
-@pytest.mark.parametrize("rules", RULES)
-def test_gates_consist_of_whole_elements(rules):
-    # Over quaternions the rows of a gate, [4, elements], commute with multiplication from the right.
-    net = make("quaternion", 8, 8, rules=rules)
-    product, q = algebra("quaternion").double(), draw(4, 1).expand(4, 2).flatten()
-    x = draw(5, 8)
-    for matrix in net.cells[0].matrices():
-        assert matrix.shape == (32, 8)
-        for w in matrix.chunk(4):
-            torch.testing.assert_close(product(x, q) @ w.T, product(x @ w.T, q))
-
-
 @pytest.mark.parametrize("options", SHAPES, ids=str)
 def test_packed_equals_padded(options):
     net, x, lengths = make("complex", **options), draw(3, 5, 10), torch.tensor([2, 5, 3])
@@ -143,15 +131,6 @@ def test_packed_equals_padded(options):
         one = slice(row, row + 1)
         alone, last = net(x[one, :length], tuple(t[:, one] for t in hx))
         torch.testing.assert_close((y[one, :length], *(t[:, one] for t in state)), (alone, *last))
-
-
-def test_state_continues_a_sequence():
-    net, x = make("quaternion", num_layers=2), draw(3, 6, 10)
-    first, state = net(x[:, :2])
-    second, last = net(x[:, 2:], state)
-    y, whole = net(x)
-    torch.testing.assert_close(torch.cat([first, second], 1), y)
-    torch.testing.assert_close(last, whole)
 
 
 @pytest.mark.parametrize(

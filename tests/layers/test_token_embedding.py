@@ -62,11 +62,6 @@ def test_scale_of_words_and_positions():
     torch.testing.assert_close(layer(TOKENS)[1], layer.position_embedding(layer.embedding(TOKENS))[1])
 
 
-def test_algebra_sets_the_default_embedding():
-    assert embed_tokens(algebra="complex_order").embedding.ordered
-    assert not embed_tokens(algebra="complex_order", embedding="table").embedding.ordered
-
-
 def test_pretrained_vectors_of_matching_width():
     layer, (matrix, found) = embed_tokens(vectors=8), pretrained(8)
     layer.embedding.load_vectors(matrix, found)
@@ -110,8 +105,6 @@ def test_invalid_pretrained_vectors():
         embed_tokens(embedding="table(projection=gelu)")
     with raises("invalid", "--scope"):
         embed_tokens(vectors=8, scope="all+embed").embedding.load_vectors(*pretrained(8))
-    with raises("invalid", "[6, 4]", "[6, 8]"):
-        embed_tokens(vectors=8).embedding.load_vectors(*pretrained(4))
 
 
 def test_default_score_applies_to_attention_over_the_algebra():

@@ -198,20 +198,6 @@ def test_torch_tools_on_the_components(spec, tool):
         check(layer.eval())
 
 
-def test_pruned_entries_stay_zero_in_training():
-    layers = (
-        Linear(algebra("quaternion"), 8, 12),
-        Embedding(algebra("quaternion"), 9, 8),
-        Conv1d(algebra("quaternion"), 8, 12, 3),
-    )
-    for layer, x in zip(layers, (X, torch.arange(9), torch.randn(2, 8, 5)), strict=True):
-        prune.random_unstructured(layer.weight_module, "components", 0.5)
-        layer(x).square().sum().backward()
-        torch.optim.SGD(layer.parameters(), 0.1).step()
-        layer(x)
-        assert torch.equal(layer.components == 0, layer.weight_module.components_mask == 0)
-
-
 def test_first_argument_must_be_an_algebra():
     for build, sizes in ((Linear, (8, 8)), (Conv2d, (8, 8, 3)), (Embedding, (8, 8)), (LSTM, (8, 8))):
         with raises("invalid", "zoo.Algebra", "'quaternion'"):
@@ -226,13 +212,3 @@ def test_meta_device():
             assert layer(torch.empty(3, 8, device="meta")).shape == (3, 12)
         layer.to_empty(device="cpu").reset_parameters()
         assert layer.components.shape == Linear(product(), 8, 12).components.shape
-
-
-@pytest.mark.filterwarnings("ignore:.*torch.jit.*:FutureWarning", "ignore:.*torch.jit.*:DeprecationWarning")
-def test_jit_trace_contains_the_components():
-    layer = make()
-    with torch.no_grad():
-        layer(X)
-        traced = torch.jit.trace(layer, (X,))
-        torch.testing.assert_close(traced(X), reference(layer))
-    assert "components" in str(traced.inlined_graph)

@@ -26,7 +26,7 @@ NETS = {
     "gpt(dim=64, depth=1, ffn=96, positions=rotary)": TEXT,
     "gpt(dim=64, depth=1, ffn=96, score=product)": TEXT,
     "transformer(dim=64, depth=1, ffn=90)": TEXT | {"num_classes": 3},
-    "transformer(dim=64, depth=1, ffn=96, norm_first=false)": TEXT | {"seq2seq": True},
+    "transformer(dim=64, depth=1, ffn=96)": TEXT | {"seq2seq": True},
     "transformer_xl(dim=64, depth=1, ffn=96)": TEXT,
     "convnet/conv-4(channels=(16, 16, 32, 32), hidden=(24, 24))": IMAGE,
     "convnet/lenet-300-100": IMAGE,

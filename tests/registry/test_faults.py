@@ -16,7 +16,7 @@ UNREADABLE = {
     "not UTF-8": GOOD_LINE.encode() + "[caf\xe9]\na = b:c\n".encode("latin-1"),
 }
 UNLOADABLE = {
-    "no attribute": ("broken_module", "", "has no attribute 'broken'"),
+    "no attribute": ("broken_module:broken", "", "has no attribute 'broken'"),
     "SyntaxError": ("broken_module:build", "def build(:", "SyntaxError: invalid syntax"),
     "sys.exit": ("broken_module:build", "import sys\nsys.exit('bye')", "SystemExit: bye"),
     "many lines": ("broken_module:build", "raise ValueError('a\\n' * 1000)", "ValueError: a a a"),

@@ -31,9 +31,9 @@ def unit(structure: Tensor, tol: float = 1e-6) -> Tensor | None:
 
 
 def laws(algebra: Algebra, tol: float = 1e-6) -> Laws:
-    """Compute the laws of a product: polynomial identities in its structure tensor.
+    """Compute the laws of a product, polynomial identities in its structure tensor, up to violations of ``tol``.
 
-    Normed means |x y| = |x| |y| in the Euclidean norm. ``tol`` bounds the largest violation, for entries of A of order one.
+    Normed means |x y| = |x| |y| in the Euclidean norm.
     """
     a = algebra.structure.detach().double().cpu()
     eye = torch.eye(algebra.n, dtype=a.dtype)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.data.tokens import UNKNOWN
-from zoo.errors import InputError, check_choice
+from zoo.errors import InputError, check_choice, check_rules
 from zoo.layers import Layers, TokenEmbedding
 from zoo.layers.attention import check_heads
 from zoo.layers.elements import TokenBatchNorm
@@ -44,12 +44,9 @@ def preset_sizes(
     ffn: int | None = None,
     dropout: float | None = None,
 ) -> Sizes:
-    """Return the sizes of a preset, by default the first, with the given sizes replaced.
+    """Return the sizes of a preset, by default the first, with the given sizes replaced; ``backbone`` is a name for messages.
 
     Args:
-        backbone: The backbone's name, for messages.
-        presets: Sizes by name.
-        rotary: Whether positions are rotary.
         variant: Name of a preset; the other arguments override its sizes.
         dim: Channels of the residual stream.
         depth: Number of blocks, both of an encoder and of a decoder.
@@ -57,17 +54,13 @@ def preset_sizes(
         head_dim: Channels of a head, whole algebra elements; by default dim / heads.
         ffn: Hidden channels of the feed-forward networks.
         dropout: Dropout probability everywhere.
-
-    Raises:
-        InputError: If the preset is unknown, a size is less than one, or the heads do not fit.
     """
     chosen = variant or next(iter(presets))
     check_choice("preset", f"{backbone}/{chosen}", (f"{backbone}/{name}" for name in presets))
     given = {"dim": dim, "depth": depth, "heads": heads, "head_dim": head_dim, "ffn": ffn, "dropout": dropout}
     sizes = presets[chosen]._replace(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
-    for name in ("dim", "depth", "heads", "ffn"):
-        if getattr(sizes, name) < 1:
-            raise InputError(f"{name}={getattr(sizes, name)}: must be at least 1")
+    smallest = min(("dim", "depth", "heads", "ffn"), key=lambda name: getattr(sizes, name))
+    check_rules((getattr(sizes, smallest) >= 1, f"{smallest}={getattr(sizes, smallest)}: must be at least 1"))
     named = f"{backbone}/{variant}" if variant else backbone
     check_heads(sizes.dim, sizes.heads, layers.over("attention").n, rotary, named, sizes.head_dim)
     return sizes
@@ -76,8 +69,8 @@ def preset_sizes(
 class Block(nn.Module):
     """Self-attention, optional cross-attention and a feed-forward network, each with a residual: [B, L, dim] to [B, L, dim].
 
-    The norm precedes each part (as in Tensor2Tensor) or, without ``norm_first``, follows its residual (Vaswani et al. 2017).
-    With ``relative`` self-attention is `zoo.layers.RelativeAttention`, with a memory and without ``score``.
+    The norm precedes each part, as in Tensor2Tensor. With ``relative`` self-attention is `zoo.layers.RelativeAttention`, with a
+    memory and without ``score``.
     """
 
     def __init__(
@@ -89,7 +82,6 @@ class Block(nn.Module):
         rotary: bool = False,
         relative: bool = False,
         norm: str = "layer",
-        norm_first: bool = True,
         activation: str = "relu",
         bias: bool = True,
         gain: float = 1.0,
@@ -112,7 +104,7 @@ class Block(nn.Module):
             layers.linear(ffn, dim, bias, role="ffn", gain=gain),
         )
         self.norms = nn.ModuleList(layers.norm(dim, norm, bias) for _ in range(3 if cross else 2))
-        self.norm_first, self.dropout = norm_first, nn.Dropout(dropout)
+        self.dropout = nn.Dropout(dropout)
 
     def forward(
         self,
@@ -140,10 +132,7 @@ class Block(nn.Module):
         if (attend := self.cross_attention) is not None:
             parts.insert(1, lambda y: attend(y, source, source_mask, cache=cache))
         for norm, part in zip(self.norms, parts, strict=True):
-            if self.norm_first:
-                x = x + self.dropout(part(normalize(norm, x, mask)))
-            else:
-                x = normalize(norm, x + self.dropout(part(x)), mask)
+            x = x + self.dropout(part(normalize(norm, x, mask)))
         return x
 
 

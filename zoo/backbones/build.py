@@ -77,12 +77,9 @@ def passes_options_to(
     return attach
 
 
-Factory = Callable[..., nn.Module]
-"""The factory of a backbone: maps a `Layers` (positional) and facts about the data (keywords) to a network."""
-WIDTHS = ("dim", "ffn", "hidden", "filters", "embedding_dim")
-"""Options of backbones that are numbers of channels."""
+Factory = Callable[..., nn.Module]  # maps a `Layers` (positional) and facts about the data (keywords) to a network
+WIDTHS = ("dim", "ffn", "hidden", "filters", "embedding_dim")  # options of backbones that are numbers of channels
 _EXAMPLE = {"in_channels": 3, "image_size": 32, "in_features": 8, "out_features": 8, "vocab_size": 11, "max_length": 7}
-"""Facts about example data of all kinds."""
 
 
 def backbone(
@@ -102,7 +99,7 @@ def backbone(
             ``factory(layers, **info)`` with the keywords that it accepts; or a network, which is returned unchanged.
         algebra: A spec such as ``"quaternion"``, or an `Algebra`.
         scope: Which roles are hypercomplex, see `zoo.layers.factory.parse_scope`.
-        init: Initialisation of the matrices, see `zoo.layers.weight`.
+        init: Initialisation of the matrices, see `zoo.layers.weight.draw_components`.
         embedding: Spec of the token embedding; by default that of the algebra's ``defaults``, or ``table``.
         vectors: Size of the pretrained word vectors that ``load_vectors`` of the embedding will receive.
         info: Facts about the data, such as ``in_channels=1, image_size=28, num_classes=2``; unsupported ones are ignored, and
@@ -202,11 +199,9 @@ def check_spec(spec: str, algebra: str, **options: Any) -> None:
 
 
 def check_fit(net: nn.Module, spec: str, example: Tensor | tuple[Tensor, ...], outputs: int, every: bool = False) -> None:
-    """Check a forward pass on example inputs [B, ...]; the mode of modules is preserved.
+    """Check that a network returns ``outputs`` numbers for each example of inputs [B, ...].
 
-    Raises:
-        InputError: If the forward pass fails, or the network does not return ``outputs`` numbers for each example, or with
-            ``every`` for each token of the last input.
+    With ``every`` it must return them for each token of the last input. The mode of modules is preserved.
     """
     inputs = example if isinstance(example, tuple) else (example,)
     modes = {module: module.training for module in net.modules()}

@@ -1,15 +1,13 @@
 """Networks for vectors: a multilayer perceptron and a linear layer."""
 
-from collections.abc import Callable
 from itertools import pairwise
 
 from torch import nn
 
+from zoo.backbones.blocks import ACTIVATIONS
 from zoo.backbones.build import recipe
 from zoo.errors import InputError, check_choice
 from zoo.layers import Layers
-
-ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU, "tanh": nn.Tanh}
 
 
 @recipe(data="breast_cancer", max_epochs=30, lr=2e-3, inputs=("vector",))
@@ -28,7 +26,7 @@ def mlp(
     Args:
         dim: Real channels of the hidden layers.
         depth: Hidden layers after the stem.
-        activation: ``relu``, ``gelu``, ``silu`` or ``tanh``.
+        activation: ``relu``, ``gelu`` or ``gelu_tanh``.
         dropout: Dropout probability of a hidden channel.
     """
     check_choice("activation", activation, ACTIVATIONS)

@@ -10,8 +10,7 @@ from zoo.errors import InputError, check_choice
 from zoo.layers import Layers
 from zoo.layers.embedding import length_limit
 
-POOLINGS = ("mean", "max", "max+mean", "sum", "first", "last")
-"""Names of poolings; a plus concatenates two."""
+POOLINGS = ("mean", "max", "max+mean", "sum", "first", "last")  # names of poolings; a plus concatenates two
 MATCHES = {"product": 4, "concat": 2}
 """Ways to combine the vectors of two texts, and the number of concatenated vectors in the result."""
 
@@ -42,17 +41,11 @@ class SequenceClassifier(nn.Module):
         encoder: Maps tokens [B, L] to [B, L, vectors * size] or, if ``pooling`` is None, to [B, vectors * size].
         size: Real channels of a vector.
         pooling: One of `POOLINGS`; None if the encoder pools.
-        pair: Whether there are two texts.
-        outputs: Output size.
         hidden: Channels of the layers before the head; 0 for no such layers.
         depth: Number of these layers, each with a ReLU.
-        match: ``product`` or ``concat``.
         readout: See `Layers.head`.
         dropout: Dropout probability after pooling and after each layer.
         vectors: Concatenated vectors that the encoder returns for each token, such as the two directions of an LSTM.
-
-    Attributes:
-        max_length: The maximum sequence length of learned positions; None without a limit.
     """
 
     def __init__(
@@ -87,11 +80,7 @@ class SequenceClassifier(nn.Module):
         self.head = layers.head(channels, outputs, readout, blocks)
 
     def forward(self, tokens: Tensor, other: Tensor | None = None) -> Tensor:
-        """Classify tokens [B, L], and for pairs also [B, M]; 0 is padding. Return [B, outputs].
-
-        Raises:
-            InputError: If ``other`` is missing for pairs, or given otherwise.
-        """
+        """Classify tokens [B, L], and for pairs also [B, M]; 0 is padding. Return [B, outputs]."""
         if self.pair != (other is not None):
             raise InputError(f"this network expects {'two texts' if self.pair else 'one text'}")
         x = self.encode(tokens)
@@ -102,8 +91,7 @@ class SequenceClassifier(nn.Module):
             else:
                 product = self.product(*(t.unflatten(-1, (self.vectors, -1)) for t in (x, y))).flatten(-2)
                 x = torch.cat([x, y, product, x - y], -1)
-        z: Tensor = self.head(self.mlp(x))
-        return z
+        return self.head(self.mlp(x))  # type: ignore[no-any-return]
 
     def encode(self, tokens: Tensor) -> Tensor:
         """Encode and pool one text: [B, L] to [B, self.vectors * size]."""
@@ -121,10 +109,7 @@ class SequenceClassifier(nn.Module):
 def feedforward(
     layers: Layers, features: int, hidden: int, depth: int, blocks: int, dropout: float
 ) -> tuple[nn.Sequential, int, int]:
-    """Build layers of ``hidden`` channels with ReLU and dropout, for features of ``blocks`` concatenated vectors.
-
-    Returns the layers, and the channels and blocks of their output.
-    """
+    """Build layers with ReLU and dropout for ``blocks`` vectors; return them, and channels and blocks of the output."""
     stack: list[nn.Module] = []
     for _ in range(depth):
         stack += [layers.linear(features, hidden, role="ffn", blocks=(blocks, 1)), nn.ReLU(), nn.Dropout(dropout)]

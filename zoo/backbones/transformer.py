@@ -85,7 +85,6 @@ def transformer(
     score: str | None = None,
     positions: str | None = "auto",
     norm: str = "layer",
-    norm_first: bool = True,
     pooling: str = "mean",
     match: str = "product",
     readout: str | None = None,
@@ -99,7 +98,6 @@ def transformer(
         score: ``dot``, ``product`` (Tay et al. 2019, Eq. 4) or ``hermitian`` (Wang et al. 2020, Eq. 14).
         positions: none, learned, trigonometric or rotary; auto is trigonometric, or none if the embedding encodes order.
         norm: Name of the norm: layer, rms, element or batch (without a decoder).
-        norm_first: Whether the norm precedes each part or follows its residual.
         pooling: How the features of a text become one vector: mean, max, max+mean, sum, first or last.
         match: How the vectors of two texts are combined: product for [a; b; a b; a - b], concat for [a; b].
         readout: How the head computes logits: channels, modulus or scalar.
@@ -115,9 +113,8 @@ def transformer(
     embedding = layers.token_embedding(vocab_size, size.dim, max_length, dropout=size.dropout, **options)
 
     def stack(cross: bool) -> tuple[list[Block], nn.Module]:
-        shared: dict[str, Any] = {"score": score, "rotary": rotary, "norm": norm, "norm_first": norm_first}
-        blocks = [Block(layers, size, cross=cross, **shared) for _ in range(size.depth)]
-        return blocks, layers.norm(size.dim, norm) if norm_first else nn.Identity()
+        blocks = [Block(layers, size, cross=cross, score=score, rotary=rotary, norm=norm) for _ in range(size.depth)]
+        return blocks, layers.norm(size.dim, norm)
 
     encoder = Encoder(embedding, *stack(cross=False))
     if seq2seq:
@@ -187,12 +184,10 @@ class TransformerXL(Decoder):
         self.memory, self.segment = memory, segment
 
     def forward(self, tokens: Tensor, memory: list[Tensor] | None = None) -> Tensor:
-        """Return logits: [B, L], padded on the right if at all, to [B, L, V].
+        """Return the logits of a segment of the text: [B, L], padded on the right if at all, to [B, L, V].
 
-        Args:
-            tokens: A segment of the text, [B, L].
-            memory: The inputs of every block in the preceding segments of the same rows, [B, M, dim] each; empty before the
-                first segment. It is updated in place. None for no memory.
+        The memory is the inputs of every block in the preceding segments of the same rows, [B, M, dim] each; empty before the
+        first segment. It is updated in place. None for no memory.
         """
         x = self.token_embedding(tokens)
         past: list[Tensor | None] = [*memory] if memory else [None] * len(self.blocks)

@@ -163,10 +163,9 @@ PRESETS: dict[str, tuple[int, tuple[int, ...]]] = {
 }
 """Number of stages of two convolutions with 64 * 2^s channels, and hidden layers (Frankle and Carbin 2019, Fig. 2)."""
 RESNETS: dict[str, tuple[int, bool]] = {"resnet-8": (1, True), "resnet-20": (3, False)}
-"""Residual blocks in each of three stages, and whether shortcuts that change the shape are 1 x 1 convolutions.
+"""Residual blocks in each of three stages, and whether shortcuts that change the shape are 1 x 1 convolutions, with biases.
 
-ResNet-8 is Keras' ``resnet_v1_eembc`` of MLPerf Tiny (Banbury et al. 2021), with biases. ResNet-20 is section 4.2 of He et al.
-(2016): shortcuts pad with zero channels (option A), and convolutions have no biases.
+ResNet-8 is Keras' ``resnet_v1_eembc`` of MLPerf Tiny (Banbury et al. 2021), ResNet-20 that of He et al. (2016, section 4.2).
 """
 
 
@@ -260,10 +259,7 @@ def resnet(
 
 
 class ResidualBlock(nn.Module):
-    """relu(norm2(conv2(relu(norm1(conv1(x))))) + shortcut(x)), with 3 x 3 convolutions (He et al. 2016, Fig. 2).
-
-    ``stride`` is that of the first convolution and the shortcut; see `RESNETS` for ``is_projected``.
-    """
+    """relu(norm2(conv2(relu(norm1(conv1(x))))) + shortcut(x)), with 3 x 3 convolutions (He et al. 2016, Fig. 2)."""
 
     def __init__(self, layers: Layers, in_channels: int, out_channels: int, stride: int, is_projected: bool) -> None:
         super().__init__()

@@ -29,8 +29,7 @@ _WRITERS |= dict.fromkeys(("q", "q_proj", "q_lin", "wq", "query", "q_attn"), 1)
 _WRITERS |= dict.fromkeys(("k", "k_proj", "k_lin", "wk", "key", "v", "v_proj", "v_lin", "wv", "value"), 1)
 _VALUES = {"qkv", "kv", "pwise", "v", "v_proj", "v_lin", "wv", "value", "c_attn", "query_key_value", "qkv_proj", "Wqkv"}
 _READERS = {"proj", "out_proj", "o_proj", "output", "wo", "Wo", "out_lin", "c_proj", "o", "dense"}
-_STRIDED = "sr"
-"""A strided convolution that shortens keys and values; it reads and writes the residual stream."""
+_STRIDED = "sr"  # a strided convolution that shortens keys and values; it reads and writes the residual stream
 _GATED = re.compile(r"Gated|Gating|GLU|Glu")
 
 

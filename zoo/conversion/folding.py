@@ -26,13 +26,7 @@ def fold(model: Model) -> Model:
     (`zoo.layers.Product`, attention with ``score=product``) are not changed.
 
     A grouped convolution becomes a dense one with zeros, because each group reads a part of every component. The second biases
-    of an LSTM are zero and not trained.
-
-    Args:
-        model: Any `torch.nn.Module`, or a `zoo.Model`, which can still predict, generate and evaluate.
-
-    Raises:
-        InputError: If a third-party layer uses a `zoo.layers.weight.Weight` directly.
+    of an LSTM are zero and not trained. The model may be a `zoo.Model`, which can still predict, generate and evaluate.
 
     Example:
         >>> from zoo.algebras import reals

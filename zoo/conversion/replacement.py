@@ -30,8 +30,7 @@ from zoo.layers.weight import Weight
 
 Layout = Callable[[str, nn.Module], MatrixLayout]
 
-_CLASSIFIERS = ("classifier", "score", "qa_outputs")
-"""Names of the last layer of Hugging Face's classifiers."""
+_CLASSIFIERS = ("classifier", "score", "qa_outputs")  # names of the last layer of Hugging Face's classifiers
 _UNSUPPORTED = (nn.Bilinear, nn.RNNBase, nn.RNNCellBase, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
@@ -161,10 +160,7 @@ class Conversion(NamedTuple):
 
 
 class MultiheadAttention(nn.MultiheadAttention):
-    """`torch.nn.MultiheadAttention` with an input projection over an algebra, built by `zoo.convert`.
-
-    Arguments and results are those of torch's module.
-    """
+    """`torch.nn.MultiheadAttention` with an input projection over an algebra, built by `zoo.convert`."""
 
     def __init__(self, old: nn.MultiheadAttention, in_proj: Weight) -> None:
         options: dict[str, Any] = {"bias": old.in_proj_bias is not None, "dropout": old.dropout, "batch_first": old.batch_first}
@@ -314,13 +310,11 @@ def build_layer(target: Target, layers: Layers) -> nn.Module:
 
 
 def _weight(layer: Any) -> Weight:
-    weight: Weight = layer.in_proj if isinstance(layer, MultiheadAttention) else layer.weight_module
-    return weight
+    return layer.in_proj if isinstance(layer, MultiheadAttention) else layer.weight_module
 
 
 def _parameter(module: Any) -> Tensor:
-    weight: Tensor = module.in_proj_weight if isinstance(module, nn.MultiheadAttention) else module.weight
-    return weight
+    return module.in_proj_weight if isinstance(module, nn.MultiheadAttention) else module.weight
 
 
 def _real_weight(module: Any) -> Tensor:

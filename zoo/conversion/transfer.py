@@ -59,11 +59,6 @@ def project(pairs: Mapping[str, tuple[Tensor, Weight]], product: Algebra) -> lis
 def transfer(source: nn.Module, target: nn.Module, product: Algebra) -> list[Projection]:
     """Project the matrices of a real network onto the same network over an algebra, and copy all other tensors.
 
-    Args:
-        source: The real network.
-        target: The network of the same spec over ``product``.
-        product: The algebra.
-
     Raises:
         InputError: If the networks differ in more than the algebra; the message names the first layer that differs.
     """

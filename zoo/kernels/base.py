@@ -16,18 +16,12 @@ from zoo import registry
 from zoo.algebras import Algebra, Factors, factors_of
 from zoo.errors import InputError, one_line, shorten
 
-SPEED = 1.6e11
-"""Operations per second of one thread in a large matrix product."""
-HALF_WIDTH = 4.0
-"""Matrix width at which the speed halves."""
-TRAFFIC = 1.7e10
-"""Bytes per second of one thread that combines components."""
-READING = 5e10
-"""Bytes per second at which all threads together read a matrix for one row."""
-CALL = 1e-6
-"""Overhead of an operation in seconds."""
-BYTES = 4
-"""Bytes of a float32."""
+SPEED = 1.6e11  # operations per second of one thread in a large matrix product
+HALF_WIDTH = 4.0  # matrix width at which the speed halves
+TRAFFIC = 1.7e10  # bytes per second of one thread that combines components
+READING = 5e10  # bytes per second at which all threads together read a matrix for one row
+CALL = 1e-6  # overhead of an operation in seconds
+BYTES = 4  # of a float32
 
 Call = Callable[[Tensor, Tensor | None], Tensor]
 
@@ -36,9 +30,8 @@ class AxisLayout(NamedTuple):
     """The layout of a channel axis: ``blocks`` vectors side by side, each component-major.
 
     A block of C / blocks real channels is [n, width] with width = ceil(C / (blocks n)), truncated to its first C / blocks
-    entries if n does not divide it. The missing channels are never computed, but their weights exist and are counted.
-
-    A residual stream has 1 block, the gates of an LSTM 4, a fused qkv 3 * heads.
+    entries if n does not divide it. The missing channels are never computed, but their weights exist and are counted. Examples:
+    a residual stream has 1 block, the gates of an LSTM 4, a fused qkv 3 * heads.
 
     Example:
         >>> AxisLayout(10, n=4).width
@@ -95,20 +88,14 @@ class Work(NamedTuple):
     rows: int
     out: AxisLayout
     inp: AxisLayout
-    m: int
-    """Dimension of a weight: the algebra's n, or less for weights in a subspace."""
-    rank: int
-    """Real multiplications R of the factored product; 0 without factors, or with R >= m n."""
-    training: bool
-    """Whether a gradient of the input, the components or the product is needed."""
-    prepared: bool = False
-    """Whether the result of `Kernel.prepare` is cached: inside `zoo.keep_matrices`, for a weight without gradient."""
+    m: int  # dimension of a weight: the algebra's n, or less for weights in a subspace
+    rank: int  # real multiplications R of the factored product; 0 without factors, or with R >= m n
+    training: bool  # whether a gradient of the input, the components or the product is needed
+    prepared: bool = False  # whether `Kernel.prepare` is cached: inside `zoo.keep_matrices`, for a weight without gradient
     threads: int = 1
     dtype: torch.dtype = torch.float32
-    device: str = "cpu"
-    """Device type."""
-    learned: bool = False
-    """Whether the factors need a gradient."""
+    device: str = "cpu"  # device type
+    learned: bool = False  # whether the factors need a gradient
     convolution: bool = False
     area: int = 1
     inputs: int = 0
@@ -117,8 +104,7 @@ class Work(NamedTuple):
 class Operand(NamedTuple):
     """The weight that a kernel multiplies by."""
 
-    components: Tensor
-    """w, [m, out elements, in elements, *kernel]."""
+    components: Tensor  # w, [m, out elements, in elements, *kernel]
     algebra: Algebra
     out: AxisLayout
     inp: AxisLayout
@@ -129,9 +115,7 @@ class Operand(NamedTuple):
 
     def factors(self) -> Factors:
         """Return the factors of A, [R, m], [R, n] and [R, n]; read-only. They exist if `Work.rank` is positive."""
-        factors = factors_of(self.algebra, self.components)
-        assert factors is not None
-        return factors
+        return factors_of(self.algebra, self.components)  # type: ignore[return-value]
 
 
 class Kernel:
@@ -169,18 +153,17 @@ class Kernel:
         return None
 
     def apply(self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any, geometry: Geometry | None) -> Tensor:
-        """Multiply and add a bias.
+        """Multiply and add a bias: [..., in] to [..., out], or for a convolution [N, in, *space] to [N, out, *space].
+
+        The result must support in-place operations: it is neither a view of the output of a custom autograd function nor saved
+        for the backward pass.
 
         Args:
-            x: Rows [..., in], or [N, in, *space] for a convolution, in the dtype and on the device of the components.
+            x: Rows or images in the dtype and on the device of the components.
             weight: The weight, which receives gradients if ``work.training``.
             bias: A vector [out], or None.
             prepared: The result of `prepare` if ``work.prepared``, else None.
             geometry: The geometry of a convolution.
-
-        Returns:
-            A new tensor [..., out], or [N, out, *space]. It must support in-place operations: it is neither a view of the
-            output of a custom autograd function nor saved for the backward pass.
         """
         raise NotImplementedError
 
@@ -217,12 +200,7 @@ def _load(entry: registry.Entry) -> Kernel | None:
 
 
 def plan(work: Work, name: str = AUTO) -> Kernel:
-    """Return the kernel for a product.
-
-    Args:
-        work: The product.
-        name: The kernel to use if it supports the product, with ``block`` as the fallback; ``auto`` for the lowest cost.
-    """
+    """Return the kernel of a name if it supports the product, else ``block``; for ``auto`` that of the lowest cost."""
     candidates = [kernel for kernel in kernels() if kernel.can(work)]
     if name == AUTO:
         return min(candidates, key=lambda kernel: kernel.cost(work))

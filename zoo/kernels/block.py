@@ -11,10 +11,8 @@ from torch.nn import functional as F
 from zoo.algebras import Factors
 from zoo.kernels.base import BYTES, CALL, TRAFFIC, AxisLayout, Call, Geometry, Kernel, Operand, Work, real_cost
 
-SMALL = 2**18
-"""Size up to which a matrix is assembled at once and saved for the backward pass."""
-LARGE = 2**22
-"""Size of a tile of a larger matrix."""
+SMALL = 2**18  # size up to which a matrix is assembled at once and saved for the backward pass
+LARGE = 2**22  # size of a tile of a larger matrix
 
 
 def real_matrix(structure: Tensor, components: Tensor, out: AxisLayout, inp: AxisLayout) -> Tensor:

@@ -1,6 +1,6 @@
 """Compile ``fused.cpp`` on first use and load its operators; without a compiler the Python kernels are used.
 
-The library is cached in `zoo.atomic` by source, torch version and instruction set. ``ZOO_FUSED=0`` disables it.
+The library is cached in `zoo.atomic.home` by source, torch version and instruction set. ``ZOO_FUSED=0`` disables it.
 """
 
 import hashlib
@@ -19,8 +19,7 @@ from zoo.atomic import home
 from zoo.errors import InputError
 
 SOURCE = Path(__file__).with_name("fused.cpp")
-SECONDS = 180
-"""Timeout of the compiler, and of waiting for another process that compiles."""
+SECONDS = 180  # timeout of the compiler, and of waiting for another process that compiles
 INSTRUCTIONS = {
     "AVX2": ["-mavx2", "-mfma"],
     "AVX512": ["-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mavx2", "-mfma"],
@@ -57,12 +56,7 @@ def status() -> str:
 
 
 def load_library() -> Path:
-    """Load the operators and return the library's path, compiling it if it does not exist.
-
-    Raises:
-        BuildError: If it is disabled, there is no compiler, the build fails, or the library cannot be loaded.
-        OSError: If the cache folder is not writable, or another process compiles for too long.
-    """
+    """Load the operators and return the library's path, compiling it if it does not exist; raise `BuildError` or `OSError`."""
     if reason := _obstacle():
         raise BuildError(reason)
     path = library()
@@ -98,12 +92,7 @@ def flags() -> list[str]:
 
 
 def compile_library(path: Path) -> None:
-    """Compile the library in a temporary folder and move it to its path; the caller must hold the lock of the folder.
-
-    Raises:
-        BuildError: If the compiler fails.
-        subprocess.TimeoutExpired: If it takes too long.
-    """
+    """Compile the library in a temporary folder and move it to its path; the caller must hold the lock of the folder."""
     print("zoo: compiling the fused kernel, once; ZOO_FUSED=0 turns it off", file=sys.stderr, flush=True)  # noqa: T201 (its purpose)
     root = Path(torch.__file__).parent
     with tempfile.TemporaryDirectory(dir=path.parent, prefix="build-", ignore_cleanup_errors=True) as folder:

@@ -1,11 +1,12 @@
-r"""The factored kernel: R products of elements instead of n^2, forward and backward, in torch operations.
+r"""The factored kernels: R products or block convolutions of elements instead of n^2, in torch operations.
 
 With factors of the structure tensor, A[i, j, k] = sum_r L[r, i] Q[r, j] P[r, k] (`zoo.algebras.properties`),
 
     y_k = sum_r P[r, k] (L_r . w) (Q_r . x)
 
 Neither the real matrix nor its gradient is ever computed, and only x and w are saved for the backward pass.
-`zoo.kernels.fused` is a faster, compiled version.
+`zoo.kernels.fused` is a faster, compiled version of the product. A convolution is one convolution of R groups; components are
+combined once per position, for a few images at a time so that the combinations fit in the cache.
 """
 
 import math
@@ -21,12 +22,11 @@ from zoo.kernels import fused
 from zoo.kernels.base import BYTES, CALL, TRAFFIC, AxisLayout, Geometry, Kernel, Operand, Work, product_cost, real_cost
 from zoo.kernels.block import differentiable_gradients, factored_definition, real_matrix
 
-FEWEST_ROWS = 512
-"""Rows below which the kernel runs only on request."""
+FEWEST_ROWS = 512  # rows below which the kernel runs only on request
 
 
 class Factored(Kernel):
-    """R products of elements instead of n^2, by the factors of the structure tensor."""
+    """R products of elements instead of n^2."""
 
     name = "factored"
 
@@ -148,12 +148,9 @@ def _as_components(rows: Tensor, layout: AxisLayout) -> Tensor:
     return rows.view(len(rows), layout.blocks, layout.n, layout.width).permute(2, 0, 1, 3)
 
 
-GROUP_UNIT = 16
-"""Torch's convolution is fast if the channels of a group are a multiple of this."""
-MIXING = 170
-"""Time to combine the components of an input channel, in multiplications of the real convolution."""
-CHUNK_BYTES = 2**21
-"""Bytes of the combinations of a chunk of images, which should fit in the cache."""
+GROUP_UNIT = 16  # Torch's convolution is fast if the channels of a group are a multiple of this
+MIXING = 170  # time to combine the components of an input channel, in multiplications of the real convolution
+CHUNK_BYTES = 2**21  # bytes of the combinations of a chunk of images, which should fit in the cache
 
 
 class FactoredConv(Kernel):
@@ -167,10 +164,8 @@ class FactoredConv(Kernel):
         return work.convolution and work.rank > 0 and whole and not work.learned
 
     def cost(self, work: Work) -> float:
-        """Predict R / n^2 of the real convolution plus combining the components.
-
-        Measurements show no gain for 1 x 1 kernels and for R > n^2 / 2 (complex numbers).
-        """
+        """Predict R / n^2 of the real convolution plus combining the components."""
+        # Measurements show no gain for 1 x 1 kernels and for R > n^2 / 2 (complex numbers).
         i, o = work.inp.elements, work.out.elements
         gains = work.area > 1 and not i % GROUP_UNIT and not o % GROUP_UNIT and work.device == "cpu"
         gains = gains and 2 * work.rank <= work.inp.n**2
@@ -190,8 +185,7 @@ def factored_conv(x: Tensor, w: Tensor, factors: Factors, geometry: Geometry, bi
 
     Second derivatives go through the real matrix.
     """
-    y: Tensor = _FactoredConv.apply(x, w, bias, *factors, geometry)
-    return y
+    return _FactoredConv.apply(x, w, bias, *factors, geometry)  # type: ignore[no-any-return]
 
 
 class _FactoredConv(torch.autograd.Function):

@@ -22,10 +22,8 @@ from zoo.kernels.internals import autocast_dtype, is_plain_mode
 
 Layout = Sequence[int]
 DTYPES = (torch.float32, torch.float64)
-HALF_SPEED = 4
-"""Speed of products in bfloat16 relative to float32; combining is not faster."""
-FEWEST_ELEMENTS = 32 * 32
-"""Elements of a weight below which the operator is not used."""
+HALF_SPEED = 4  # speed of products in bfloat16 relative to float32; combining is not faster
+FEWEST_ELEMENTS = 32 * 32  # elements of a weight below which the operator is not used
 FEW_ROWS = 8
 """Rows up to which the thin product is faster than combining the weight; half as many if the combinations are cached."""
 
@@ -72,9 +70,9 @@ class Fused(Kernel):
     casts = True
 
     def can(self, work: Work) -> bool:
-        """Return whether there are factors and the operator supports the product.
+        """Return whether there are factors and the operator supports the product, for any number of rows.
 
-        The number of rows is irrelevant: rounding must not depend on the batch size.
+        Rounding must not depend on the batch size.
         """
         return bool(work.rank) and runs(work)
 
@@ -97,8 +95,7 @@ class Fused(Kernel):
     def prepare(self, weight: Operand) -> Tensor:
         """Combine the components to [R, out elements, in elements]."""
         w = weight.components
-        matrices: Tensor = torch.ops.zoo.fused_combinations(w, w, weight.factors().left)
-        return matrices
+        return torch.ops.zoo.fused_combinations(w, w, weight.factors().left)  # type: ignore[no-any-return]
 
     def bind(self, weight: Operand, prepared: Any = None) -> Call | None:
         """Return a call of the operator without autograd, which takes a third of the time for one row."""
@@ -133,8 +130,7 @@ def fused_linear(
         x, bias = x.to(dtype), None if bias is None else bias.to(dtype)
     if not is_plain_mode():
         return factored_definition(x, w, factors, bias, out, inp)
-    y: Tensor = torch.ops.zoo.fused_linear(x, w, *factors, bias, out, inp)
-    return y
+    return torch.ops.zoo.fused_linear(x, w, *factors, bias, out, inp)  # type: ignore[no-any-return]
 
 
 def _fake_rows(x: Tensor, *inputs: Any) -> Tensor:
@@ -196,8 +192,7 @@ def _flops_backward(
     return products * _count(x, left, w, inp)
 
 
-FEW_COLUMNS = 8
-"""Columns up to which the weight is multiplied in its memory order."""
+FEW_COLUMNS = 8  # columns up to which the weight is multiplied in its memory order
 
 
 class Thin(Kernel):

@@ -11,8 +11,7 @@ from torch.autograd import forward_ad
 
 __all__ = ["autocast_dtype", "count_dispatch_modes", "is_any_autocast_enabled", "is_plain_mode", "is_recording", "scan"]
 
-CONV_FORWARD = "_conv_forward"
-"""The method of torch's convolutions that takes the kernel and the bias as arguments."""
+CONV_FORWARD = "_conv_forward"  # the method of torch's convolutions that takes the kernel and the bias as arguments
 
 
 def autocast_dtype(device: torch.device) -> torch.dtype | None:

@@ -1,5 +1,7 @@
 """Multi-head attention over any algebra, with rotary or relative positions."""
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -111,11 +113,7 @@ class Attention(nn.Module):
             return tuple(t.transpose(1, 2) for t in y.unflatten(-1, (-1, self.heads, self.head_dim)).unbind(2))
         heads = y.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
         qk, v = heads.split([2 * self.heads, self.heads], 1)
-        length = 0 if cache is None else cache.length
-
-        def make() -> tuple[Tensor, Tensor]:
-            return rotation(qk, self.n, position_ids, length)
-
+        make = partial(rotation, qk, self.n, position_ids, 0 if cache is None else cache.length)
         key = "rotation", self.n, self.head_dim, y.dtype
         cos, sin = make() if cache is None or position_ids is None else cache.once(key, position_ids, make)
         return *apply_rotation(qk, self.n, cos, sin).chunk(2, 1), v
@@ -184,7 +182,6 @@ class RelativeAttention(nn.Module):
         """Attend: [B, L, dim] to [B, L, dim].
 
         Args:
-            x: Features of the tokens.
             memory: Features of the M previous tokens, [B, M, dim], which receive no gradient.
             mask: bool [B, K], False at padding, including the memory or the cached keys; None without padding.
             cache: Keys and values of previous tokens, an alternative to a memory; those of x are appended.

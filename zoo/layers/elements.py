@@ -36,12 +36,10 @@ class Product(nn.Module):
 
 
 class ElementNorm(nn.Module):
-    r"""Root-mean-square norm with one gain per algebra element: y = g x / rms(x), C / n gains.
+    r"""Root-mean-square norm of C = ``features`` channels with one gain per algebra element: y = g x / rms(x), C / n gains.
 
     All components of an element have the same scale, so the layer preserves directions in the algebra and, in a normed algebra,
-    commutes with multiplication by unit elements; `torch.nn.LayerNorm` does not.
-
-    C are the real channels ``features``, component-major, a multiple of n. ``eps`` is added to the mean square.
+    commutes with multiplication by unit elements; `torch.nn.LayerNorm` does not. ``eps`` is added to the mean square.
     """
 
     def __init__(self, features: int, n: int, eps: float = 1e-6) -> None:
@@ -76,8 +74,6 @@ NORMS: dict[str, Callable[..., nn.Module]] = {
     "layer": nn.LayerNorm,
     "rms": nn.RMSNorm,
     "batch": TokenBatchNorm,
-    "batch1d": nn.BatchNorm1d,
-    "batch2d": nn.BatchNorm2d,
     "element": ElementNorm,
 }
 
@@ -102,12 +98,8 @@ class Readout(nn.Module):
         check_choice("readout", name, READOUTS)
         self.n, self.name = n, name
 
-    def features(self, channels: int) -> int:
-        """Return the number of real features for a number of channels."""
-        return channels if self.name == "channels" else channels // self.n
-
     def forward(self, x: Tensor) -> Tensor:
-        """Map [..., C] to [..., features(C)]."""
+        """Map [..., C] to [..., C] or [..., C / n]."""
         if self.name == "channels":
             return x
         elements: Tensor = x.unflatten(-1, (self.n, -1))

@@ -13,8 +13,7 @@ from zoo.kernels.internals import is_recording
 from zoo.layers.linear import ComputedWeight
 from zoo.layers.weight import Weight
 
-PROJECTIONS = ("auto", "none", "linear", "tanh", "relu")
-"""Projections of pretrained vectors; a spec passes none as None."""
+PROJECTIONS = ("auto", "none", "linear", "tanh", "relu")  # projections of pretrained vectors; a spec passes none as None
 
 
 class Embedding(ComputedWeight):
@@ -29,9 +28,6 @@ class Embedding(ComputedWeight):
     Attributes:
         components: The parameter w, [m, ceil(dim / n), ceil(rows / n)]; over the reals [rows, dim].
         weight: The real table, [num_embeddings, embedding_dim].
-
-    Raises:
-        InputError: If ``padding_idx`` is out of range.
     """
 
     def __init__(
@@ -150,13 +146,10 @@ class EmbeddingTable(nn.Module):
     def load_vectors(self, matrix: Tensor, found: Tensor) -> None:
         """Set the rows ``found`` [V] to pretrained vectors [V, width], and draw the others with the same standard deviation.
 
-        Raises:
-            InputError: If the table is over an algebra, so that rows share weights, or has another shape.
+        Not supported for a table over an algebra, because its rows share weights.
         """
         if self.table.algebra.n > 1:
             raise InputError("pretrained vectors are not supported with the role embed in --scope: remove it")
-        if matrix.shape != self.table.weight.shape:
-            raise InputError(f"vectors {list(matrix.shape)} do not match the table {list(self.table.weight.shape)}")
         if not found.any():
             raise InputError("no token of the vocabulary has a pretrained vector")
         spread = matrix[found].square().mean().sqrt()
@@ -183,8 +176,7 @@ class EmbeddingTable(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Look up and project: [B, L] to [B, L, dim]."""
-        y: Tensor = self.projection(self.table(tokens))
-        return y
+        return self.projection(self.table(tokens))  # type: ignore[no-any-return]
 
 
 POSITION_EMBEDDINGS = ("none", "learned", "trigonometric")
@@ -193,8 +185,8 @@ POSITION_EMBEDDINGS = ("none", "learned", "trigonometric")
 class PositionEmbedding(nn.Module):
     """Add position vectors to token vectors; real over every algebra.
 
-    ``none`` adds nothing, ``learned`` a trained ``table``, [max_length, dim] (Gehring et al. 2017), and ``trigonometric`` sines
-    and cosines, see `zoo.layers.embedding.trigonometric`. ``limit`` is the maximum sequence length of a learned table.
+    ``none`` adds nothing, ``learned`` a trained ``table``, [max_length, dim] (Gehring et al. 2017), and ``trigonometric`` the
+    sines and cosines of `trigonometric`. ``limit`` is the maximum sequence length of a learned table.
 
     Example:
         >>> PositionEmbedding("trigonometric", 4, 1)(torch.zeros(1, 2, 4))[0, 0]
@@ -262,12 +254,6 @@ def angles(position_ids: Tensor, dim: int, like: Tensor) -> Tensor:
     return position_ids.to(dtype).unsqueeze(-1) * speed
 
 
-def apply_rotation(x: Tensor, n: int, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate pairs of channels of queries or keys, [B, H, L, n c], by the result of `rotation`."""
-    pairs = x.unflatten(-1, (n, -1, 2))
-    return torch.addcmul(pairs * cos, pairs.flip(-1), sin).flatten(-3)
-
-
 def rotation(x: Tensor, n: int, position_ids: Tensor | None = None, length: int = 0) -> tuple[Tensor, Tensor]:
     r"""Return cosines and signed sines of rotary positions (Su et al. 2021, Eq. 34), [B or 1, 1, L, 1, c / 2, 2].
 
@@ -276,7 +262,6 @@ def rotation(x: Tensor, n: int, position_ids: Tensor | None = None, length: int 
 
     Args:
         x: Queries or keys, [B, H, L, n c] with an even c; each head is component-major.
-        n: Dimension of the algebra.
         position_ids: Positions p, int64 [L] or [B, L]; by default 0, 1, ..., L - 1.
         length: An upper bound of the position ids; if it is given, sines and cosines are cached.
     """
@@ -293,6 +278,12 @@ def rotation(x: Tensor, n: int, position_ids: Tensor | None = None, length: int 
     # [L, c / 2, 2] or [B, L, c / 2, 2] to [B, H, L, n, c / 2, 2]
     cos, sin = ((t if t.ndim == 4 else t[None])[:, None, :, None] for t in (cos, sin))
     return cos, sin
+
+
+def apply_rotation(x: Tensor, n: int, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate pairs of channels of queries or keys, [B, H, L, n c], by the result of `rotation`."""
+    pairs = x.unflatten(-1, (n, -1, 2))
+    return torch.addcmul(pairs * cos, pairs.flip(-1), sin).flatten(-3)
 
 
 def _rotations(position_ids: Tensor, channels: int, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -326,5 +317,4 @@ class TokenEmbedding(nn.Module):
         ordered = position_ids is not None and getattr(self.embedding, "ordered", False)
         x = self.embedding(tokens, position_ids) if ordered else self.embedding(tokens)
         x = self.dropout(self.position_embedding(x * self.scale if self.scale != 1 else x, position_ids))
-        y: Tensor = x * (tokens != 0).unsqueeze(-1)
-        return y
+        return x * (tokens != 0).unsqueeze(-1)  # type: ignore[no-any-return]

@@ -93,10 +93,6 @@ class Layers:
         """Return a norm over real channels, see `zoo.layers.elements.norm`."""
         return norm(name, features, self.n, bias)
 
-    def readout(self, name: str = "channels") -> Readout:
-        """Return the map from algebra elements to real features, see `Readout`."""
-        return Readout(self.n, name)
-
     def choose(self, option: str, given: str | None, default: str) -> str:
         """Return the given name, or the algebra's default for ``embedding``, ``score`` or ``readout``, or ``default``."""
         return given or self.algebra.defaults.get(option, default)
@@ -119,12 +115,8 @@ class Layers:
 
         Args:
             vocab_size: Vocabulary size; token 0 is padding.
-            dim: Channels of a vector.
-            max_length: Maximum sequence length.
             positions: Kind of the `PositionEmbedding` or None; ``auto`` is none if the embedding encodes order, otherwise
                 ``default``.
-            default: Default positions of the backbone.
-            dropout: Dropout probability.
             scale: Factor on the vectors; by default as above.
         """
         spec = self.choose("embedding", self.embedding_spec, "table")

@@ -14,8 +14,7 @@ from zoo.kernels.base import AUTO, Call, check_kernel, plan
 from zoo.kernels.internals import autocast_dtype, is_any_autocast_enabled, is_plain_mode
 from zoo.layers.weight import Weight
 
-FEW_ROWS = 64
-"""Rows up to which the bound call of a kernel is cached: its preparation takes as long as the product."""
+FEW_ROWS = 64  # rows up to which the bound call of a kernel is cached: its preparation takes as long as the product
 PLAIN = (Tensor, nn.Parameter)
 
 
@@ -54,7 +53,8 @@ def apply_kernel(weight: Weight, x: Tensor, bias: Tensor | None, geometry: Geome
     if is_compiling():
         return _multiply_in_graph(weight, x, bias) if geometry is None else None
     w, cast = weight.components, None if x.dtype == torch.float64 else autocast_dtype(x.device)
-    if not _fits(weight, x, geometry) or (cast is None and not _have_one_dtype(x, w, bias)):
+    has_one_dtype = x.dtype == w.dtype and x.device == w.device and (bias is None or bias.dtype == w.dtype)
+    if not _fits(weight, x, geometry) or (cast is None and not has_one_dtype):
         return None
     kernel, prepared = _planned(weight, x, geometry, cast or x.dtype)
     if (cast is not None and not kernel.casts) or (geometry is not None and kernel.name == "block"):
@@ -81,10 +81,6 @@ def _fits(weight: Weight, x: Tensor, geometry: Geometry | None) -> bool:
     if type(x) not in PLAIN or type(w) not in PLAIN or x.layout != torch.strided or x.is_meta or not is_plain_mode():
         return False
     return x.shape[-1] == channels if geometry is None else x.dim() == w.dim() - 1 and x.shape[1] == channels
-
-
-def _have_one_dtype(x: Tensor, w: Tensor, bias: Tensor | None) -> bool:
-    return x.dtype == w.dtype and x.device == w.device and (bias is None or bias.dtype == w.dtype)
 
 
 def _multiply_in_graph(weight: Weight, x: Tensor, bias: Tensor | None) -> Tensor | None:

@@ -61,8 +61,7 @@ class ComputedWeight(nn.Module):
 
     def matrix(self) -> Tensor:
         """Return the real matrix of this layer; callers must not write to it."""
-        matrix: Tensor = self.weight_module()
-        return matrix
+        return self.weight_module()  # type: ignore[no-any-return]
 
     def reset_parameters(self) -> None:
         """Redraw the weight and set the bias to zero."""
@@ -101,8 +100,7 @@ class Reparametrization(nn.Module):
 
     def forward(self, weight: Weight, args: tuple[()], matrix: Tensor) -> Tensor:
         """Apply the parametrization to the matrix."""
-        y: Tensor = self.parametrization(*self.originals, matrix)
-        return y
+        return self.parametrization(*self.originals, matrix)  # type: ignore[no-any-return]
 
 
 class _Parametrizations(nn.ModuleDict):

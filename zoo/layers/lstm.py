@@ -59,7 +59,7 @@ class LSTM(nn.Module):
 
     Args:
         input_size: Real channels of x_t.
-        hidden_size: Real channels of h_t in one direction. Neither size must be a multiple of n.
+        hidden_size: Real channels of h_t in one direction.
         bidirectional: Whether to add the reverse direction; the output then has 2 * hidden_size channels.
         dropout: Dropout probability of the output of every layer but the last.
         rules: ``fused`` has one `Weight` for x -> 4 gates and one for h -> 4 gates; ``gate`` has eight, one for each gate and
@@ -110,10 +110,8 @@ class LSTM(nn.Module):
     def forward(self, x: Tensor | PackedSequence, hx: State | None = None, lengths: Tensor | None = None) -> tuple[Any, State]:
         """Process sequences: [B, T, input_size] or packed ones, to [B, T, directions * hidden_size] and the last state.
 
-        Args:
-            x: The sequences, padded or packed; the output has the same form.
-            hx: Initial h and c, each [num_layers * directions, B, hidden_size]; zeros by default.
-            lengths: Lengths of padded sequences, int64 [B]; T by default. The output at padding is zero.
+        ``hx`` is the initial h and c, each [num_layers * directions, B, hidden_size], zeros by default; ``lengths`` are those
+        of padded sequences, int64 [B], T by default. The output at padding is zero.
         """
         if isinstance(x, PackedSequence):
             return self._forward_packed(x, hx)

@@ -40,7 +40,6 @@ def attend(
         q: Queries, [B, H, L, n c].
         keys: Keys, [B, H, M, n c] for ``dot``, otherwise prepared by `arrange`, so that decoding prepares every key once.
         v: Values, [B, H, M, n d]; often d = c.
-        score: ``dot``, ``product`` or ``hermitian``.
         mask: bool [B, M], False at padding. The result of a query without visible keys is zero.
         causal: Whether the queries are the last L of M tokens and attend only to keys up to their own position.
         dropout: Dropout probability of the weights.
@@ -152,8 +151,7 @@ def _widen(t: Tensor, width: int) -> Tensor:
     return t if t.shape[-1] == width else F.pad(t, (0, width - t.shape[-1]))
 
 
-CPU_TILE, GPU_TILE = 2**19, 2**26
-"""Scores of a tile: on a CPU for each thread, so that they fit in its cache."""
+CPU_TILE, GPU_TILE = 2**19, 2**26  # scores of a tile: on a CPU for each thread, so that they fit in its cache
 
 
 class Tile(NamedTuple):

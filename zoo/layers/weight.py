@@ -29,8 +29,6 @@ class Weight(nn.Module):
 
     Args:
         algebra: The product, of dimension n, of which the weight takes a copy, see `Algebra.for_layer`.
-        in_channels: Real input channels.
-        out_channels: Real output channels.
         kernel_size: Additional axes of the matrix, for convolutions.
         groups: Groups of a convolution; each takes a slice of every component.
         blocks: Number of vectors side by side on the input and the output axis.
@@ -126,13 +124,7 @@ class Weight(nn.Module):
         return self.components.requires_grad or (not self.algebra.known and self.algebra.rule.requires_grad)
 
     def prune_axis(self, side: Literal["inp", "out"], elements: Tensor, layout: AxisLayout) -> None:
-        """Prune elements of the input or the output axis; not supported for grouped convolutions and parametrized weights.
-
-        Args:
-            side: The axis.
-            elements: Indices of the remaining elements.
-            layout: New layout of the axis.
-        """
+        """Keep the elements of an axis with these indices, under a new layout; not for groups and parametrized weights."""
         w = self.components
         axis = int(self.inp.n > 1) + (side == "inp")
         setattr(self, side, layout)

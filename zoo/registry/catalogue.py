@@ -21,8 +21,7 @@ from zoo.registry.spec import NAME
 Factory = TypeVar("Factory", bound=Callable[..., Any])
 
 OURS = "hypercomplex-zoo"
-LOCAL = "local"
-"""The distribution name of registered plugins, as in `local:name`."""
+LOCAL = "local"  # the distribution name of registered plugins, as in `local:name`
 _NOUNS = "algebras backbones datasets embeddings tasks reports experiments schedules catalogues commands kernels importers"
 GROUPS = {noun: f"zoo.{noun}" for noun in _NOUNS.split()}
 
@@ -39,8 +38,8 @@ class Entry:
 
     @property
     def point(self) -> EntryPoint:
-        """The entry point, which splits ``value`` into ``module`` and ``attr``, by default the name of the entry."""
-        return EntryPoint(self.name, self.value if ":" in self.value else f"{self.value}:{self.name}", self.group)
+        """The entry point, which splits ``value`` into ``module`` and ``attr``."""
+        return EntryPoint(self.name, self.value, self.group)
 
     @property
     def ours(self) -> bool:
@@ -146,7 +145,7 @@ def refresh() -> None:
 
 @lru_cache(maxsize=1)
 def _scan(path: tuple[str, ...]) -> tuple[tuple[Entry, ...], tuple[Fault, ...]]:
-    """Return all entries and faults, cached per `sys.path`; of two copies of a distribution the first counts.
+    """Return all entries and faults; of two copies of a distribution the first counts.
 
     Errors are caught per distribution; `importlib.metadata.entry_points` would fail for all of them.
     """
@@ -195,12 +194,9 @@ def plugin_error(entry: Entry, problem: str, cause: BaseException) -> PluginErro
 
 
 def load(entry: Entry) -> Any:
-    """Import the module of an entry and return its callable.
+    """Import the module of an entry and return its callable, or raise `PluginError`.
 
     Output of the plugin is redirected to stderr, so that it does not corrupt `--json` output.
-
-    Raises:
-        PluginError: If the import fails, or the target is not what the group requires.
     """
     if (factory := entry.factory) is not None:
         return factory
@@ -217,10 +213,7 @@ def load(entry: Entry) -> Any:
 
 
 def summary(entry: Entry) -> str:
-    """Return the first docstring line of an entry, read from its source without importing it; "" if that fails.
-
-    The docstring of a variable is the string literal below its assignment.
-    """
+    """Return the first docstring line of an entry, read from its source without importing it; "" if that fails."""
     if (factory := entry.factory) is not None:
         text = getattr(factory, "func", factory).__doc__  # the function behind a functools.partial
     else:

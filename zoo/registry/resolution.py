@@ -122,8 +122,7 @@ def _default(value: object) -> str:
         return f"=<{type(value).__name__}>"
 
 
-LARGEST = 2**24
-"""Upper limit of sizes such as a width, a depth or a batch size."""
+LARGEST = 2**24  # upper limit of sizes such as a width, a depth or a batch size
 
 
 def check_sizes(name: str, options: Mapping[str, Any]) -> None:
@@ -180,8 +179,7 @@ def create(group: str, spec: object, /, *args: object, **context: object) -> Any
     The plugin receives ``args``, and those keywords of ``context`` that it accepts; options of the spec take precedence.
 
     Raises:
-        InputError: If the plugin is unknown, or an option is unknown, missing or invalid.
-        PluginError: If a third-party plugin fails.
+        InputError: If the plugin is unknown, or an option is unknown, missing or invalid; `PluginError` if the plugin fails.
     """
     if not isinstance(spec, str | Spec):
         return spec
@@ -207,9 +205,6 @@ def resolve(group: str, spec: str | Spec) -> tuple[Entry, Spec]:
 
     A name is interpreted, in this order, as the name of an entry; as `dist:name`; as `family/variant`, short for
     `family(variant=...)`; and as `name-8`, short for `name(n=8)`. Both short forms may follow `dist:`.
-
-    Raises:
-        InputError: If the spec is invalid, or its name is unknown or ambiguous.
     """
     spec = Spec.parse(spec) if isinstance(spec, str) else spec
     available = entries(group)
