@@ -2,7 +2,7 @@
 
 from benchmarks.machine import ROOT, replace_table
 from zoo.checkpoint.manifest import number
-from zoo.hub.catalogue import Release, of_catalogue, packaged
+from zoo.hub.sources import Release, of_catalogue, packaged
 
 PAGE = ROOT / "docs" / "sharing.md"
 BEGIN = "<!-- table: zoo/hub/pretrained/catalogue.json -->"

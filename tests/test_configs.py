@@ -17,7 +17,7 @@ import zoo
 from benchmarks import papers_rows
 from zoo import registry
 from zoo.cli import main
-from zoo.hub.catalogue import find
+from zoo.hub.sources import find_release
 from zoo.pruning import prunable
 from zoo.training.options import Fit, build
 from zoo.training.resolve import load_data, resolve
@@ -138,7 +138,7 @@ def test_pretrained_checkpoints_match_their_configurations(path):
             "algebra": values["compare"][0]
         }
     effective = resolve(build(Fit, values))
-    facts = find(path.stem).facts
+    facts = find_release(path.stem).facts
     assert {key: getattr(effective, key) for key in ("backbone", "algebra", "data")} == {
         key: facts[key] for key in ("backbone", "algebra", "data")
     }

@@ -91,12 +91,7 @@ class Stop(BaseException):
 
 
 class Interrupted(KeyboardInterrupt):
-    """Raised when a signal has ended a run.
-
-    Args:
-        text: The message, which says how to resume.
-        signum: The signal number; the command line exits with 128 + signum.
-    """
+    """Raised when a signal has ended a run; the message says how to resume, and the command line exits with 128 + signum."""
 
     def __init__(self, text: str, signum: int) -> None:
         super().__init__(text)

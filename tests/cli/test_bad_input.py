@@ -29,8 +29,8 @@ CASES = {
         ("--num-workers 100000", "num_workers=100000", 1024),
         ("--scope al", "'al'", "attention"),
         ("--optimizer.name adamv", "'adamv'", "adam"),
-        ("--optimizer.lr 0", "lr=0"),
-        ("--schedule.warmup 2", "warmup=2"),
+        ("--optimizer.lr 0", "optimizer.lr=0"),
+        ("--schedule.warmup 2", "schedule.warmup=2"),
         # Rejected by Lightning or torch after the run folder was created:
         ("--trainer.accelerator tpuu", "accelerator", "tpuu", "cpu"),
         ("--trainer.devices 0", "devices=0"),

@@ -33,11 +33,6 @@ def samples(model: zoo.Model, prompt: str, count: int, **options) -> list[str]:
     return model.generate(prompt, count, **vars(Decoding(**options)))
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 @pytest.mark.parametrize(
     ("name", "prompt", "flags"),
     [
@@ -106,7 +101,7 @@ def test_incompatible_task_and_data(refused, root):
 # --- line by line ---
 
 
-def test_predict_processes_files_line_by_line(call, root, models, pipe, tmp_path, monkeypatch):
+def test_predict_processes_files_line_by_line(call, root, models, pipe, tmp_path):
     content = b"one\n\ntwo three\n  \nsix"
     (tmp_path / "lines.txt").write_bytes(content)
     words = ("predict", root / "pairs", "lines.txt", "--beam", 2)
@@ -117,14 +112,6 @@ def test_predict_processes_files_line_by_line(call, root, models, pipe, tmp_path
     rows = [json.loads(row) for row in call(*words, "--json").out.splitlines()]
     assert [row["source"] for row in rows] == content.decode().split("\n")
     assert [row["target"] for row in rows] == [first, "", second, "", third]
-    screen, out = Terminal(), Terminal()
-    monkeypatch.setattr(sys, "stderr", screen)
-    assert call(*words).out
-    assert "predicting" in screen.getvalue()
-    monkeypatch.setattr(sys, "stderr", screen := Terminal())
-    monkeypatch.setattr(sys, "stdout", out)
-    assert main([str(word) for word in words]) == 0
-    assert screen.getvalue() == ""
 
 
 # --- the other commands ---

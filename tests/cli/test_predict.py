@@ -42,15 +42,11 @@ def test_output_as_columns_or_json(call, root, kind):
     assert [[row[name] for name in names] for row in json_rows] == inputs
 
 
-def test_standard_input_and_files_are_equivalent(call, root, pipe, tmp_path):
+def test_standard_input_and_files_are_equivalent(call, root, tmp_path):
     content = "a good film\na bad plot, caf\N{LATIN SMALL LETTER E WITH ACUTE}\n".encode()
     (tmp_path / "lines.txt").write_bytes(content)
     expected = call("predict", root / "text", "lines.txt")
     assert (expected.code, len(expected.out.splitlines())) == (0, 2)
-    for words in ((), ("-",)):
-        pipe(content)
-        assert call("predict", root / "text", *words) == expected
-    assert call("predict", root / "text", "lines.txt", "lines.txt").out == expected.out * 2
     # As a separate process, with input that is not in the encoding of the locale:
     environment = {**os.environ, "PYTHONIOENCODING": "utf-8"}
     words = [sys.executable, "-m", "zoo", "predict", str(root / "text")]

@@ -39,8 +39,6 @@ def test_recover(call, refused, run):
     assert (code, err) == (0, "")
     assert "the model of epoch" in out
     assert call("test", run, *CPU).code == 0
-    shutil.rmtree(run / "model")
-    assert json.loads(call("recover", run, "--json").out)["folder"] == "run/model"
 
 
 def test_verify(call, refused, run):

@@ -14,16 +14,16 @@ import zoo
 from benchmarks import checkpoints
 from tests.errors import raises
 from tests.faults.hostile import seal
+from tests.hub.server import serving
 from tests.hub.test_pull import contents, published
 from tests.test_matrix import BACKBONES, Contract
 from zoo import registry
 from zoo.checkpoint import read_config
 from zoo.checkpoint.manifest import file_record, read_manifest, verify
 from zoo.cli import main
-from zoo.hub import catalogue
-from zoo.hub.catalogue import find
+from zoo.hub import sources
 from zoo.hub.release import publish, push
-from zoo.hub.sources import locate
+from zoo.hub.sources import find_release, locate
 from zoo.testing.backbone import fitting_dim
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "pretrained"
@@ -72,6 +72,19 @@ def test_pull_a_release_by_name(hub, home, site, sound, monkeypatch):
     assert hub.log == []
 
 
+def test_a_named_model_is_downloaded_once_and_loads_after_the_server_has_stopped(home, site, sound, monkeypatch, capsys):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with serving() as server:
+        serve(server, site)
+        monkeypatch.setenv("ZOO_CATALOGUE", f"{server.url}/site")
+        assert published(home) == []
+        assert equal(weights("tiny"), weights(sound))
+        assert len(server.got("model.safetensors")) == 1
+    capsys.readouterr()
+    assert equal(weights("tiny"), weights(sound))
+    assert "using the cached copy" in capsys.readouterr().err
+
+
 def test_a_release_that_differs_from_the_catalogue_is_rejected(hub, home, site, monkeypatch):
     (site / "tiny" / "README.md").write_text("other")
     seal(site / "tiny")
@@ -99,11 +112,11 @@ def test_catalogues_of_packages(site, model, tmp_path, monkeypatch):
         for name, folder in folders.items():
             registry.register("catalogues", name, lambda folder=folder: folder)
         with raises("conflict", "local:tiny"):
-            find("tiny")
+            find_release("tiny")
         with raises("unknown", "'tiny'", "'broken' of local"):
-            find("tini")
+            find_release("tini")
         monkeypatch.setenv("ZOO_CATALOGUE", str(tmp_path / "two"))
-        assert find("tiny").origin == "ZOO_CATALOGUE"
+        assert find_release("tiny").origin == "ZOO_CATALOGUE"
     finally:
         for name in folders:
             registry.unregister("catalogues", name)
@@ -179,7 +192,10 @@ def test_list_checkpoints(site, monkeypatch, capsys):
     assert row.split()[1:3] == ["quaternion", "digits"]
     assert row.split()[-2:] == ["mit", "ZOO_CATALOGUE"]
     assert main(["list", "checkpoints", "--json"]) == 0
-    assert next(row for row in json.loads(capsys.readouterr().out) if row["name"] == "tiny")["sha256"] == find("tiny").sha256
+    assert (
+        next(row for row in json.loads(capsys.readouterr().out) if row["name"] == "tiny")["sha256"]
+        == find_release("tiny").sha256
+    )
 
 
 @pytest.mark.parametrize("algebra", ["quaternion", pytest.param("phm-4", marks=pytest.mark.slow)])
@@ -242,11 +258,11 @@ def test_commands_accept_pulled_models(hub, home, capsys, tmp_path, monkeypatch)
     hub.commit("me/net", contents(locate("vit-digits-octonion")))
     name = "hf:me/net"
     assert main(["info", name, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["total"] == find("vit-digits-octonion").facts["parameters"]
+    assert json.loads(capsys.readouterr().out)["total"] == find_release("vit-digits-octonion").facts["parameters"]
     assert main(["verify", name, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["status"] == "ok"
     assert main(["test", name, "--json", "--device", "cpu"]) == 0
-    assert json.loads(capsys.readouterr().out)["accuracy"] == find("vit-digits-octonion").facts["metrics"]["accuracy"]
+    assert json.loads(capsys.readouterr().out)["accuracy"] == find_release("vit-digits-octonion").facts["metrics"]["accuracy"]
     short = ["--trainer.max_epochs=1", "--trainer.limit_train_batches=1", "--trainer.limit_test_batches=1", "--run-dir=run"]
     config = CONFIGS / "vit-digits-octonion.yaml"
     assert main(["fit", "-c", str(config), "--from", name, *short, "--optimizer.lr=1e-30"]) == 0, capsys.readouterr().err
@@ -269,7 +285,7 @@ def test_releases_are_not_overwritten(site, sound, tmp_path):
 
 def test_included_models_are_complete():
     """Every included model is verified, small, licensed, and has a configuration."""
-    releases = list(catalogue.of_catalogue(str(catalogue.packaged()), "hypercomplex-zoo"))
+    releases = list(sources.of_catalogue(str(sources.packaged()), "hypercomplex-zoo"))
     folders = [folder for release in releases for folder in release.locations()]
     total = 0
     for release, folder in zip(releases, folders, strict=True):
@@ -286,9 +302,9 @@ def test_included_models_are_complete():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", sorted(catalogue.packaged().parent.glob("*/")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(sources.packaged().parent.glob("*/")), ids=lambda path: path.name)
 def test_included_models_reproduce_their_metrics(home, path):
-    facts = find(path.name).facts
+    facts = find_release(path.name).facts
     model = zoo.load(path.name)
     batch_size = re.search(r"^batch_size: (\d+)$", (CONFIGS / f"{path.name}.yaml").read_text(encoding="utf-8"), re.MULTILINE)
     metrics = model.evaluate(batch_size=int(batch_size[1]) if batch_size else 32)

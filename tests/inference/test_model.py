@@ -219,14 +219,9 @@ def test_prediction_and_evaluation_on_a_gpu(run):
 # --- evaluation ---
 
 
-def test_evaluation_repeats_the_metrics_of_the_run(model):
-    assert model.evaluate() == pytest.approx(model.metrics, abs=1e-6)
+def test_evaluation_on_a_spec_or_a_data_module(model):
     assert model.evaluate(batch_size=7) == pytest.approx(model.metrics, abs=1e-5)
     assert not model.net.training
-    assert all(parameter.requires_grad for parameter in model.net.parameters())
-
-
-def test_evaluation_on_a_spec_or_a_data_module(model):
     expected = model.evaluate("digits", "val")
     assert model.evaluate(digits(batch_size=16), "val") == pytest.approx(expected, abs=1e-6)
 

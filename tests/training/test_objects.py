@@ -180,8 +180,9 @@ MINE = Classification(Small(), num_classes=10)
         ({"task": MINE, "data": digits(), "optimizer": {"name": "sgd"}}, "conflict", ["optimizer"]),
         ({"task": MINE, "data": digits(), "backbone": "vit"}, "conflict", ["backbone"]),
         ({"backbone": Small(), "data": digits(), "folds": 3}, "invalid", ["folds"]),
+        ({"algebra": "real", "backbone": "vit", "data": ([0], [0], [0])}, "invalid", ["tuple of 3", "(X, y)"]),
     ],
-    ids=range(7),
+    ids=range(8),
 )
 def test_invalid_combinations(options, code, named):
     with raises(code, *named):

@@ -26,7 +26,6 @@ from zoo.conversion import convert
 from zoo.errors import InputError, one_line, shorten
 from zoo.layers.factory import ROLES
 from zoo.pruning.masks import load_packed, pack_file, unpack_header
-from zoo.registry import resolve
 from zoo.registry.spec import Spec
 from zoo.tasks import task_type
 
@@ -52,18 +51,12 @@ def save(
     files: Mapping[str, str] | None = None,
     sparse: bool = False,
 ) -> None:
-    """Write a model folder atomically.
+    """Write a model folder atomically, replacing an existing one.
 
-    Args:
-        folder: The folder; an existing model folder is replaced.
-        net: The network.
-        config: JSON values to rebuild the network: ``backbone`` (or ``conversion``, see `conversion_record`), ``algebra`` (or
-            ``algebra_sha256``), ``scope``, ``init`` and ``embedding``; for a trained model also ``task``, ``data`` and
-            ``info``, for a bare network ``model_kwargs``. Objects without a spec are None.
-        summary: ``versions``, ``metrics`` and other facts for the manifest and the card.
-        files: Additional text files by name, such as the tokenizer.
-        sparse: Whether to store a bit mask and only the nonzero weights (`zoo.pruning.masks.pack_file`); the key ``sparse`` of
-            config.json then holds the shapes of the packed tensors.
+    ``config`` has the values that rebuild the network, see `KINDS`; objects without a spec are None, with ``conversion`` in
+    place of a backbone and ``algebra_sha256`` in place of an algebra. ``summary`` has ``versions``, ``metrics`` and other facts
+    for the manifest and the card, and ``files`` additional text files by name, such as the tokenizer. ``sparse`` stores a bit
+    mask and only the nonzero weights; the key ``sparse`` of config.json then holds the shapes of the packed tensors.
     """
     values = {key: config.get(key) for key in KINDS} | {"versions": summary["versions"]}
     spec = values["algebra"]
@@ -93,11 +86,7 @@ def save_weights(net: nn.Module, file: Path, folder: Path, sparse: bool = False)
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
-    """Verify a run or model folder and return the configuration of the model.
-
-    Raises:
-        InputError: If the folder is damaged, or was written by another version of the zoo.
-    """
+    """Verify a run or model folder and return the configuration of the model."""
     folder = find(path)
     verify(folder)
     file = folder / "config.json"
@@ -121,28 +110,20 @@ def load_network(
 ) -> nn.Module:
     """Load a network from a run or model folder to the CPU, in evaluation mode.
 
-    Args:
-        path: The folder.
-        config: The result of `read_config`, if available.
-        info: The `DataInfo` of the model, if available.
-        module: The architecture, for a network without a spec; a converted network needs the real module, which is
-            converted in place.
-        product: The algebra, if it has no spec.
-
-    Raises:
-        InputError: If the folder is damaged, a plugin is not installed, or the module or algebra does not match.
+    ``module`` is the architecture of a network without a spec; a converted network needs the real module, which is converted in
+    place. ``product`` is an algebra without a spec. ``config`` and ``info`` may be given if they are already loaded.
     """
     config = read_config(path) if config is None else config
     weights = find(path) / "model.safetensors"
     name, sparse = config["backbone"] or "the module", config["sparse"] or {}
-    header, masks = unpack_header(weights, read_header(weights), sparse)
+    header, masks = unpack_header(weights, _read_header(weights), sparse)
     try:
         if info is None and config["info"] is not None:
             info = task_type(config["task"])[0].info_type.from_dict(config["info"])
-        over = check_algebra(config, product)
-        net = build(config, over, info, weights, header) if module is None else convert_again(module, over, config)
+        over = _check_algebra(config, product)
+        net = _build(config, over, info, weights, header) if module is None else _convert_again(module, over, config)
     except InputError as error:
-        raise with_missing_plugins(error, config) from error
+        raise _with_missing_plugins(error, config) from error
     try:
         if sparse:
             load_packed(net, weights, sparse, masks)
@@ -153,7 +134,7 @@ def load_network(
     return net.eval()
 
 
-def build(config: Mapping[str, Any], over: str | Algebra, info: Any, weights: Path, header: Header) -> nn.Module:
+def _build(config: Mapping[str, Any], over: str | Algebra, info: Any, weights: Path, header: Header) -> nn.Module:
     """Build the network of a configuration after comparing its shapes with the header of the weights on the meta device."""
     if config["backbone"] is None:
         real = (config["conversion"] or {}).get("module", "network")
@@ -168,11 +149,11 @@ def build(config: Mapping[str, Any], over: str | Algebra, info: Any, weights: Pa
             raise InputError(f"{message}: {key}={value}, but there are only {numbers} weights")
     with torch.random.fork_rng(devices=[]):
         try:
-            with torch.device("meta"), limited(100 + 4 * len(header), message):
+            with torch.device("meta"), _limited(100 + 4 * len(header), message):
                 outline = backbone(spec, deepcopy(config["algebra"] or over), **options)  # backbone() moves a given algebra
         except (RuntimeError, TypeError, NotImplementedError) as error:
             raise InputError(f"{message}: {one_line(error)}") from error
-        check_header(weights, outline, config["backbone"], header)
+        _check_header(weights, outline, config["backbone"], header)
         size = sum(buffer.nbytes for buffer in outline.buffers())
         if size > TABLES + 2 * weights.stat().st_size:
             raise InputError(f"{message}: its buffers would take {size:,} bytes")
@@ -180,18 +161,13 @@ def build(config: Mapping[str, Any], over: str | Algebra, info: Any, weights: Pa
 
 
 def network_options(config: Mapping[str, Any], info: Any) -> dict[str, Any]:
-    """Return the keyword arguments of `backbone` other than the spec and the algebra.
-
-    Args:
-        config: The configuration of a model or a run.
-        info: The `DataInfo`; None for a network saved without data.
-    """
+    """Return the keyword arguments of `backbone` other than the spec and the algebra; no info for a network without data."""
     sizes = config["model_kwargs"] or {} if info is None else {**info.model_kwargs, "vectors": getattr(info, "vectors", None)}
     return {key: config.get(key) for key in ("scope", "init", "embedding")} | sizes
 
 
 @contextmanager
-def limited(most: int, message: str) -> Iterator[None]:
+def _limited(most: int, message: str) -> Iterator[None]:
     """Stop building a network that registers too many parameters.
 
     The limit must be generous because timm models first build their real layers, which are then converted.
@@ -211,7 +187,7 @@ def limited(most: int, message: str) -> Iterator[None]:
         hook.remove()
 
 
-def convert_again(module: nn.Module, over: str | Algebra, config: Mapping[str, Any]) -> nn.Module:
+def _convert_again(module: nn.Module, over: str | Algebra, config: Mapping[str, Any]) -> nn.Module:
     """Convert the layers of a module that are recorded as converted in the configuration."""
     record = config["conversion"]
     if config["backbone"] is not None or record is None:
@@ -233,12 +209,12 @@ def model_files(model: Path) -> dict[str, str]:
 
 
 def conversion_record(net: nn.Module) -> dict[str, Any]:
-    """Return the class and the converted layers of a network without a spec, for `convert_again`."""
+    """Return the class and the converted layers of a network without a spec, to convert it again."""
     converted = getattr(getattr(net, "conversion", None), "converted", ())
     return {"module": f"{type(net).__module__}.{type(net).__qualname__}", "converted": list(converted)}
 
 
-def with_missing_plugins(error: InputError, config: Mapping[str, Any]) -> InputError:
+def _with_missing_plugins(error: InputError, config: Mapping[str, Any]) -> InputError:
     """Extend an error by the distributions of the model that are not installed."""
     names = [name for name in config["versions"] if name != "python" and not any(distributions(name=name))]
     if not names:
@@ -255,7 +231,7 @@ def library_versions(config: Mapping[str, Any]) -> dict[str, str]:
     return libraries | {entry.distribution: entry.version for entry in resolved}
 
 
-def check_header(path: Path, net: nn.Module, name: str, header: Header) -> None:
+def _check_header(path: Path, net: nn.Module, name: str, header: Header) -> None:
     """Compare names and shapes in a header with those of a network, which may be on the meta device."""
     expected = {key: list(tensor.shape) for key, tensor in net.state_dict(keep_vars=True).items()}
     for key, (shape, _) in header.items():
@@ -264,8 +240,7 @@ def check_header(path: Path, net: nn.Module, name: str, header: Header) -> None:
             raise InputError(f"the weights in {path.parent} do not fit {name}: {text}")
 
 
-def read_header(path: Path) -> Header:
-    """Read shapes and dtypes from the header of a weights file."""
+def _read_header(path: Path) -> Header:
     message = f"cannot read {path}"
     try:
         with path.open("rb") as file:
@@ -300,7 +275,7 @@ def fingerprint_of(spec: str) -> str | None:
     return fingerprint(product) if product.known else None
 
 
-def check_algebra(config: Mapping[str, Any], product: Algebra | None = None) -> str | Algebra:
+def _check_algebra(config: Mapping[str, Any], product: Algebra | None = None) -> str | Algebra:
     """Return the spec of the algebra of a model, or else the given algebra, after comparing its fingerprint."""
     spec, expected = config["algebra"], config.get("algebra_sha256")
     if spec is None:
@@ -310,7 +285,7 @@ def check_algebra(config: Mapping[str, Any], product: Algebra | None = None) -> 
             raise InputError("this is not the algebra that the model was trained over: its table differs")
         return product
     if expected != fingerprint_of(spec):
-        entry, _ = resolve("zoo.algebras", spec)
+        entry, _ = registry.resolve("zoo.algebras", spec)
         recorded = config["versions"].get(entry.distribution, "another version")
         text = f"'{spec}' of {entry.distribution} {entry.version} is not the algebra this model was trained over"
         raise InputError(f"{text} (its table differs): install {recorded}, with which it was saved")

@@ -79,12 +79,7 @@ def sealed(manifest: Mapping[str, Any]) -> dict[str, Any]:
 def verify(folder: Path, digest: str | None = None) -> dict[str, dict[str, Any]]:
     """Check every file of a model folder against its manifest; return size and SHA-256 of each by name.
 
-    Args:
-        folder: The folder.
-        digest: The expected SHA-256 of manifest.json; if given, symbolic links are refused too.
-
-    Raises:
-        InputError: If the manifest or a listed file is missing or has changed.
+    With ``digest``, the SHA-256 of manifest.json is compared too, and symbolic links are refused.
     """
     files: dict[str, dict[str, Any]] = read_manifest(folder)["files"]
     path = folder / "manifest.json"
@@ -176,30 +171,23 @@ def _finite(text: str) -> float:
 def card(
     config: Mapping[str, Any], summary: Mapping[str, Any], source: str = "path/to/this/folder", license: str | None = None
 ) -> str:
-    """Write the card of a model.
-
-    Args:
-        config: The configuration of the model.
-        summary: ``versions``, and the available values of `MEASURED`.
-        source: The argument of `zoo.load` in the example.
-        license: The licence of the weights, such as ``apache-2.0``.
-    """
+    """Write the card of a model; the summary has ``versions`` and the available values of `MEASURED`."""
     metrics, backbone = summary.get("metrics") or {}, config.get("backbone")
     return CARD.format(
         title=f"{backbone or 'A converted network'} over {config['algebra']}",
-        facts=facts(config, summary),
+        facts=_facts(config, summary),
         tags=json.dumps(["hypercomplex", *([backbone.partition("(")[0]] if backbone else []), config["algebra"]]),
         names=json.dumps(list(metrics)),
         datasets=json.dumps(re.findall(r"^[\w./-]+", config.get("data") or "")),
         license=f"license: {json.dumps(license)}\n" if license else "",
         source=json.dumps(source, ensure_ascii=False),
-        table=table(metrics, summary.get("spread")),
+        table=_table(metrics, summary.get("spread")),
         module="" if backbone else ", module=the_real_network",
         versions=", ".join(f"{name} {version}" for name, version in summary["versions"].items()),
     )
 
 
-def table(metrics: Mapping[str, float | None], spread: Mapping[str, Any] | None) -> str:
+def _table(metrics: Mapping[str, float | None], spread: Mapping[str, Any] | None) -> str:
     """Format the test metrics of a model, and their mean and standard deviation over seeds if available."""
     head, rows = ["metric", "test"], [[name, number(value)] for name, value in metrics.items()] or [["(no test split)", ""]]
     if spread:
@@ -208,8 +196,7 @@ def table(metrics: Mapping[str, float | None], spread: Mapping[str, Any] | None)
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
 
 
-def facts(config: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
-    """Describe the parameters and the training of a model in one paragraph."""
+def _facts(config: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
     parameters, text, notes = summary.get("parameters") or {}, [], [""]
     if "real_twin" in parameters:
         total, twin = parameters["total"], parameters["real_twin"]

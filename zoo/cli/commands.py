@@ -218,12 +218,7 @@ def command_names() -> list[str]:
 
 
 def load_command(name: str) -> Callable[..., Result | int | None]:
-    """Import the function of a command, see `zoo.cli.parser.Parser`.
-
-    Raises:
-        InputError: If the command is unknown.
-        PluginError: If the command of a plugin cannot be imported.
-    """
+    """Import the function of a command, see `zoo.cli.parser.Parser`."""
     if name in COMMANDS:
         module, _, function = COMMANDS[name].partition(":")
         return getattr(import_module(module), function)  # type: ignore[no-any-return]

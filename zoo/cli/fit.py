@@ -3,7 +3,7 @@
 import json
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -45,19 +45,25 @@ def average(run: str, *, options: Average) -> Result:
     """
     from zoo.training.runs import average
 
-    return Result(average(run, options), print_average)
+    return Result(average(run, options), _print_average)
 
 
-def print_average(result: dict[str, Any]) -> None:
-    """Print the metrics of the averaged model next to those of its run."""
+def _metrics_table(columns: Mapping[str, Any]) -> Any:
+    """Return a table of the metrics of models, in the order of those of the second."""
     from zoo.checkpoint.manifest import number
-    from zoo.report import plain_console, plain_table
+    from zoo.report import plain_table
 
-    table = plain_table("", "the run", f"mean of {len(result['averaged'])}")
+    table = plain_table("", *columns)
     for title, split in (("validation", "validation"), ("test", "metrics")):
-        for name, value in result[split].items():
-            table.add_row(f"{title} {name}", number(result["before"][split].get(name)), number(value))
-    plain_console().print(table)
+        for name in [*columns.values()][1][split]:
+            table.add_row(f"{title} {name}", *(number(column[split].get(name)) for column in columns.values()))
+    return table
+
+
+def _print_average(result: dict[str, Any]) -> None:
+    from zoo.report import plain_console
+
+    plain_console().print(_metrics_table({"the run": result["before"], f"mean of {len(result['averaged'])}": result}))
     print(f"the model is in {result['folder']}, use it like a run: zoo test {shlex.quote(result['folder'])}")
 
 
@@ -79,15 +85,11 @@ def convert(*, options: Convert) -> Result:
     from zoo.training.compress import convert
 
     converted = convert(options)
-    return Result(converted, print_layers if "file" in converted else print_converted)
+    return Result(converted, _print_layers if "file" in converted else _print_converted)
 
 
 def prune(run: str, *, options: Prune) -> Result:
-    """Remove heads, hidden units and channels of a trained network, measure it, and fine-tune it.
-
-    Args:
-        run: A run (runs/NAME), a model folder, a name of zoo list checkpoints, hf:owner/name@revision or https://HOST/FOLDER.
-    """
+    """Remove heads, hidden units and channels of a trained network, measure it, and fine-tune it."""
     from zoo.hub.sources import locate
     from zoo.training.compress import prune
     from zoo.training.folder import file_name
@@ -98,11 +100,10 @@ def prune(run: str, *, options: Prune) -> Result:
     if options.data is None:
         check_local(path)
     result = prune(path, options)
-    return Result(result | {"cuts": [cut._asdict() for cut in result["cuts"]]}, print_pruned)
+    return Result(result | {"cuts": [cut._asdict() for cut in result["cuts"]]}, _print_pruned)
 
 
-def print_layers(result: dict[str, Any]) -> None:
-    """Print the imported layers of another library, and the next step."""
+def _print_layers(result: dict[str, Any]) -> None:
     from zoo.report import plain_console, plain_table
 
     console, table = plain_console(), plain_table("layer", "real matrix", "components")
@@ -114,8 +115,7 @@ def print_layers(result: dict[str, Any]) -> None:
     console.print(f"\nnext, in Python:\n  net.load_state_dict(safetensors.torch.load_file({result['file']!r}))")
 
 
-def print_converted(result: dict[str, Any]) -> None:
-    """Print the relative error of each matrix, the mean and the worst, and the next commands."""
+def _print_converted(result: dict[str, Any]) -> None:
     from zoo.report import plain_console, plain_table
 
     console, error = plain_console(), result["error"]
@@ -126,18 +126,16 @@ def print_converted(result: dict[str, Any]) -> None:
             table.add_row(row["layer"], sizes, f"{row['error']:.4f}", f"{row['unstructured']:.4f}")
         console.print(table)
         worst = f"worst {error['worst']:.4f} ({error['worst_layer']})"
-        console.print(
-            f"relative error: mean {error['mean']:.4f}, {worst}; of matrices without structure {error['unstructured']:.4f}"
-        )
+        unstructured = f"of matrices without structure {error['unstructured']:.4f}"
+        console.print(f"relative error: mean {error['mean']:.4f}, {worst}; {unstructured}")
     for reason, names in result["stayed_real"].items():
         console.print(f"stayed real ({reason}): {', '.join(names)}")
     total, twin = result["parameters"]["total"], result["parameters"]["real_twin"]
     console.print(f"{result['folder']}: {total:,} parameters, {total / twin:.1%} of {twin:,}")
-    print_next(result, console.print)
+    _print_next(result, console.print)
 
 
-def print_next(result: dict[str, Any], write: Callable[[str], None]) -> None:
-    """Print the next commands for a converted model."""
+def _print_next(result: dict[str, Any], write: Callable[[str], None]) -> None:
     folder, data = shlex.quote(result["folder"]), result["data"]
     if result["task"] is None:
         write(f"\nnext, in Python:\n  net = zoo.load({result['folder']!r}).net")
@@ -156,17 +154,11 @@ def print_next(result: dict[str, Any], write: Callable[[str], None]) -> None:
     write(f"  zoo fit {' '.join(words)} --from {folder}{teacher}")
 
 
-def print_pruned(result: dict[str, Any]) -> None:
-    """Print metrics, parameters and time before and after pruning and fine-tuning, and the next commands."""
-    from zoo.checkpoint.manifest import number
-    from zoo.report import plain_console, plain_table
+def _print_pruned(result: dict[str, Any]) -> None:
+    from zoo.report import plain_console
 
-    tuned = result.get("tuned")
-    table = plain_table("", "before", "pruned", *(["fine-tuned"] if tuned else []))
-    for title, split in (("validation", "validation"), ("test", "metrics")):
-        for name, value in result["after"][split].items():
-            last = [number(tuned[split].get(name))] if tuned else []
-            table.add_row(f"{title} {name}", number(result["before"][split].get(name)), number(value), *last)
+    columns = {"before": result["before"], "pruned": result["after"]}
+    table = _metrics_table(columns | ({"fine-tuned": result["tuned"]} if "tuned" in result else {}))
     parameters, forward = result["parameters"], result["forward"]
     table.add_row("parameters", f"{parameters['before']:,}", f"{parameters['after']:,}")
     table.add_row("forward pass, ms", f"{forward['before_ms']:.2f}", f"{forward['after_ms']:.2f}")
@@ -176,9 +168,8 @@ def print_pruned(result: dict[str, Any]) -> None:
     console.print(f"{share:.1%} of the parameters, {forward['ratio']:.0%} of the time")
     console.print(f"{result['backbone']} is in {result['folder']}")
     if clamped := [cut["name"] for cut in result["cuts"] if cut["is_clamped"]]:
-        console.print(
-            f"the ratio would have left nothing of {len(clamped)} layers, which keep one head or unit: {clamped[0]}, ..."
-        )
+        text = f"the ratio would have left nothing of {len(clamped)} layers, which keep one head or unit"
+        console.print(f"{text}: {clamped[0]}, ...")
     folder, run = shlex.quote(result["folder"]), result.get("run_dir")
     if run:
         epochs = f"{result['epochs']} epoch{'s' * (result['epochs'] != 1)}"

@@ -81,7 +81,7 @@ def list_plugins(kind: str | None = None, name: str | None = None) -> Result:
     if kind and name:
         row = options_of(kind, name)
         return Result(row, f"{row['usage']}\n\n{row['doc']}".strip())
-    rows = {name: list(map(row_of, registry.entries(name))) for name in ([kind] if kind else registry.GROUPS)}
+    rows = {name: list(map(_row_of, registry.entries(name))) for name in ([kind] if kind else registry.GROUPS)}
     text = "\n\n".join(table(name, plugins) for name, plugins in rows.items() if plugins or kind)
     return Result(rows[kind] if kind else rows, text)
 
@@ -92,7 +92,7 @@ def options_of(kind: str, name: str) -> dict[str, str]:
     if "(" in name:
         raise InputError(f"'{name}': use the name without options, {entry.name}")
     factory: Any = registry.load(entry)
-    row, passed = row_of(entry), PASSED.get(kind, "").split()
+    row, passed = _row_of(entry), PASSED.get(kind, "").split()
     takes_only_options = kind in ("algebras", "datasets", "catalogues", "commands", "kernels")
     form = Signature.of(entry.name, factory, () if takes_only_options else (None,))
     if kind == "tasks":  # including options of the base classes
@@ -109,8 +109,7 @@ def options_of(kind: str, name: str) -> dict[str, str]:
     return row | {"usage": form.usage(passed), "doc": without_empty_args}
 
 
-def row_of(entry: registry.Entry) -> dict[str, str]:
-    """Return the fields of an entry and its summary."""
+def _row_of(entry: registry.Entry) -> dict[str, str]:
     return {**{key: str(value) for key, value in asdict(entry).items()}, "summary": registry.summary(entry)}
 
 
@@ -130,7 +129,7 @@ def table(kind: str, rows: list[dict[str, str]]) -> str:
 def script() -> str:
     """Return the completion script for bash."""
     names = {key: " ".join(entry.name for entry in registry.entries(group)) for key, group in SPECS.items()}
-    flags = {command: " ".join(flags_of(command)) for command in command_names()}
+    flags = {command: " ".join(_flags_of(command)) for command in command_names()}
     return SCRIPT.format(
         commands=" ".join(flags),
         names="\n".join(f'    --{key}) choices="{choices}" ;;' for key, choices in names.items()),
@@ -138,7 +137,7 @@ def script() -> str:
     )
 
 
-def flags_of(command: str) -> list[str]:
+def _flags_of(command: str) -> list[str]:
     """Return the flags of a command, or [] for a plugin that fails."""
     try:
         return Parser(command, load_command(command)).flags
@@ -153,14 +152,14 @@ PACKAGES = ("hypercomplex-zoo", "torch", "lightning", "torchmetrics", "timm", "d
 
 def doctor() -> Result:
     """Check Python, torch, devices, plugins and folders."""
-    rows = [run_check(*arguments) for arguments in checks()]
+    rows = [_run_check(*arguments) for arguments in _checks()]
     broken = [row["name"] for row in rows if row["status"] == "broken"]
     lines = [f"{row['status']:<7} {row['kind']:<9} {row['name']:<28} {row['ms']:>6} ms  {row['note']}" for row in rows]
     lines.append(f"\n{len(broken)} broken: {', '.join(broken)}" if broken else "\nno problems found")
     return Result(rows, "\n".join(lines), 1 if broken else 0)
 
 
-def run_check(kind: str, name: str, probe: Callable[[], str]) -> dict[str, Any]:
+def _run_check(kind: str, name: str, probe: Callable[[], str]) -> dict[str, Any]:
     """Run a check, which returns a note or raises, and return its row."""
     start = time.perf_counter()
     try:
@@ -170,8 +169,7 @@ def run_check(kind: str, name: str, probe: Callable[[], str]) -> dict[str, Any]:
     return {"kind": kind, "name": name, "status": status, "ms": round(1000 * (time.perf_counter() - start)), "note": note}
 
 
-def checks() -> Iterator[tuple[str, str, Callable[[], str]]]:
-    """Yield the kind, the name and the function of each check."""
+def _checks() -> Iterator[tuple[str, str, Callable[[], str]]]:
     for fault in registry.faults():  # unreadable metadata of any package makes torch and Lightning fail
         yield "metadata", Path(fault.path).name, partial(_fail, f"{fault.path}: {fault.reason}")
     yield "python", platform.python_version(), lambda: sys.executable

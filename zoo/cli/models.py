@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
@@ -14,6 +14,7 @@ from zoo.checkpoint.manifest import find, number, read_manifest, verify
 from zoo.cli.result import Result, to_json
 from zoo.errors import InputError, printable
 from zoo.tasks.options import Decoding
+from zoo.training.options import Measuring
 
 
 @dataclass
@@ -54,28 +55,21 @@ class Predict(Use):
 
 
 @dataclass
-class Evaluate(Use):
+class Evaluate(Measuring, Use):
     """Evaluation of a trained model.
 
     Args:
-        batch_size: Examples per step.
         data: Spec of the data set; by default that of training.
-        num_workers: Number of data loader processes; 0 loads in the main process.
-        trainer: Arguments of Lightning's Trainer, such as --trainer.limit_test_batches.
     """
 
-    batch_size: int = 64
     data: str | None = None
-    num_workers: int = 0
-    trainer: dict[str, Any] = field(default_factory=dict)
 
 
 def check_local(run: str | Path) -> None:
     """Raise `InputError` if the data set of an untrusted model folder, see `to_fetch`, would be downloaded."""
     if data := to_fetch(run):
-        raise InputError(
-            f"'{run}' was trained on {data}, which may have to be downloaded: confirm it with --data {quote(data)}"
-        )
+        text = f"'{run}' was trained on {data}, which may have to be downloaded"
+        raise InputError(f"{text}: confirm it with --data {quote(data)}")
 
 
 def to_fetch(run: str | Path) -> str | None:
@@ -93,20 +87,12 @@ def to_fetch(run: str | Path) -> str | None:
 
 
 def test(run: str, *, options: Evaluate) -> Result:
-    """Evaluate a trained model on the test split.
-
-    Args:
-        run: A run (runs/NAME), a model folder, a name of zoo list checkpoints, hf:owner/name@revision or https://HOST/FOLDER.
-    """
+    """Evaluate a trained model on the test split."""
     return evaluate(run, options, "test")
 
 
 def validate(run: str, *, options: Evaluate) -> Result:
-    """Evaluate a trained model on the validation split.
-
-    Args:
-        run: A run (runs/NAME), a model folder, a name of zoo list checkpoints, hf:owner/name@revision or https://HOST/FOLDER.
-    """
+    """Evaluate a trained model on the validation split."""
     return evaluate(run, options, "val")
 
 
@@ -130,7 +116,6 @@ def predict(run: str, input: Sequence[str] = (), *, options: Predict, truncate: 
     """Classify images or texts with a trained model, or translate texts.
 
     Args:
-        run: A run (runs/NAME), a model folder, a name of zoo list checkpoints, hf:owner/name@revision or https://HOST/FOLDER.
         input: Image models: image files or folders; text models: a quoted text, a file with one text per line, a folder of
             such files, or - for standard input (the default if input is piped); pairs: two texts, separated by a tab in files.
         truncate: Truncate texts that are longer than the model reads.
@@ -144,7 +129,7 @@ def predict(run: str, input: Sequence[str] = (), *, options: Predict, truncate: 
     model, errors, count = load(run, device=options.device), list[InputError](), 0
     flags: dict[str, Any] = {"batch_size": options.batch_size, "truncation": truncate, "top": options.top} | options.decoding
     rows = model.predict_iter(inputs, stdin=sys.stdin, on_error=errors.append, **flags)
-    for count, row in enumerate(with_progress(rows), 1):  # noqa: B007 (counts the rows)
+    for count, row in enumerate(rows, 1):  # noqa: B007 (counts the rows)
         print(to_json(row, ensure_ascii=False) if json else line(row), flush=True)
     if errors and not count:
         raise errors[0]
@@ -170,24 +155,10 @@ def cell(value: Any) -> str:
     return ", ".join(map(cell, value)) if isinstance(value, list) else str(value)
 
 
-def with_progress(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Show a progress bar on stderr if it is a terminal and stdout is not."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    columns = TextColumn("predicting"), BarColumn(), MofNCompleteColumn()
-    is_hidden = sys.stdout.isatty() or not sys.stderr.isatty()
-    # Rich would redirect printed rows to the terminal, above its bar.
-    options: dict[str, Any] = {"transient": True, "redirect_stdout": False, "redirect_stderr": False, "disable": is_hidden}
-    with Progress(*columns, console=Console(stderr=True), **options) as progress:
-        yield from progress.track(rows)
-
-
 def generate(run: str, *, options: Generate, prompt: str | None = None, json: bool = False) -> None:
     """Generate text with a trained model.
 
     Args:
-        run: A run (runs/NAME), a model folder, a name of zoo list checkpoints, hf:owner/name@revision or https://HOST/FOLDER.
         prompt: Prompt or source text; - reads standard input.
         json: Print one JSON object per text.
     """
@@ -249,7 +220,6 @@ def push(run: str, to: str, *, private: bool = False, license: str | None = None
         run: A run (runs/NAME) or model folder.
         to: hf:owner/name or hf:owner/name@branch; created if it does not exist.
         private: Make a new repository private.
-        license: Licence of the weights, as an identifier of the Hub: apache-2.0, mit, cc-by-4.0.
     """
     from zoo.hub import release
 
@@ -273,7 +243,6 @@ def publish(
         repeats: Runs of the same configuration with other seeds; the card reports the spread.
         to: Folder of releases with a catalogue.json, for any web server; or hf:owner/name.
         name: Name in the catalogue; by default the name of the run folder.
-        license: Licence of the weights, as an identifier of the Hub: apache-2.0, mit, cc-by-4.0.
     """
     if not to:
         raise InputError("missing --to: use --to FOLDER or --to hf:OWNER/NAME", code="missing")
@@ -292,7 +261,7 @@ def publish(
 
 def list_checkpoints() -> Result:
     """List the checkpoints of all catalogues."""
-    from zoo.hub.catalogue import entries
+    from zoo.hub.sources import entries
 
     releases, problems = entries()
     for problem in problems:

@@ -24,6 +24,13 @@ from zoo.training.options import SPECS, TRAINER_ARGUMENTS
 
 SHORT = (("-h", "help"), ("-c", "config"), ("--from", "init_from"), ("--from", "source"))
 """Short flags and their options."""
+SHARED = {
+    "run": "A run (runs/NAME), a model folder, a name of zoo list checkpoints, hf:owner/name@revision or https://HOST/FOLDER",
+    "license": "Licence of the weights, as an identifier of the Hub: apache-2.0, mit, cc-by-4.0",
+}
+"""Help texts of arguments that several commands have; their docstrings may replace them."""
+MOST_BYTES = 2**17
+"""Size limit of a configuration file."""
 
 
 class _ArgumentParser(argparse.ArgumentParser):
@@ -35,21 +42,13 @@ class _ArgumentParser(argparse.ArgumentParser):
 
 @dataclass(frozen=True)
 class Option:
-    """An option of a command.
+    """An option of a command; options that a configuration file cannot set are switches if they are `bool`."""
 
-    Attributes:
-        kind: The type, `Any` if it is not checked here.
-        help: The text on the help page; None hides the option.
-        default: The default; `MISSING` if the option is required.
-        group: The nested options class it belongs to, such as ``optimizer``; "" at the top level.
-        in_files: Whether a configuration file may set it. Other options are switches if they are `bool`.
-    """
-
-    kind: Any
-    help: str | None
-    default: Any = None
-    group: str = ""
-    in_files: bool = True
+    kind: Any  # the type, `Any` if it is not checked here
+    help: str | None  # None hides the option
+    default: Any = None  # `MISSING` if the option is required
+    group: str = ""  # the nested options class that it belongs to, such as optimizer
+    in_files: bool = True  # whether a configuration file may set it
 
 
 class Parser:
@@ -72,7 +71,7 @@ class Parser:
         self._positional: dict[str, Option] = {}
         self._groups: dict[str, str] = {}
         self._options: tuple[str, type] | None = None
-        hints, texts = get_type_hints(function), descriptions(function)
+        hints, texts = get_type_hints(function), SHARED | descriptions(function)
         for name, parameter in inspect.signature(function).parameters.items():
             kind, default = hints[name], parameter.default
             if is_dataclass(kind):
@@ -116,11 +115,7 @@ class Parser:
                 self.known[field.name] = Option(kind, texts[field.name], default)
 
     def parse(self, argv: list[str]) -> dict[str, Any]:
-        """Parse arguments to the keyword arguments of the function: defaults, overridden by files, overridden by flags.
-
-        Raises:
-            InputError: If a flag, a file or a value is invalid.
-        """
+        """Parse arguments to the keyword arguments of the function: defaults, overridden by files, overridden by flags."""
         flags, positional = self._split(argv)
         if "help" in flags:
             print(self.help_page())
@@ -152,10 +147,10 @@ class Parser:
         words = ["".join((flag.replace("_", "-") if is_flag(flag) else flag, *text)) for flag, *text in parts]
         namespace, rest = self._arguments().parse_known_args(words)
         for word in filter(is_flag, rest):
-            self.find(argv[words.index(word)].partition("=")[0])
+            self._find(argv[words.index(word)].partition("=")[0])
         return vars(namespace), rest + argv[end + 1 :]
 
-    def find(self, flag: str) -> str:
+    def _find(self, flag: str) -> str:
         """Return the option of a flag; raise `InputError` with suggestions for an unknown flag."""
         if flag.startswith("--"):
             flag = flag_of(flag[2:])
@@ -250,30 +245,25 @@ class Parser:
         return page.format_help().rstrip()
 
     def _arguments(self) -> _ArgumentParser:
-        """Return an argparse parser with all flags."""
         words = []
         for name, option in self._positional.items():
             is_required = option.default is inspect.Parameter.empty
             words.append(name.upper() if is_required else f"[{name.upper()}{' ...' * (get_origin(option.kind) is Sequence)}]")
         usage, prog = " ".join(["zoo", self.command, *words, "[OPTIONS]"]), f"zoo {self.command}"
-        page = _ArgumentParser(
-            prog, usage, self.description, add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS
-        )
+        settings: Any = {"add_help": False, "allow_abbrev": False, "argument_default": argparse.SUPPRESS}
+        page = _ArgumentParser(prog, usage, self.description, **settings)
         groups = {name: page.add_argument_group(name, title) for name, title in self._groups.items()}
         for name, option in self.known.items():
             default = option.default
             shown = "" if default in (None, False, "", (), [], MISSING) else default
             note = f" (default: {', '.join(map(str, shown)) if isinstance(shown, tuple) else shown})" if shown != "" else ""
             text = argparse.SUPPRESS if option.help is None else (option.help + note).replace("%", "%%")
-            kind: Any = (
-                {"action": "store_true"}
-                if option.kind is bool and not option.in_files
-                else {"metavar": name.rpartition(".")[2].upper()}
-            )
+            is_switch = option.kind is bool and not option.in_files
+            kind: Any = {"action": "store_true"} if is_switch else {"metavar": name.rpartition(".")[2].upper()}
             kind |= {"action": "append"} if name == "config" else {}
             short = [flag for flag, known in self.short.items() if known == name]
             target: Any = groups.get(option.group, page)
-            target.add_argument(*short, flag_of(name), dest=name, help=text, default=argparse.SUPPRESS, **kind)
+            target.add_argument(*short, flag_of(name), dest=name, help=text, **kind)
         return page
 
 
@@ -309,10 +299,6 @@ def check_names(values: Mapping[str, Any]) -> None:
     compare = values.get("compare") or ()
     for name in split_at_commas(compare) if isinstance(compare, str) else compare:
         registry.resolve(SPECS["algebra"], name)
-
-
-MOST_BYTES = 2**17
-"""Size limit of a configuration file."""
 
 
 # PyYAML has no types.

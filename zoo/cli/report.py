@@ -19,10 +19,10 @@ def info(run: str | None = None, *, options: Info, kernels: bool = False) -> Res
         run: A run (runs/NAME), a model folder, a name of zoo list checkpoints or hf:owner/name, instead of specs.
         kernels: List the kernels of the layers and their predicted times instead.
     """
-    config = None if run is None else trained_config(run, options)
+    config = None if run is None else _trained_config(run, options)
     if config is not None:
         options = replace(options, **{key: config[key] for key in asdict(options) if config[key] is not None})
-    network = Fit(**asdict(with_names("info", options)))
+    network = Fit(**asdict(_with_names("info", options)))
     if kernels:
         from zoo.training.bench import kernel_table, print_kernels
 
@@ -40,7 +40,7 @@ def info(run: str | None = None, *, options: Info, kernels: bool = False) -> Res
     return Result(layer_table(network, sizes), print_table)
 
 
-def trained_config(source: str, options: Info) -> dict[str, Any]:
+def _trained_config(source: str, options: Info) -> dict[str, Any]:
     """Return the configuration of a trained model that has a spec; no option may be set."""
     from zoo.checkpoint import read_config
     from zoo.hub.sources import locate
@@ -53,8 +53,7 @@ def trained_config(source: str, options: Info) -> dict[str, Any]:
     return config
 
 
-def with_names(command: str, options: Info) -> Info:
-    """Return the options if they name a network."""
+def _with_names(command: str, options: Info) -> Info:
     if missing := [f"--{name}" for name in ("backbone", "algebra") if not getattr(options, name)]:
         raise InputError(f"missing {', '.join(missing)} (see zoo {command} --help)", code="missing")
     return options
@@ -62,7 +61,7 @@ def with_names(command: str, options: Info) -> Info:
 
 def bench(*, options: Bench) -> Result:
     """Time a network against the same network over the reals."""
-    with_names("bench", options)
+    _with_names("bench", options)
     from zoo.training.bench import bench, print_bench
 
     return Result(bench(options), print_bench)
@@ -93,13 +92,13 @@ def report(report: str, run: str, more: Sequence[str] = (), *, out: str | None =
     if several:
         result, default = registry.create("zoo.reports", report, runs), Path(run).expanduser() / "report"
     else:
-        result, default = report_on_model(report, run)
+        result, default = _report_on_model(report, run)
     written = write_report(result, folder, default)
     text = f"{result.text}\nwritten to {folder or default}: {', '.join(result.files)}"
     return Result({**head, **result.values, **written}, text)
 
 
-def report_on_model(spec: str, run: str) -> tuple[Any, Path]:
+def _report_on_model(spec: str, run: str) -> tuple[Any, Path]:
     """Create a report on a trained model; return it and the default folder of its files."""
     from zoo.checkpoint import find
     from zoo.hub.sources import locate
@@ -132,11 +131,7 @@ def write_report(result: Any, folder: Path | None, default: Path) -> dict[str, s
 
 
 def verify(run: str) -> Result:
-    """Check all files of a trained model and its training checkpoints.
-
-    Args:
-        run: A run (runs/NAME), a model folder, a name of zoo list checkpoints, hf:owner/name@revision or https://HOST/FOLDER.
-    """
+    """Check all files of a trained model and its training checkpoints."""
     from zoo.hub.sources import locate
     from zoo.training.runs import verify
 

@@ -7,13 +7,7 @@ from typing import Any, NamedTuple
 
 
 class Result(NamedTuple):
-    """The result of a command, which its flag ``--json`` prints as JSON.
-
-    Attributes:
-        value: JSON values.
-        text: The text for people, or a function that prints the value for them.
-        code: The exit code.
-    """
+    """The result of a command: JSON values, the text for people or a function that prints it, and the exit code."""
 
     value: Any
     text: str | Callable[[Any], None]

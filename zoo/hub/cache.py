@@ -53,16 +53,9 @@ def download(
 ) -> Mapping[str, str]:
     """Append the rest of a document to a file that may contain its beginning; return the headers of the response.
 
-    Args:
-        address: The document.
-        file: The file, open for appending.
-        limit: The largest size of the file in bytes.
-        advance: Called with the number of new bytes.
-        attempts: Number of attempts if the server is busy or the connection fails.
-
     Raises:
-        UnreachableError: If all attempts fail.
-        InputError: If the server refuses the request, or the document is larger than the limit.
+        UnreachableError: If all attempts fail because the server is busy or the connection is lost.
+        InputError: If the server refuses the request, or the document has more bytes than the limit.
     """
     import httpx2
 
@@ -71,8 +64,6 @@ def download(
             return _attempt(address, file, limit, advance)
         except (httpx2.UnsupportedProtocol, httpx2.InvalidURL, httpx2.LocalProtocolError) as error:
             raise InputError(f"{address} is not the address of a web server: use https://HOST/FOLDER") from error
-        except httpx2.TooManyRedirects as error:
-            raise InputError(f"cannot download {address}: it redirects too often", code="failed") from error
         except httpx2.HTTPError as error:
             failure = error
         if attempt + 1 < attempts:

@@ -12,8 +12,7 @@ from zoo.atomic import new_folder, write_json, write_text
 from zoo.checkpoint.manifest import MEASURED, card, file_record, find, read_json, read_manifest, sealed, verify
 from zoo.errors import InputError, check_rules, one_line, shorten
 from zoo.hub import cache
-from zoo.hub.catalogue import FORMAT, NAME, of_catalogue
-from zoo.hub.sources import HUB, locate
+from zoo.hub.sources import FORMAT, HUB, NAME, locate, of_catalogue
 
 FACTS = ("backbone", "algebra", "task", "data")
 SETTINGS = (*FACTS, "scope", "init", "embedding")
@@ -22,20 +21,10 @@ SETTINGS = (*FACTS, "scope", "init", "embedding")
 def publish(
     model: str, to: str, name: str | None = None, license: str | None = None, repeats: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Publish a model to a folder with a catalogue.json, which any web server can host, or to the Hub.
+    """Publish a model to a folder with a catalogue.json, which any web server can host, or to the Hub (``hf:owner/name``).
 
-    Args:
-        model: The source of the model, such as a run or model folder.
-        to: A folder, which may contain other releases, or ``hf:owner/name``.
-        name: The name in the catalogue; by default the name of the run folder.
-        license: The licence of the weights, such as ``apache-2.0``.
-        repeats: Runs of the same configuration with other seeds, for the spread of the metrics.
-
-    Returns:
-        The ``name``, its ``entry``, the ``catalogue`` (None for the Hub), and the ``source``.
-
-    Raises:
-        InputError: If the catalogue already has that name, or a file cannot be written.
+    Repeats are runs of the same configuration with other seeds, for the spread of the metrics. Returns the ``name`` (by default
+    that of the run folder), its ``entry``, the ``catalogue`` (None for the Hub), and the ``source``.
     """
     folder = find(locate(model))
     name = name or (folder.absolute().parent if folder.name == "model" else folder.absolute()).name
@@ -60,20 +49,9 @@ def publish(
 def push(
     model: str, to: str, *, license: str | None = None, private: bool = False, repeats: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Upload a model to a repository of the Hugging Face Hub, creating the repository if needed.
+    """Upload a model to ``hf:owner/name`` or ``hf:owner/name@branch``, creating the repository if needed.
 
-    Args:
-        model: The source of the model, such as a run or model folder.
-        to: ``hf:owner/name``, or ``hf:owner/name@branch``.
-        license: The licence of the weights, such as ``apache-2.0``.
-        private: Whether a new repository is private.
-        repeats: See `publish`.
-
-    Returns:
-        The ``source`` of the upload, with its commit, and its ``facts`` for a catalogue.
-
-    Raises:
-        InputError: If the model is damaged, or the upload fails.
+    Returns the ``source`` of the upload, with its commit, and its ``facts`` for a catalogue.
     """
     match = HUB.fullmatch(to)
     if match is None:
@@ -82,12 +60,11 @@ def push(
         raise InputError(f"cannot push: {variable} disables the network", code="conflict")
     with TemporaryDirectory() as temporary:
         facts = write_release(find(locate(model)), Path(temporary), to, license, repeats)
-        commit = upload(Path(temporary), match["repo"], match["revision"], private)
+        commit = _upload(Path(temporary), match["repo"], match["revision"], private)
     return {"source": f"hf:{match['repo']}@{commit}", "facts": facts}
 
 
-def upload(folder: Path, repo: str, branch: str | None, private: bool) -> str:
-    """Upload the files of a folder as one commit, and return it."""
+def _upload(folder: Path, repo: str, branch: str | None, private: bool) -> str:
     from huggingface_hub import HfApi, constants
 
     api, message = HfApi(endpoint=constants.ENDPOINT), "Upload with hypercomplex-zoo"
@@ -104,15 +81,7 @@ def upload(folder: Path, repo: str, branch: str | None, private: bool) -> str:
 
 
 def write_release(model: Path, folder: Path, source: str, license: str | None, repeats: Sequence[str]) -> dict[str, Any]:
-    """Copy a model folder with a new model card; return its facts for a catalogue.
-
-    Args:
-        model: The model folder, of a run or alone.
-        folder: The new folder, empty.
-        source: The argument of `zoo.load` in the card.
-        license: The licence of the weights.
-        repeats: See `publish`.
-    """
+    """Copy a model folder with a new card, in which `zoo.load` loads the source; return its facts for a catalogue."""
     for name in verify(model).keys() - {"README.md"}:
         copyfile(model / name, folder / name)
     config, known = read_json(model / "config.json"), measured_facts(model)

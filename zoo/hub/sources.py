@@ -1,32 +1,65 @@
-"""Resolve sources of models: a folder, a name in the catalogue, hf:owner/name@revision, https://... or file:..."""
+"""Find models: names in catalogues of packages and web servers, folders, hf:owner/name@revision, https://... and file:..."""
 
 import hashlib
+import os
 import re
+from collections.abc import Iterator
+from difflib import get_close_matches
 from io import BytesIO
 from pathlib import Path
-from urllib.parse import quote, urlsplit, urlunsplit
+from typing import Any, NamedTuple
+from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
-from zoo.checkpoint.manifest import HEADER_BYTES, file_record, parse_json
-from zoo.errors import InputError, shorten
+from zoo import registry
+from zoo.checkpoint.manifest import HEADER_BYTES, SHA256, file_record, has_figures, parse_json, read_json
+from zoo.errors import InputError, one_line, shorten
 from zoo.hub import cache
 from zoo.hub.cache import ATTEMPTS, Address, UnreachableError, download
-from zoo.hub.catalogue import NAME, Release, find
 
 HUB = re.compile(r"hf:(?P<repo>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>[\w./-]+))?", re.ASCII)
 COMMIT = re.compile(r"[0-9a-f]{40}")
+FORMAT = 1
+NAME = re.compile(r"([\w.-]+:)?[A-Za-z0-9][\w.-]*", re.ASCII)
+"""The name of a model, also within one catalogue: ``vit-digits``, ``some-package:vit-digits``."""
+WEB = ("http://", "https://")
+KINDS: dict[str, Any] = {"sha256": str, "locations": list, "bytes": int}
+"""Types of the required values of an entry."""
+OPTIONAL: dict[str, Any] = dict.fromkeys(("backbone", "algebra", "task", "data", "license"), str)
+OPTIONAL |= {"metrics": dict, "spread": dict, "parameters": dict}
+VARIABLE = "ZOO_CATALOGUE"
+
+
+class Release(NamedTuple):
+    """A model of a catalogue, which is a file or URL of a distribution or of ZOO_CATALOGUE (the origin)."""
+
+    name: str
+    origin: str
+    catalogue: str
+    facts: dict[str, Any]
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of manifest.json."""
+        return str(self.facts["sha256"])
+
+    def locations(self) -> Iterator[str | Path]:
+        """Yield the locations, folders as paths, others as sources; relative ones are resolved against the catalogue."""
+        for location in self.facts["locations"]:
+            if location.startswith(("hf:", *WEB)):
+                yield location
+            elif self.catalogue.startswith(WEB):
+                yield urljoin(self.catalogue, location)
+            else:
+                yield Path(self.catalogue).parent / location.removeprefix("file:")
 
 
 def locate(source: str | Path) -> Path:
     """Return the local folder of a model, downloading it into the cache and verifying it if it is remote.
 
-    An existing path is returned unchanged.
-
     Args:
-        source: A run or model folder, ``file:FOLDER``, a name of the catalogue, ``hf:owner/name@revision`` (a branch, tag or
-            commit of the Hugging Face Hub; main if there is none), or ``https://host/folder`` of any web server.
-
-    Raises:
-        InputError: If the model does not exist, cannot be downloaded, or fails verification.
+        source: A run or model folder, which is returned unchanged, ``file:FOLDER``, a name of the catalogue,
+            ``hf:owner/name@revision`` (a branch, tag or commit of the Hugging Face Hub; by default main), or
+            ``https://host/folder`` of any web server.
     """
     path = Path(source).expanduser()
     if isinstance(source, Path) or path.exists():
@@ -35,10 +68,10 @@ def locate(source: str | Path) -> Path:
         return Path(source.removeprefix("file:").removeprefix("//")).expanduser()
     if source.startswith(("hf:", "https://", "http://")):
         return pull(source)
-    return release(find(source)) if NAME.fullmatch(source) else path
+    return _release_folder(find_release(source)) if NAME.fullmatch(source) else path
 
 
-def address(source: str, name: str, commit: str = "") -> Address:
+def _address(source: str, name: str, commit: str = "") -> Address:
     """Return the address of a file of a remote source; of the Hub at a commit, or at the revision of the source."""
     if not source.startswith("hf:"):
         parts = urlsplit(source)
@@ -57,11 +90,9 @@ def address(source: str, name: str, commit: str = "") -> Address:
 def pull(source: str, digest: str | None = None) -> Path:
     """Return the cached folder of a remote model, downloading it if it is missing or has changed.
 
-    Args:
-        source: The remote model.
-        digest: The expected SHA-256 of its manifest; by default that of the current manifest on the server.
+    The digest is the expected SHA-256 of its manifest; by default that of the current manifest on the server.
     """
-    url, note = address(source, "manifest.json"), cache.note("sources", source)
+    url, note = _address(source, "manifest.json"), cache.note("sources", source)
     known = digest or (note.read_text(encoding="utf-8") if note.is_file() else "none")
     cached = cache.model(known)
     if cached and (digest or COMMIT.fullmatch(source.rpartition("@")[2])):  # files of a commit cannot change
@@ -85,13 +116,13 @@ def pull(source: str, digest: str | None = None) -> Path:
         raise InputError(f"{source}: the checksum of its manifest differs from the catalogue", code="mismatch")
     parse_json(manifest, url)
     commit = headers.get("X-Repo-Commit", "")  # files of a branch may change during the download, those of its commit do not
-    folder = cache.store(manifest, lambda name: address(source, name, commit), source)
+    folder = cache.store(manifest, lambda name: _address(source, name, commit), source)
     if digest is None and known != current:
         cache.remember(note, current.encode())
     return folder
 
 
-def release(entry: Release) -> Path:
+def _release_folder(entry: Release) -> Path:
     """Return the folder of a release from its first location with the expected manifest."""
     errors: list[InputError] = []
     for location in entry.locations():
@@ -106,3 +137,75 @@ def release(entry: Release) -> Path:
         except InputError as error:
             errors.append(error)
     raise errors[0] if errors else InputError(f"{entry.name} has no location in {entry.catalogue}", code="missing")
+
+
+def find_release(name: str) -> Release:
+    """Return the entry of a name; ZOO_CATALOGUE takes precedence."""
+    releases, problems = entries()
+    origin, _, short_name = name.rpartition(":")
+    matching = [release for release in releases if release.name == short_name and origin in ("", release.origin)]
+    if not matching:
+        close = get_close_matches(short_name, [release.name for release in releases], 1)
+        hint = f"did you mean '{close[0]}'? (zoo list checkpoints)" if close else "see: zoo list checkpoints"
+        text = "; ".join([f"there is no folder '{name}' and no model with that name: {hint}", *problems])
+        raise InputError(text, code="unknown")
+    if matching[0].origin != VARIABLE and len({release.sha256 for release in matching}) > 1:
+        names = " or ".join(f"{release.origin}:{short_name}" for release in matching)
+        raise InputError(f"several catalogues contain a model '{short_name}': use {names}", code="conflict")
+    return matching[0]
+
+
+def entries() -> tuple[list[Release], list[str]]:
+    """Return the models of all catalogues, those of ZOO_CATALOGUE first, and the errors of unreadable catalogues."""
+    address = os.environ.get(VARIABLE, "")
+    releases, problems = (list(of_catalogue(address, VARIABLE)) if address else []), []
+    for entry in registry.entries("catalogues"):
+        try:
+            releases += of_catalogue(str(registry.load(entry)()), entry.distribution)
+        except Exception as error:
+            problems.append(f"the {entry} cannot be read: {one_line(error)}")
+    return releases, problems
+
+
+def of_catalogue(address: str, origin: str) -> Iterator[Release]:
+    """Yield the entries of a catalogue: a JSON file, its URL, or a folder with a catalogue.json."""
+    address = address if address.endswith(".json") else f"{address.rstrip('/')}/catalogue.json"
+    values = _fetched(address) if address.startswith(WEB) else read_json(Path(address.removeprefix("file:")).expanduser())
+    if values.get("format") != FORMAT or not isinstance(values.get("checkpoints"), dict):
+        raise InputError(f"{address} is not a catalogue of format {FORMAT}: update hypercomplex-zoo?", code="corrupt")
+    for name, facts in values["checkpoints"].items():
+        _check_entry(address, name, facts)
+        yield Release(name, origin, address.removeprefix("file:"), facts)
+
+
+def _check_entry(address: str, name: str, facts: Any) -> None:
+    """Raise `InputError` if an entry is malformed or has control characters."""
+    is_valid = isinstance(facts, dict) and KINDS.keys() <= facts.keys() and NAME.fullmatch(name) and ":" not in name
+    is_valid = is_valid and all(isinstance(facts.get(key, kind()), kind) for key, kind in (KINDS | OPTIONAL).items())
+    is_valid = is_valid and all(isinstance(location, str) for location in facts["locations"])
+    if not is_valid or not SHA256.fullmatch(facts["sha256"]) or not has_figures(facts):
+        raise InputError(f"{address}: the entry of the model {shorten(name)} is malformed", code="corrupt")
+
+
+def _fetched(url: str) -> dict[str, Any]:
+    """Return the JSON of a catalogue on a web server, or the cached copy if the server cannot be reached."""
+    note = cache.note("catalogues", url)
+    if (variable := cache.offline()) is None:
+        file = BytesIO()
+        try:
+            download(Address(url), file, HEADER_BYTES, attempts=1 if note.is_file() else ATTEMPTS)
+            values = parse_json(file.getvalue(), url)
+            cache.remember(note, file.getvalue())
+            return values
+        except UnreachableError as error:
+            if not note.is_file():
+                raise
+            cache.say(f"{error}; using the cached copy")
+    if not note.is_file():
+        raise InputError(f"{url} is not in the cache, and {variable} disables the network", code="missing")
+    return read_json(note)
+
+
+def packaged() -> Path:
+    """Return the catalogue of the included models."""
+    return Path(__file__).parent / "pretrained" / "catalogue.json"

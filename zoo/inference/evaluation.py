@@ -177,11 +177,7 @@ def matching_data(model: Any, spec: str, split: str, batch_size: int, num_worker
 
 
 def same_split(spec: registry.Spec, split: str, trained_options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the split options of the training, since other splits would contain training rows.
-
-    Raises:
-        InputError: If the spec sets one of them to another value.
-    """
+    """Return the split options of the training, since other splits would contain training rows."""
     parameters = signature(registry.load(registry.resolve("zoo.datasets", spec.name)[0])).parameters
     for key in SPLIT_OPTIONS[split] & spec.options.keys() & parameters.keys():
         if spec.options[key] != (trained := trained_options.get(key, parameters[key].default)):
@@ -224,11 +220,7 @@ def required_facts(info: Any) -> dict[str, Any]:
 
 
 def make_trainer(arguments: dict[str, Any], device: Any, net: nn.Module) -> Trainer:
-    """Build a Trainer for evaluation on a device, without loggers and checkpoints.
-
-    Raises:
-        InputError: If an argument is invalid, or a network with a memory would run in several processes.
-    """
+    """Build a Trainer for evaluation on a device, without loggers and checkpoints."""
     defaults: dict[str, Any] = {"logger": False, "enable_model_summary": False, "enable_checkpointing": False}
     defaults["enable_progress_bar"] = sys.stdout.isatty()
     if "accelerator" not in arguments:

@@ -289,7 +289,6 @@ def info_type(base: type[DataInfo], values: Mapping[str, Any]) -> type[DataInfo]
 
 
 def _read_tokenizer(path: str | Path, info: Any) -> Tokenizer | None:
-    """Load the tokenizer of a text model."""
     if not hasattr(info, "tokenizer"):
         return None
     if not info.tokenizer or info.tokenizer != Path(str(info.tokenizer)).name:

@@ -53,7 +53,10 @@ def save(
         InputError: If the spec builds another network, a module was not converted, or the folder has other content.
     """
     folder = Path(folder).expanduser()
-    check_saving(model, folder)
+    if folder.exists() and any(folder.iterdir()) and not (folder / "manifest.json").is_file():
+        raise InputError(f"'{folder}' is not empty and not a model folder: choose another")
+    if getattr(model.net if isinstance(model, Model) else model, "is_folded", False):
+        raise InputError("a folded network has no components: save the original network, or its state_dict with torch.save")
     files, known = dict[str, str](), dict[str, Any]()
     if isinstance(model, Model):
         if backbone or algebra or embedding or model_kwargs:
@@ -65,21 +68,13 @@ def save(
     else:
         net = model
         names = {"backbone": backbone, "algebra": algebra, "scope": scope, "init": init, "embedding": embedding}
-        config = converted(net) if backbone is None else built(net, names, model_kwargs)
+        config = _converted(net) if backbone is None else _built(net, names, model_kwargs)
     known |= {"metrics": dict(metrics or {}), "parameters": (known.get("parameters") or {}) | count(net)}
     checkpoint.save(folder, net, config, known | {"versions": library_versions(config)}, files, sparse)
     return folder
 
 
-def check_saving(model: Model | nn.Module, folder: Path) -> None:
-    """Check that the folder is empty or a model folder, and that the network is not folded."""
-    if folder.exists() and any(folder.iterdir()) and not (folder / "manifest.json").is_file():
-        raise InputError(f"'{folder}' is not empty and not a model folder: choose another")
-    if getattr(model.net if isinstance(model, Model) else model, "is_folded", False):
-        raise InputError("a folded network has no components: save the original network, or its state_dict with torch.save")
-
-
-def built(net: nn.Module, names: dict[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
+def _built(net: nn.Module, names: dict[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
     """Return the configuration of a network built from a spec, after comparing shapes with a rebuilt network."""
     if names["algebra"] is None:
         raise InputError(f"missing the algebra of {names['backbone']}: use algebra=SPEC")
@@ -92,8 +87,7 @@ def built(net: nn.Module, names: dict[str, Any], sizes: dict[str, Any]) -> dict[
     return names | {"model_kwargs": sizes}
 
 
-def converted(net: nn.Module) -> dict[str, Any]:
-    """Return the configuration of a network of `zoo.convert`."""
+def _converted(net: nn.Module) -> dict[str, Any]:
     record = getattr(net, "conversion", None)
     if not isinstance(record, Conversion) or not record.converted:
         kind = type(net).__name__

@@ -120,8 +120,8 @@ def check_schedule(name: str, warmup: float = 0.1, floor: float = 0.0) -> None:
     """Check a schedule."""
     check_choice("schedule", name, SCHEDULES)
     check_rules(
-        (0 <= warmup <= 1, f"warmup={warmup}: must be in [0, 1], a fraction of all steps"),
-        (0 <= floor <= 1, f"floor={floor}: must be in [0, 1], a fraction of the peak"),
+        (0 <= warmup <= 1, f"schedule.warmup={warmup}: must be in [0, 1], a fraction of all steps"),
+        (0 <= floor <= 1, f"schedule.floor={floor}: must be in [0, 1], a fraction of the peak"),
         (not floor or name in DECAYING, f"floor requires schedule={' or '.join(DECAYING)}, got {name}: leave it out"),
     )
 
@@ -155,13 +155,13 @@ def check_optimizer(
     info = get_optimizer_info(name)
     is_pair = betas is None or (len(betas) == 2 and all(0 <= beta < 1 for beta in betas))
     check_rules(
-        (0 < lr < math.inf, f"lr={lr}: must be positive"),
-        (0 <= weight_decay < math.inf, f"weight_decay={weight_decay}: must be 0 or more"),
+        (0 < lr < math.inf, f"optimizer.lr={lr}: must be positive"),
+        (0 <= weight_decay < math.inf, f"optimizer.weight_decay={weight_decay}: must be 0 or more"),
         (betas is None or (info.has_betas and info.num_betas == 2), f"optimizer '{name}' has no two betas: leave betas out"),
-        (is_pair, f"betas={betas}: use two numbers in [0, 1), such as 0.9,0.98"),
+        (is_pair, f"optimizer.betas={betas}: use two numbers in [0, 1), such as 0.9,0.98"),
         (eps is None or info.has_eps, f"optimizer '{name}' has no eps: leave eps out"),
-        (eps is None or 0 < eps < math.inf, f"eps={eps}: must be positive"),
-        (mup_base_width is None or mup_base_width >= 1, f"mup_base_width={mup_base_width}: must be 1 or more"),
+        (eps is None or 0 < eps < math.inf, f"optimizer.eps={eps}: must be positive"),
+        (mup_base_width is None or mup_base_width >= 1, f"optimizer.mup_base_width={mup_base_width}: must be 1 or more"),
         (mup_base_width is None or "sgd" not in name, f"mup_base_width does not support {name}: use adamw"),
     )
     try:

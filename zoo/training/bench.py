@@ -31,9 +31,8 @@ Call = Callable[[], Any]
 def side_by_side(calls: Mapping[str, Call], rounds: int, warmup: int = 3) -> dict[str, dict[str, float]]:
     """Time calls in turn, in a random order in every round, and compare them with the first.
 
-    Returns:
-        For each call the median milliseconds (``ms``), and the median (``ratio``) and quartiles (``low``, ``high``) over rounds
-        of its ratio to the first call.
+    Returns the median milliseconds (``ms``) of each call, and the median (``ratio``) and quartiles (``low``, ``high``) over
+    rounds of its ratio to the first call.
     """
     times: dict[str, list[float]] = {name: [] for name in calls}
     order, shuffled = list(calls), random.Random(0)
@@ -55,12 +54,7 @@ def side_by_side(calls: Mapping[str, Call], rounds: int, warmup: int = 3) -> dic
 
 
 def bench(options: Bench) -> dict[str, Any]:
-    """Time training steps and evaluations of a network and its real twin on a batch of its data.
-
-    Returns:
-        The setting, and ``rows`` of the two networks: times and ratios (see `side_by_side`) of a ``training`` step with the
-        optimizer and of an ``evaluation`` of the batch, ``flops`` of the step, and ``parameters``.
-    """
+    """Time training steps and evaluations of a network and its real twin on a batch of its data, see `side_by_side`."""
     if options.rounds < 2:
         raise InputError(f"rounds={options.rounds}: must be 2 or more")
     given = {key: value for key, value in asdict(options).items() if key != "rounds"}
@@ -115,10 +109,8 @@ def evaluation_step(task: Task, batch: Any) -> Call:
 def kernel_table(options: Fit) -> list[dict[str, Any]]:
     """List the kernels that are chosen for the hypercomplex linear layers of a network, on a batch of its data.
 
-    Returns:
-        One row per size of layer and input: ``features``, ``rows`` of the input, number of ``layers``, and for ``training``,
-        ``evaluation`` and ``decoding`` (evaluation of one row) the kernel and the ratio of its predicted time to that of the
-        real layer.
+    Each size of layer and input has a row, with the kernels for training, evaluation and decoding (evaluation of one row), and
+    the ratio of their predicted time to that of the real layer.
     """
     task, batch = first_batch(options)
     groups: dict[tuple[Any, ...], list[Any]] = {}

@@ -50,15 +50,8 @@ class Checkpoints(Callback):
     batches of the run, is ``epoch-0003-step-00000250.ckpt``. Checkpoints that are written because of the time or a signal are
     ``resume-epoch-...``, and `Fit.keep` does not count them.
 
-    The newest two checkpoints, the best one at the time of each, and the last `Fit.keep` are kept.
-
-    Args:
-        folder: The run folder.
-        fixed: The options that must not change on resume.
-        monitor: The metric that selects the best validation, and ``min`` or ``max``.
-        signals: The signal handlers.
-        keep: See `Fit.keep`.
-        every: See `Fit.checkpoint_every`.
+    The newest two checkpoints, the best one at the time of each, and the last `Fit.keep` are kept. `monitor` is the metric that
+    selects the best validation, and ``min`` or ``max``.
 
     Attributes:
         enabled: Whether to write checkpoints; signals stop a run in any case.
@@ -310,9 +303,7 @@ def progress(trainer: Trainer) -> str:
 class MetricsTable(Logger):
     """Collect metrics, and write them with every checkpoint to metrics.csv, in the format of Lightning's `CSVLogger`.
 
-    Args:
-        folder: The run folder.
-        rows: Number of existing rows to keep; a resumed run logs the following ones again.
+    A resumed run keeps the first `rows` of the file and logs the following ones again.
     """
 
     name = version = ""

@@ -53,13 +53,8 @@ class RealModel:
 def convert(options: Convert) -> dict[str, Any]:
     """Project a trained real network onto an algebra and save a model folder, for ``zoo fit --from`` to fine-tune.
 
-    Every matrix becomes the nearest one over the algebra (`zoo.conversion.transfer`).
-
-    Returns:
-        The folder, the specs, parameters, the relative error of every matrix and their mean, and the layers that stayed real.
-
-    Raises:
-        InputError: If the source is missing or already over an algebra, or the folder exists; nothing is written then.
+    Every matrix becomes the nearest one over the algebra (`zoo.conversion.transfer`). Returns the folder, specs, parameters,
+    the relative error of every matrix and their mean, and the layers that stayed real.
     """
     check_rules(
         (bool(options.source), "missing --from: use a run, a model folder, a name from zoo list checkpoints, or timm/NAME"),
@@ -71,10 +66,10 @@ def convert(options: Convert) -> dict[str, Any]:
     if options.format is not None:
         imported = create("importers", options.format, options.source, algebra=options.algebra or None)
         if isinstance(imported, ImportedLayers):
-            return write_layers(imported, options)
+            return _write_layers(imported, options)
     check_rules((bool(options.algebra), "missing --algebra: zoo list algebras shows what is installed"))
     product, is_timm = make_algebra(options.algebra), options.source.startswith(TIMM)
-    model = load_imported(imported, options) if imported else load_timm(options) if is_timm else load_zoo(options)
+    model = _load_imported(imported, options) if imported else _load_timm(options) if is_timm else _load_zoo(options)
     config = model.config | {"algebra": canonical(options.algebra), "scope": options.scope or model.config["scope"]}
     with torch.random.fork_rng(devices=[]):
         net = backbone(untrained(config["backbone"]), product, **network_options(config, model.info))
@@ -96,12 +91,8 @@ def convert(options: Convert) -> dict[str, Any]:
     return result | {"error": errors, "layers": layers, "stayed_real": stayed_real(net)}
 
 
-def write_layers(imported: ImportedLayers, options: Convert) -> dict[str, Any]:
-    """Save a state dict in which layers of the zoo replace those of another library.
-
-    Returns:
-        The file, the converted layers, and the names of the other tensors (``kept``).
-    """
+def _write_layers(imported: ImportedLayers, options: Convert) -> dict[str, Any]:
+    """Save a state dict in which layers of the zoo replace those of another library."""
     file = Path(options.to).expanduser()
     check_rules(
         (options.scope is None, "--scope is not supported for layers without a network: leave --scope out"),
@@ -112,8 +103,7 @@ def write_layers(imported: ImportedLayers, options: Convert) -> dict[str, Any]:
     return {"file": options.to, "source": options.source, "layers": imported.layers, "kept": imported.kept}
 
 
-def load_zoo(options: Convert) -> RealModel:
-    """Load a model of the zoo from a source of `zoo.hub.sources.locate`."""
+def _load_zoo(options: Convert) -> RealModel:
     source = options.source
     check_rules((options.data is None, f"{source} has its own data: leave --data out"))
     path = locate(source)
@@ -125,19 +115,19 @@ def load_zoo(options: Convert) -> RealModel:
     return RealModel(model.net, model.config, model.info, model_files(find(path)))
 
 
-def load_timm(options: Convert) -> RealModel:
+def _load_timm(options: Convert) -> RealModel:
     """Load a pretrained model of timm; with ``data`` it gets a new head."""
     given = Spec.parse(options.source)
     spec = untrained(str(given))
     data = None if options.data is None else load_data(resolve(Fit(spec, REALS, options.data)))
-    info: DataInfo = imagenet_info(given) if data is None else data.info
+    info: DataInfo = _imagenet_info(given) if data is None else data.info
     net = backbone(str(Spec(given.name, given.options | {"pretrained": True})), make_algebra(REALS), **info.model_kwargs)
     config: dict[str, Any] = {"backbone": spec, "algebra": REALS, "scope": "all", "init": "variance", "embedding": None}
     config |= {"task": "image_classification", "data": options.data, "info": info.to_dict()}
     return RealModel(net.eval(), config, info)
 
 
-def load_imported(imported: ImportedNetwork, options: Convert) -> RealModel:
+def _load_imported(imported: ImportedNetwork, options: Convert) -> RealModel:
     """Build the network of imported weights; with a tokenizer it is a language model."""
     net = backbone(imported.backbone, make_algebra(REALS), **imported.sizes)
     try:
@@ -155,7 +145,7 @@ def load_imported(imported: ImportedNetwork, options: Convert) -> RealModel:
     return RealModel(net.eval(), config, info, {info.tokenizer: tokenizer})
 
 
-def imagenet_info(spec: Spec) -> ImageInfo:
+def _imagenet_info(spec: Spec) -> ImageInfo:
     """Return the image sizes, mean, standard deviation and class names of a pretrained timm model."""
     import timm
     from timm.data import ImageNetInfo, infer_imagenet_subset
@@ -182,14 +172,8 @@ def prune(run: str | Path, options: Prune) -> dict[str, Any]:
     """Save a model with fewer heads, hidden units and channels than a trained one, measure both, and fine-tune it.
 
     A spec describes the smaller network, so `zoo.load` builds it like any other. Fine-tuning is a new run with the data and
-    options of the original run.
-
-    Returns:
-        The folder of the model, its spec, the cuts, parameters and milliseconds of a forward pass before and after, metrics
-        before pruning, after pruning and after fine-tuning, and the folder of the fine-tuning run.
-
-    Raises:
-        InputError: If an option is wrong, a folder exists, or the backbone cannot be pruned; nothing is written then.
+    options of the original run. Returns the folder of the model, its spec, the cuts, parameters and milliseconds of a forward
+    pass before and after, metrics before pruning, after pruning and after fine-tuning, and the folder of the fine-tuning run.
     """
     check_ratio(options.ratio)
     config, model_folder = read_config(run), find(run)
@@ -198,7 +182,7 @@ def prune(run: str | Path, options: Prune) -> dict[str, Any]:
     out = new_path(options.out or (folder / name if is_run else f"{folder}-{name}"), "--out")
     if not options.epochs and (options.lr is not None or options.run_dir is not None):
         raise InputError("--lr and --run-dir apply to fine-tuning: use --epochs, or leave them out")
-    tuning = tuning_options(folder, options) if options.epochs else None
+    tuning = _tuning_options(folder, options) if options.epochs else None
     before = load(run, device="auto")
     net, spec, cuts = pruned(before, options.ratio)
     if tuning is not None:
@@ -219,7 +203,7 @@ def prune(run: str | Path, options: Prune) -> dict[str, Any]:
         after = load(temporary, device="auto")
     save(out, net, config, summary | result["after"], files, sparse=bool(config["sparse"]))
     result["parameters"] = {"before": count(before.net)["total"], "after": count(net)["total"]}
-    result["forward"] = forward_times(before, after, options.batch_size)
+    result["forward"] = _forward_times(before, after, options.batch_size)
     if tuning is not None:
         tuned = run_fit(replace(tuning, init_from=str(out)))
         result |= {key: tuned[key] for key in ("run_dir", "epochs")}
@@ -227,8 +211,7 @@ def prune(run: str | Path, options: Prune) -> dict[str, Any]:
     return result
 
 
-def tuning_options(folder: Path, options: Prune) -> Fit:
-    """Return the options of the fine-tuning run, based on those of the run in a folder."""
+def _tuning_options(folder: Path, options: Prune) -> Fit:
     run_dir = new_path(options.run_dir or f"{folder}-pruned-{options.ratio}", "--run-dir")
     if options.epochs < 0:
         raise InputError(f"epochs={options.epochs}: must not be negative; use 0 for no fine-tuning")
@@ -248,7 +231,7 @@ def pruned(model: Model, ratio: float) -> tuple[nn.Module, str, list[Cut]]:
     spec = model.config["backbone"]
     if spec is None or model.info is None or model.config["algebra"] is None:
         raise InputError("a network without a spec is not supported: use zoo.pruning.prune_structure in Python")
-    if not SIZES & options_of(spec):
+    if not SIZES & _options_of(spec):
         raise InputError(_unsupported(spec))
     net = deepcopy(model.net).cpu()
     example = model.info.example_inputs(2)
@@ -256,7 +239,7 @@ def pruned(model: Model, ratio: float) -> tuple[nn.Module, str, list[Cut]]:
         cuts = prune_structure(net, ratio, *(example if isinstance(example, tuple) else (example,)))
     except InputError as error:
         raise InputError(f"{spec}: {error}") from error
-    smaller = smaller_spec(spec, cuts)
+    smaller = _smaller_spec(spec, cuts)
     with torch.random.fork_rng(devices=[]):
         built = backbone(smaller, model.config["algebra"], **network_options(model.config, model.info))
     shapes, built_shapes = ({name: t.shape for name, t in network.state_dict().items()} for network in (net, built))
@@ -265,13 +248,13 @@ def pruned(model: Model, ratio: float) -> tuple[nn.Module, str, list[Cut]]:
     return net, smaller, cuts
 
 
-def smaller_spec(spec: str, cuts: Sequence[Cut]) -> str:
+def _smaller_spec(spec: str, cuts: Sequence[Cut]) -> str:
     """Return the spec of a network after pruning.
 
     The sizes are set by ``heads`` and ``head_dim``; by ``ffn`` or ``mlp_ratio`` if all layers have the same number of hidden
     units, otherwise by ``hidden`` with one number per layer; and by ``channels`` with one number per convolution.
     """
-    supported = options_of(spec)
+    supported = _options_of(spec)
     parsed, new = Spec.parse(spec), dict[str, Any]()
     for kind in sorted({cut.kind for cut in cuts if cut.after < cut.before}):
         first, *others = same_kind = [cut for cut in cuts if cut.kind == kind]
@@ -289,13 +272,11 @@ def smaller_spec(spec: str, cuts: Sequence[Cut]) -> str:
     return str(Spec(parsed.name, {**parsed.options, **new}))
 
 
-def options_of(spec: str) -> set[str]:
-    """Return the names of the options of a backbone."""
+def _options_of(spec: str) -> set[str]:
     return set(signature(registry.load(registry.resolve("zoo.backbones", untrained(spec))[0])).parameters)
 
 
 def _unsupported(spec: str) -> str:
-    """Return the message for a backbone without options for the sizes of a pruned network."""
     return f"{spec} cannot be pruned: its options cannot describe the smaller network"
 
 
@@ -305,7 +286,7 @@ def _quotient(hidden: int, width: int) -> float:
     return near if int(width * near) == hidden else (hidden + 0.5) / width
 
 
-def forward_times(before: Model, after: Model, batch: int) -> dict[str, float]:
+def _forward_times(before: Model, after: Model, batch: int) -> dict[str, float]:
     """Return the median milliseconds of interleaved forward passes of two models, and their ratio."""
     example = before.info.example_inputs(batch)
     inputs = [t.to(before.device) for t in (example if isinstance(example, tuple) else (example,))]

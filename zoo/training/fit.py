@@ -155,16 +155,7 @@ def run_fit(options: Fit, objects: Objects = NO_OBJECTS, extension: Extension | 
 
     The run folder contains config.yaml, metrics.csv, tensorboard/, checkpoints/, model/ (see `zoo.checkpoint`) and
     summary.json. The model has the weights of the best validation (`zoo.tasks.Task.monitor`). It is saved before the test, and
-    again with the test metrics.
-
-    Args:
-        options: The options of the run.
-        objects: Objects in place of specs, see `zoo.training.resolve`.
-        extension: Hooks of an experiment.
-
-    Raises:
-        InputError: If a name, an option, the data or the folder is wrong, or the loss becomes NaN or infinite.
-        Interrupted: At Ctrl-C or SIGTERM, after a checkpoint is saved; the message says how to resume.
+    again with the test metrics. Ctrl-C and SIGTERM raise `Interrupted` after a checkpoint is saved.
     """
     if options.folds is not None:
         return registry.load(registry.resolve("zoo.experiments", "folds")[0])(options)  # type: ignore[no-any-return]

@@ -74,13 +74,9 @@ class RunFolder:
 def claim(
     config: Mapping[str, Any], run_dir: str | None = None, resume: str | None = None, name: str | None = None
 ) -> RunFolder:
-    """Create and lock the folder of a new run, or lock the folder of a run to resume.
+    """Create and lock the folder of a new run (by default in runs/, with this name or `run_name`), or that of a run to resume.
 
-    Args:
-        config: The content of config.yaml.
-        run_dir: The folder; by default a new folder in runs/.
-        resume: The folder of the run to resume, or ``auto`` for the newest unfinished run of this configuration, if any.
-        name: The name of a new folder in runs/; by default `run_name`.
+    ``resume`` is a folder, or ``auto`` for the newest unfinished run of this configuration, if any.
     """
     try:
         if resume not in (None, "auto"):

@@ -41,7 +41,7 @@ def build_network(planned: Plan, vectors: Vectors | None) -> nn.Module:
     if vectors is not None:
         load_vectors(net, vectors)
     if options.init_from is not None:
-        load_initial(net, planned)
+        _load_initial(net, planned)
     if info is not None:
         check_fit(net, options.backbone, info.example_inputs(2), planned.task.num_outputs(info), every=planned.task.per_token)
     return net
@@ -65,8 +65,7 @@ def load_vectors(net: nn.Module, vectors: Vectors) -> None:
         module.load_vectors(*vectors)
 
 
-def load_initial(net: nn.Module, planned: Plan) -> None:
-    """Load the weights of the trained model that ``init_from`` names."""
+def _load_initial(net: nn.Module, planned: Plan) -> None:
     options = planned.options
     path = locate(str(options.init_from))
     config = read_config(path)
@@ -76,7 +75,7 @@ def load_initial(net: nn.Module, planned: Plan) -> None:
         raise InputError(f"{source}, expected {options.algebra}", code="mismatch")
     if config["backbone"] is None:
         raise InputError(f"{source}: use a model whose backbone has a spec", code="unsupported")
-    if not has_files(path, planned.data):
+    if not _has_files(path, planned.data):
         raise InputError(f"{source}, and its tokenizer differs from that of the data: use the data that it was trained on")
     try:
         net.load_state_dict(load_network(path, config).state_dict())
@@ -84,8 +83,7 @@ def load_initial(net: nn.Module, planned: Plan) -> None:
         raise InputError(f"{source}, which does not match {options.backbone}: {one_line(error)}", code="mismatch") from error
 
 
-def has_files(model: Path, data: Any) -> bool:
-    """Return whether a model has the same files as the data, such as the tokenizer."""
+def _has_files(model: Path, data: Any) -> bool:
     paths = {find(model) / name: text for name, text in dict(getattr(data, "files", {})).items()}
     return all(path.is_file() and path.read_text(encoding="utf-8") == text for path, text in paths.items())
 
@@ -101,7 +99,7 @@ def load_teacher(source: str, temperature: float, weight: float, data: Any) -> D
     )
     if wrong := [key for key in expected if facts.get(key) != expected[key]]:
         raise InputError(f"--teacher {source} was trained on data with other {' and '.join(wrong)}", code="mismatch")
-    if not has_files(path, data):
+    if not _has_files(path, data):
         text = f"--teacher {source} has another tokenizer than the data: train both on the same data"
         raise InputError(text, code="mismatch")
     return Distillation(teacher.net, temperature, weight)

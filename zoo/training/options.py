@@ -161,7 +161,7 @@ class Measuring:
     """How a new model is measured.
 
     Args:
-        batch_size: Batch size of the test.
+        batch_size: Examples per step of the evaluation.
         num_workers: Worker processes that load data; 0 loads in the main process.
         trainer: Arguments of Lightning's Trainer, such as --trainer.accelerator.
     """

@@ -204,10 +204,8 @@ def check_strategy(trainer: Trainer) -> None:
 class Signals:
     """Handle Ctrl-C and SIGTERM during a run; a context manager.
 
-    Attributes:
-        received: The signal that was received while `graceful` was set, or 0.
-        graceful: Whether the run checks `received` between steps; otherwise, and at a second Ctrl-C, `Stop` is raised at once.
-        launcher: Lightning's launcher, whose processes SIGTERM is forwarded to.
+    If `graceful` is set, the run checks between steps if a signal was `received`; otherwise, and at a second Ctrl-C, `Stop`
+    is raised at once. SIGTERM is forwarded to the processes of Lightning's launcher.
     """
 
     def __init__(self) -> None:

@@ -89,21 +89,13 @@ NO_OBJECTS = Objects()
 
 @dataclass(frozen=True)
 class Plan:
-    """The checked parts of a run.
-
-    Attributes:
-        options: The options, with all defaults filled in.
-        config: The content of config.yaml.
-        fixed: The options that must not change on resume, by the names of their flags.
-        inputs: The input kinds of the backbone; empty if unknown.
-        data: The data module before setup.
-    """
+    """The checked parts of a run, before its data are read."""
 
     options: Fit
     config: dict[str, Any]
-    fixed: dict[str, Any]
+    fixed: dict[str, Any]  # the options that must not change on resume, by the names of their flags
     objects: Objects
-    inputs: tuple[str, ...]
+    inputs: tuple[str, ...]  # the input kinds of the backbone; empty if unknown
     data: Any
     task: type[Task]
     task_options: dict[str, Any]
@@ -121,14 +113,13 @@ def plan_run(options: Fit, objects: Objects = NO_OBJECTS, *, try_network: bool =
     for source in (options.init_from, options.teacher):
         if source is not None:
             read_model_config(locate(source))
-    data = make_data(options, objects)
-    task, keywords = resolve_task(options, objects, data)
-    inputs = recipe_for(options.backbone, objects).inputs
+    data = _make_data(options, objects)
+    task, keywords = _resolve_task(options, objects, data)
+    inputs = _recipe_for(options.backbone, objects).inputs
     return Plan(options, config_values(options), fixed_options(options), objects, inputs, data, task, keywords)
 
 
-def resolve_task(options: Fit, objects: Objects, data: Any) -> tuple[type[Task], dict[str, Any]]:
-    """Return the class and the checked keywords of the task."""
+def _resolve_task(options: Fit, objects: Objects, data: Any) -> tuple[type[Task], dict[str, Any]]:
     name = options.task or getattr(data, "task", None)
     if objects.task is None and name is None:
         raise InputError(f"missing --task: the data '{options.data}' have no default task", code="missing")
@@ -151,12 +142,12 @@ def resolve_task(options: Fit, objects: Objects, data: Any) -> tuple[type[Task],
 
 def resolve(options: Fit, objects: Objects = NO_OBJECTS) -> Fit:
     """Fill in the defaults of the backbone, and check names and ranges, without reading data."""
-    check_numbers(options)
-    if not is_given(options, "backbone", objects):
+    _check_numbers(options)
+    if not _is_given(options, "backbone", objects):
         entry, backbone = registry.resolve("zoo.backbones", options.backbone)
         check_sizes(entry.name, backbone.options)
-    recipe = recipe_for(options.backbone, objects)
-    if options.task is not None and not is_given(options, "task", objects):
+    recipe = _recipe_for(options.backbone, objects)
+    if options.task is not None and not _is_given(options, "task", objects):
         task_type(options.task)
         recipe = recipe.tasks.get(options.task, recipe)
     if options.data is None and objects.net is not None:
@@ -164,7 +155,7 @@ def resolve(options: Fit, objects: Objects = NO_OBJECTS) -> Fit:
     options = replace(options, data=options.data or recipe.data)
     for name, group in SPECS.items():
         spec = getattr(options, name)
-        if name != "task" and spec is not None and not is_given(options, name, objects):
+        if name != "task" and spec is not None and not _is_given(options, name, objects):
             registry.resolve(group, spec)
             options = replace(options, **{name: canonical(spec)})  # type: ignore[arg-type]
     if objects.data is not None and (options.batch_size is not None or options.num_workers):
@@ -174,7 +165,7 @@ def resolve(options: Fit, objects: Objects = NO_OBJECTS) -> Fit:
         options,
         optimizer=replace(options.optimizer, lr=recipe.lr if options.optimizer.lr is None else options.optimizer.lr),
         batch_size=batch_size if options.batch_size is None else options.batch_size,
-        trainer=({} if options.folds is None else {"devices": 1}) | with_end(options, recipe.max_epochs),
+        trainer=({} if options.folds is None else {"devices": 1}) | _with_end(options, recipe.max_epochs),
     )
 
 
@@ -184,13 +175,13 @@ def effective(options: Fit) -> Fit:
     The task remains None if files of the data are missing.
     """
     options = resolve(options)
-    inputs = recipe_for(options.backbone).inputs
+    inputs = _recipe_for(options.backbone).inputs
     reads_words = bool(inputs) and inputs[0] not in ("image", "vector")
     embedding = default_embedding(options.algebra) if reads_words else None
     task = options.task
     if task is None:
         with suppress(InputError):
-            task = make_data(options).task
+            task = _make_data(options).task
     return replace(options, task=task, embedding=options.embedding or embedding)
 
 
@@ -199,8 +190,7 @@ def default_embedding(algebra: str) -> str:
     return "table" if is_object(algebra) else str(make_algebra(algebra).defaults.get("embedding", "table"))
 
 
-def is_given(options: Fit, name: str, objects: Objects) -> bool:
-    """Return whether an option is an object."""
+def _is_given(options: Fit, name: str, objects: Objects) -> bool:
     if getattr(objects, name, None) is not None or (name in ("backbone", "algebra") and objects.net is not None):
         return True
     if is_object(getattr(options, name)):
@@ -209,8 +199,7 @@ def is_given(options: Fit, name: str, objects: Objects) -> bool:
     return False
 
 
-def check_numbers(options: Fit) -> None:
-    """Check the options that neither the task nor the data module checks."""
+def _check_numbers(options: Fit) -> None:
     check_kernel(options.kernel)
     parse_interval(options.checkpoint_every)
     check_choice("matmul_precision", options.matmul_precision or "highest", ("highest", "high", "medium"))
@@ -222,7 +211,7 @@ def check_numbers(options: Fit) -> None:
     )
 
 
-def with_end(options: Fit, max_epochs: int) -> dict[str, Any]:
+def _with_end(options: Fit, max_epochs: int) -> dict[str, Any]:
     """Return the Trainer's arguments, with a default number of epochs unless epochs or steps are given."""
     epochs, steps = options.trainer.get("max_epochs"), options.trainer.get("max_steps")
     if steps in (None, -1) and epochs == -1 and (options.schedule.name != "constant" or options.schedule.warmup):
@@ -235,18 +224,18 @@ def canonical(spec: str) -> str:
     return str(registry.Spec.parse(spec))
 
 
-def recipe_for(backbone: str, objects: Objects = NO_OBJECTS) -> Recipe:
+def _recipe_for(backbone: str, objects: Objects = NO_OBJECTS) -> Recipe:
     """Return the recipe of a backbone; the default recipe for a network object."""
     if objects.net is not None:
         return Recipe()
     return recipe_of(objects.backbone or registry.load(registry.resolve("zoo.backbones", backbone)[0]))
 
 
-def make_data(options: Fit, objects: Objects = NO_OBJECTS) -> Any:
+def _make_data(options: Fit, objects: Objects = NO_OBJECTS) -> Any:
     """Create the data module of the options, without reading data."""
     if objects.data is not None:
         return objects.data
-    recipe = recipe_for(options.backbone, objects)
+    recipe = _recipe_for(options.backbone, objects)
     common = {"batch_size": options.batch_size, "num_workers": options.num_workers, "seed": options.seed}
     data = registry.create("zoo.datasets", options.data or "", **common, stream="token_stream" in recipe.inputs)
     if objects.task is None and options.task is not None:
@@ -276,8 +265,8 @@ def check_data(inputs: tuple[str, ...], options: Fit, data: Any) -> None:
 
 def load_data(options: Fit) -> Any:
     """Create, prepare and set up the data module of the options."""
-    data = ready(make_data(options))
-    check_data(recipe_for(options.backbone).inputs, options, data)
+    data = ready(_make_data(options))
+    check_data(_recipe_for(options.backbone).inputs, options, data)
     return data
 
 
@@ -298,6 +287,7 @@ def take_objects(options: Mapping[str, Any]) -> tuple[Objects, dict[str, Any]]:
     """Separate objects from options; in the options, replace them by their specs or by names that mark them as objects."""
     options = dict(options)
     if isinstance(data := options.get("data"), tuple | list):
+        check_rules((len(data) == 2, f"data: a {type(data).__name__} of {len(data)} values: use (X, y), inputs and targets"))
         loading = {name: options.pop(name) for name in ("batch_size", "num_workers") if options.get(name) is not None}
         options["data"] = from_arrays(*data, seed=options.get("seed", 0), **loading)
     given = {name: options[name] for name in KINDS if not isinstance(options.get(name), str | None)}
@@ -305,19 +295,19 @@ def take_objects(options: Mapping[str, Any]) -> tuple[Objects, dict[str, Any]]:
     for name, value in given.items():
         text = f"{name}={value!r:.60} must be a spec, or an Algebra, a network or factory, a LightningDataModule or a Task"
         check_rules((KINDS[name](value), text))
-        named[name] = object_name(value)
+        named[name] = _object_name(value)
     objects = Objects(**given)
     if isinstance(objects.task, Task):
         is_twice = options.get("backbone") is not None and objects.backbone is not objects.task.net
         text = "the task already has a network: leave backbone out, or pass the class of the task"
         check_rules((not is_twice, text), code="conflict")
-        named["backbone"] = object_name(objects.task.net)
+        named["backbone"] = _object_name(objects.task.net)
     if objects.net is not None:
-        named["algebra"] = algebra_name(objects.net, named.get("algebra"))
+        named["algebra"] = _algebra_name(objects.net, named.get("algebra"))
     return objects, named
 
 
-def algebra_name(net: nn.Module, given: str | None) -> str:
+def _algebra_name(net: nn.Module, given: str | None) -> str:
     """Return the name of the algebra of a network, and check it against the given one."""
     names = {module.spec or f"that of the network {OBJECT}" for module in algebras_of(net)} or {REALS}
     text = ", ".join(sorted(names))
@@ -334,7 +324,7 @@ def algebras_of(net: nn.Module) -> list[Algebra]:
     return [module for module in net.modules() if isinstance(module, Algebra) and module.n > 1]
 
 
-def object_name(value: Any) -> str:
+def _object_name(value: Any) -> str:
     """Return the spec of an object, or its type marked as an object."""
     if isinstance(value, Algebra) and stands_for_spec(value):
         return value.spec

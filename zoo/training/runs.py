@@ -51,11 +51,7 @@ def new_path(path: str | Path, flag: str) -> Path:
 def measure_splits(
     run: str | Path, splits: Sequence[str], options: Measuring, data: str | None = None
 ) -> dict[str, dict[str, float | None]]:
-    """Evaluate a model on the given splits of its data, or of other data.
-
-    Returns:
-        The metrics on the ``validation`` split and on the test split (``metrics``); empty for a split that is not given.
-    """
+    """Return the metrics of a model on the ``validation`` and test (``metrics``) splits; none for a split that is not given."""
     result: dict[str, dict[str, float | None]] = {"validation": {}, "metrics": {}}
     for split in splits:
         stage = "val" if split == "validation" else "test"
@@ -116,11 +112,7 @@ def recover(run: str | Path) -> dict[str, Any]:
 
 
 def verify(run: Path) -> list[dict[str, str]]:
-    """Verify the files of a run folder or model folder that have a checksum, without unpickling.
-
-    Returns:
-        A row with ``file``, ``status`` (``ok`` or ``damaged``) and ``note`` for every file, and one for the model folder.
-    """
+    """Verify all files of a run that have a checksum, and its model folder, without unpickling; return a row for each."""
     rows, checkpoints = [], checkpoint_files(run / "checkpoints")
     if not checkpoints or (run / "model").exists():
         folder = find(run)
