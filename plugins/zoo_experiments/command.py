@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ def sweep(file: str, *, options: Sweep) -> Result:
     """
     from zoo_experiments.sweep import sweep
 
-    results = sweep(read_config(file), file, options, say=say)
+    results = sweep(read_config(file), file, options, say=partial(print, flush=True))
     return Result(results, lambda _: print_results("sweep", results), bool(results["failed"]))
 
 
@@ -34,13 +35,8 @@ def frontier(file: str, *, options: Sweep) -> Result:
         raise InputError("--only is not supported here: remove networks from the file", code="unsupported")
     from zoo_experiments.frontier import frontier
 
-    results = frontier(read_config(file), file, options, say=say)
+    results = frontier(read_config(file), file, options, say=partial(print, flush=True))
     return Result(results, lambda _: print_results("frontier", results), bool(results["failed"]))
-
-
-def say(line: str) -> None:
-    """Print a line at once."""
-    print(line, flush=True)
 
 
 def print_results(command: str, results: dict[str, Any]) -> None:

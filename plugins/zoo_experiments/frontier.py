@@ -51,10 +51,7 @@ def frontier(
     """Train the missing runs of a frontier and write frontier.json, which the report ``frontier`` reads.
 
     Rows of an existing frontier.json count as finished runs, even if their folders are gone. The costs of the networks
-    are measured once, see `costs`. Arguments and errors are those of `sweep`.
-
-    Returns:
-        ``run_dir``, the ``rows`` of `summarize`, and ``failed``, the names of failed runs.
+    are measured once, see `costs`. Arguments, result and errors are those of `sweep`, with rows of `summarize`.
     """
     check_frontier(values, file)
     axes, options = values["axes"], options or Sweep()

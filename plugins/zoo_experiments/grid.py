@@ -35,14 +35,7 @@ PATIENCE = 120.0
 
 @dataclass(frozen=True)
 class Point:
-    """A run of a grid.
-
-    Attributes:
-        name: Its unique name.
-        axes: Its values by axis.
-        options: The options of the run, `Fit` or a mapping.
-        after: Names of the points that must be finished before.
-    """
+    """A run of a grid: its unique name, values by axis, options (`Fit` or a mapping), and the points to finish before it."""
 
     name: str
     axes: Mapping[str, Any]

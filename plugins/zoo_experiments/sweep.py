@@ -17,13 +17,11 @@ from __future__ import annotations
 
 import fnmatch
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import fields, is_dataclass
-from difflib import get_close_matches
 from itertools import product
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import yaml
 
@@ -31,7 +29,7 @@ from zoo.atomic import write_text
 from zoo.checkpoint.manifest import number
 from zoo.errors import InputError, check_rules
 from zoo.training.folder import RUNS, claim, file_name, lock_folder, read_summary, short_spec
-from zoo.training.options import SPECS, TRAINER_ARGUMENTS, Fit, flat
+from zoo.training.options import SPECS, flat
 from zoo.training.processes import Signals
 from zoo.training.resolve import plan_run
 from zoo.training.trainer import check_trainer
@@ -47,11 +45,7 @@ FROM_SUMMARY = ("metrics", "validation", "parameters", "epochs", "seconds", "tas
 
 
 def sweep_points(values: Mapping[str, Any], file: str) -> list[Point]:
-    """Return the runs of a sweep; the last axis changes fastest.
-
-    Raises:
-        InputError: If the file or the options of a run are wrong.
-    """
+    """Return the runs of a sweep, after checking their options; the last axis changes fastest."""
     unknown = set(values) - {"base", "axes", "exclude"}
     check_rules((not unknown, f"'{file}': unknown key {min(unknown, default='')}; use base, axes and exclude"), code="unknown")
     try:
@@ -75,7 +69,7 @@ def sweep_points(values: Mapping[str, Any], file: str) -> list[Point]:
 def grid_points(values: Mapping[str, Any], file: str) -> Iterator[Point]:
     """Yield the runs of a sweep without checking their options."""
     base, axes = nested(values.get("base") or {}), values.get("axes") or {}
-    labels = {axis: dict(labelled_options(axis, choices, file)) for axis, choices in axes.items()}
+    labels = {axis: labelled_options(axis, choices) for axis, choices in axes.items()}
     exclude = [{axis: as_labels(choices) for axis, choices in entry.items()} for entry in values.get("exclude") or []]
     for axis, label in [(axis, label) for entry in exclude for axis, excluded in entry.items() for label in excluded]:
         text = f"'{file}' excludes {axis}={label}, but the axes are {', '.join(labels)} with other labels"
@@ -95,31 +89,16 @@ def grid_points(values: Mapping[str, Any], file: str) -> Iterator[Point]:
         yield Point(name, chosen, options)
 
 
-def labelled_options(axis: str, choices: Any, file: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the label and the options of every value of an axis."""
+def labelled_options(axis: str, choices: Any) -> dict[str, dict[str, Any]]:
+    """Return the options of every value of an axis by label."""
     if isinstance(choices, Mapping):
-        yield from ((str(label), nested(options)) for label, options in choices.items())
-        return
-    if axis not in (known := option_names()):
-        close = get_close_matches(axis, known, 1) or [name for name in known if name.rpartition(".")[2] == axis]
-        hint = f"did you mean '{close[0]}'?" if close else "zoo fit --help lists them"
-        raise InputError(f"'{file}': axis '{axis}' is not an option of zoo fit; {hint}", code="unknown")
-    for label, value in zip(as_labels(choices), choices, strict=True):
-        yield label, nested({axis: value})
+        return {str(label): nested(options) for label, options in choices.items()}
+    return {label: nested({axis: value}) for label, value in zip(as_labels(choices), choices, strict=True)}
 
 
 def as_labels(choices: Any) -> list[str]:
     """Return the labels of a list of values, or of one value."""
     return [str(value) for value in choices] if isinstance(choices, list) else [str(choices)]
-
-
-def option_names() -> list[str]:
-    """Return the options of a run by the names of their flags."""
-    hints, names = get_type_hints(Fit), [f"trainer.{name}" for name in TRAINER_ARGUMENTS]
-    for option in fields(Fit):
-        kind = hints[option.name]
-        names += [f"{option.name}.{part.name}" for part in fields(kind)] if is_dataclass(kind) else [option.name]
-    return names
 
 
 def nested(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,11 +141,6 @@ def read_rows(folder: Path) -> list[Row]:
         raise InputError(text, code="corrupt") from error
 
 
-def write_rows(folder: Path, rows: Iterable[Row]) -> None:
-    """Write the rows of a sweep in one step."""
-    write_text(folder / ROWS, "".join(json.dumps(row) + "\n" for row in rows))
-
-
 class SweepGrid(Grid):
     """The folder of a sweep, with the rows of its finished runs."""
 
@@ -200,7 +174,7 @@ class SweepGrid(Grid):
 
     def write(self) -> None:
         """Write the rows in the order of the points."""
-        write_rows(self.folder, self.sorted_rows())
+        write_text(self.folder / ROWS, "".join(json.dumps(row) + "\n" for row in self.sorted_rows()))
 
 
 def sweep(
@@ -247,11 +221,11 @@ def sweep(
             if row:
                 finished(row)
 
-        def resume_text() -> str:
-            done = sum(name in grid.rows for name in wanted)
-            return f"{done} of {len(wanted)} runs are finished, repeat the command to resume"
+        def done() -> int:
+            return sum(name in grid.rows for name in wanted)
 
-        stack.enter_context(saying_how_to_resume(resume_text))
+        text = "runs are finished, repeat the command to resume"
+        stack.enter_context(saying_how_to_resume(lambda: f"{done()} of {len(wanted)} {text}"))
         stack.enter_context(Signals())
         if missing:
             execute(grid, make_executor(options), report, missing)

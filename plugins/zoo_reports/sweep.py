@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from zoo_experiments.sweep import read_rows
 
 from zoo.checkpoint.manifest import number
-from zoo.errors import check_choice, check_rules
+from zoo.errors import check_rules
 from zoo.report import Report
 from zoo_reports.page import PALETTE, Page, Table, axis_title, log_axis, pictures, plain_axes, plus_minus
 
@@ -28,22 +28,21 @@ class Group(NamedTuple):
     parameters: tuple[int, int]
 
 
-def sweep(runs: Sequence[str], *, metric: str = "") -> Report:
+def sweep(runs: Sequence[str]) -> Report:
     """Runs of a grid: test metric, spread over seeds, parameters, best by validation (png, svg, html, md).
+
+    The metric is the one that selected the epochs, or else the first; without a test split it is that of the validation.
 
     Args:
         runs: One folder of ``zoo sweep``.
-        metric: The test metric to show, or the validation metric if there is no test split; by default the one that selected
-            the epochs, or else the first.
 
     Raises:
-        InputError: If the folder is not a sweep, has no finished run, or the metric is not measured.
+        InputError: If the folder is not a sweep, or no run has measured anything.
     """
     check_rules((len(runs) == 1, "sweep is a report on one folder, got several"))
     folder = Path(runs[0]).expanduser()
     rows = read_rows(folder)
-    check_rules((bool(rows), f"no run of a sweep is finished in '{folder}'"), code="missing")
-    metric, split = sweep_metric(rows, metric, folder)
+    metric, split = sweep_metric(rows, folder)
     groups, ranked = collect(rows, metric, split), ranking(rows)
     best = None
     if ranked and all(len(group.chosen) == len(group.values) for group in groups):
@@ -61,46 +60,45 @@ def sweep(runs: Sequence[str], *, metric: str = "") -> Report:
     return page.report("sweep", values, files)
 
 
-def sweep_metric(rows: Sequence[Row], metric: str, folder: Path) -> tuple[str, str]:
+def chosen_by(row: Row) -> dict[str, Any]:
+    """Return metric, mode and value of the validation that chose the epoch of a run; an empty dict without one."""
+    chosen: dict[str, Any] = row.get("validation") or {}
+    return {} if chosen.get("value") is None else chosen
+
+
+def sweep_metric(rows: Sequence[Row], folder: Path) -> tuple[str, str]:
     """Return the metric to show and its split, which is validation if no run has measured a test split."""
-    validation = list(dict.fromkeys(chosen[0] for row in rows if (chosen := chosen_by(row))))
+    validation = [chosen["metric"] for row in rows if (chosen := chosen_by(row))]
     tested = [name for row in rows for name, value in row["metrics"].items() if value is not None]
-    names, split = (list(dict.fromkeys(tested)), "test") if tested else (validation, "validation")
+    names, split = (tested, "test") if tested else (validation, "validation")
     check_rules((bool(names), f"no run in '{folder}' has measured anything"), code="missing")
-    if metric:
-        check_choice("metric", metric, names)
     better = [name for name in names if name != "loss"] or names
-    return metric or next((name for name in validation if name in better), better[0]), split
-
-
-def chosen_by(row: Row) -> tuple[str, str, float] | None:
-    """Return the validation metric that chose the epoch of a run, its mode (``min`` or ``max``), and its value."""
-    chosen = row.get("validation") or {}
-    value = chosen.get("value")
-    return None if value is None else (str(chosen.get("metric") or "loss"), str(chosen.get("mode") or "min"), value)
+    return next((name for name in validation if name in better), better[0]), split
 
 
 def ranking(rows: Sequence[Row]) -> tuple[str, str] | None:
     """Return the validation metric that ranks the runs, and its mode; None if they differ in it or in their data."""
-    metrics = {(chosen_by(row) or ("", ""))[:2] for row in rows}
+    metrics = {(chosen.get("metric"), chosen.get("mode")) for chosen in map(chosen_by, rows)}
     seeds = {row["axes"].get("seed") for row in rows}
     data = {(row["axes"].get("seed"), str(row.get("data_sha256") or row["options"].get("data"))) for row in rows}
-    return next(iter(metrics)) if len(metrics) == 1 and ("", "") not in metrics and len(data) == len(seeds) else None
+    metric, mode = metrics.pop()
+    return (metric, mode) if metric and mode and not metrics and len(data) == len(seeds) else None
 
 
 def collect(rows: Sequence[Row], metric: str, split: str) -> list[Group]:
     """Group the measured runs that differ only in their seed, in the order of the grid."""
-    groups: dict[tuple[tuple[str, str], ...], Group] = {}
+    groups: dict[tuple[str, ...], Group] = {}
     for row in rows:
         chosen = chosen_by(row)
-        value = row["metrics"].get(metric) if split == "test" else chosen[2] if chosen and chosen[0] == metric else None
+        value = row["metrics"].get(metric) if split == "test" else {chosen.get("metric"): chosen.get("value")}.get(metric)
         if value is None:
             continue
         axes = {axis: label for axis, label in row["axes"].items() if axis != "seed"}
-        sizes = int(row["parameters"].get("total") or 0), int(row["parameters"].get("real_twin") or 0)
-        group = groups.setdefault(tuple(axes.items()), Group(", ".join(axes.values()) or "all", axes, [], [], sizes))
+        sizes = row["parameters"].get("total") or 0, row["parameters"].get("real_twin") or 0
+        label = ", ".join(axes.values()) or "all"
+        group = groups.setdefault(tuple(axes.values()), Group(label, axes, [], [], sizes))
         group.values.append(float(value))
-        group.chosen.extend([chosen[2]] if chosen else [])
+        group.chosen.extend([chosen["value"]] if chosen else [])
     return list(groups.values())
 
 

@@ -1,11 +1,14 @@
-"""Lottery tickets in a Trainer: rewinding, masking with all kinds of optimizers and precisions, checkpoints, errors."""
+"""Lottery tickets in a Trainer: schedules, rewinding, masks with many optimizers and precisions, checkpoints, errors."""
 
 import copy
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.demos.boring_classes import BoringModel
 from lightning.pytorch.strategies import FSDPStrategy
 from timm.optim import Lookahead
 from torch import nn
@@ -14,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import zoo
 from tests.errors import raises
-from zoo.pruning import LotteryTicket, lottery, prunable
+from zoo.pruning import ConstantRate, CubicSparsity, LotteryTicket, lottery, prunable, rounds_until
 from zoo.pruning import masks as lib
 from zoo.training.trainer import moving_average
 
@@ -299,3 +302,50 @@ def test_errors():
     trainer(late).fit(net(), data())
     with raises("invalid", "rewind_step=99"):
         late.prune()
+
+
+# --- schedules ---
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("rate", "survivors"),
+    [(lambda round: (0.5, 0.0, 0.75)[round], [64, 32, 32, 8]), ("cubic(final=0.75, rounds=2)", [64, 22, 16, 16])],
+)
+def test_any_function_of_the_round_is_a_schedule(rate, survivors):
+    def fit_one(ticket):
+        Trainer(fast_dev_run=True, callbacks=[ticket], accelerator="cpu").fit(BoringModel())
+
+    assert [done.survivors for done in lottery(fit_one, LotteryTicket(rate), 3)] == survivors
+
+
+def test_the_cubic_schedule_reaches_its_sparsity():
+    schedule, survivors = CubicSparsity(final=0.9, rounds=4), 1.0
+    for number in range(4):
+        survivors *= 1 - schedule(number)
+        assert 1 - survivors == pytest.approx(0.9 * (1 - (1 - (number + 1) / 4) ** 3))
+    assert schedule(4) == 0
+    assert rounds_until(0.1, schedule) == 4
+
+
+def test_rounds_until_counts_a_share_that_is_reached_exactly():
+    assert rounds_until(0.25, 0.5) == 2
+
+
+def test_invalid_schedules():
+    with raises("invalid", "rate=0.0"):
+        ConstantRate(0.0)
+    with raises("invalid", "until=0.01"):
+        rounds_until(0.01, CubicSparsity(0.9))
+
+
+def test_the_code_of_the_documentation_runs(tmp_path, monkeypatch):
+    text = (Path(__file__).parents[2] / "docs" / "pruning.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
+        exec(compile(block, "pruning.md", "exec"), names)
+    saved, loaded = names["net"].state_dict(), names["same"].state_dict()
+    assert all(torch.equal(saved[name], loaded[name]) for name in saved)
+    assert names["done"].number == 2
+    assert 0.35 < names["done"].survivors / names["done"].weights < 0.37

@@ -187,15 +187,6 @@ def test_random_scores_have_their_own_generator():
     assert not torch.equal(drawn[0], drawn[3])  # seed and step are not interchangeable
 
 
-def test_masks_of_equal_content_have_equal_digests():
-    masks = lib.full_masks(lib.prunable(nn.Linear(3, 3)))
-    other = {name: mask.clone() for name, mask in masks.items()}
-    assert lib.tensor_digest(masks) == lib.tensor_digest(other)
-    other["weight"][0, 0] = False
-    assert lib.tensor_digest(masks) != lib.tensor_digest(other)
-    assert lib.tensor_digest(masks) != lib.tensor_digest({"weight": masks["weight"].flatten()})
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
 def test_pruned_values_become_zero_even_if_infinite(dtype):
     weight = nn.Parameter(torch.tensor([[1.5, float("inf"), float("nan")], [-2.0, 3.0, -0.0]]).to(dtype))

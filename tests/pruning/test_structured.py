@@ -136,6 +136,17 @@ def test_units_are_whole_elements():
     assert torch.equal(net.conv1.bias, old.conv1.bias[kept])
 
 
+def test_padded_elements_are_removed_first():
+    quaternion = zoo.algebra("quaternion")
+    net, x = nn.Sequential(Linear(quaternion, 8, 10), nn.ReLU(), Linear(quaternion, 10, 4)), torch.randn(5, 8)
+    with torch.no_grad():
+        net[0].weight_module.components[:, 0] = 0  # the smallest, but it is whole: channels 0, 3, 6 and 9
+    old = deepcopy(net)
+    (cut,) = prune_structure(net, 0.4, x)
+    assert (cut.before, cut.after, cut.inputs) == (10, 7, {"2": [1, 4, 7]})
+    torch.testing.assert_close(net(x), masked(old, [cut])(x))
+
+
 def test_a_converted_timm_network():
     torch.manual_seed(0)
     old = timm.create_model("resnet18", num_classes=3).eval()

@@ -1,14 +1,6 @@
 """Lottery tickets (masks, pruning schedules and a Lightning callback) and structured pruning."""
 
-from zoo.pruning.callback import (
-    ConstantRate,
-    CubicSparsity,
-    LotteryTicket,
-    PruningSchedule,
-    Round,
-    lottery,
-    rounds_until,
-)
+from zoo.pruning.callback import ConstantRate, CubicSparsity, LotteryTicket, PruningSchedule, Round, lottery, rounds_until
 from zoo.pruning.masks import Prunable, Pruning, prunable
 from zoo.pruning.structured import Cut, prune_structure
 

@@ -70,9 +70,6 @@ class Pruning:
         unit: ``number``, or ``element`` for algebra elements with all their components. The magnitude of an element is the
             root mean square and other scores are means, so that ``global`` treats elements and real numbers alike.
         pattern: (N, M) for at most N survivors of every M consecutive units along the input axis; the rate is ignored.
-
-    Raises:
-        InputError: If a value is unknown or out of range, or two options exclude each other.
     """
 
     rate: float = 0.2
@@ -219,12 +216,8 @@ def full_masks(parameters: Mapping[str, Prunable]) -> Masks:
 def next_masks(parameters: Mapping[str, Prunable], values: Tensors, masks: Tensors, pruning: Pruning) -> Masks:
     """Return the masks after pruning once more.
 
-    Args:
-        parameters: The prunable parameters, see `prunable`.
-        values: The values that the scores are computed from: the weights (``magnitude``), `random_values`, or sums of
-            -w dL/dw (``movement``) or w dL/dw (``snip``).
-        masks: The current masks.
-        pruning: The options.
+    Scores are computed from ``values``: the weights (``magnitude``), `random_values`, or sums of -w dL/dw (``movement``) or
+    w dL/dw (``snip``).
 
     Raises:
         InputError: If a value is not finite, or a pattern does not divide an input axis.
