@@ -1,6 +1,5 @@
 """Definitions of 21,844 nouns of WordNet 3.0 in the installed timm, as topics, pairs, a ranking, or text to generate."""
 
-import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from lightning.pytorch import LightningDataModule
 
 from zoo.data.corpus import CorpusData, Text
 from zoo.data.loader import Array
-from zoo.data.options import check_integer, options_of
+from zoo.data.options import check_integer, check_pinned, options_of
 from zoo.data.parallel import ParallelData
 from zoo.data.splits import RELEVANCE, stratified
 from zoo.data.table import Table
@@ -112,11 +111,7 @@ def _lines(name: str) -> dict[str, str]:
         content = (folder / "data" / "_info" / name).read_bytes()
     except OSError as error:
         raise InputError(f"glosses: the installed timm has no {name}; install timm {RELEASES}", code="mismatch") from error
-    sha256 = hashlib.sha256(content).hexdigest()
-    if sha256 != FILE_SHA256[name]:
-        digests = f"SHA-256 {sha256[:12]}, expected {FILE_SHA256[name][:12]}"
-        message = f"glosses: the installed timm has another {name} ({digests}); install timm {RELEASES}"
-        raise InputError(message, code="mismatch")
+    check_pinned("glosses", FILE_SHA256[name], content, f"timm (expected {RELEASES})")
     return dict(line.split("\t") for line in content.decode("utf-8").splitlines())
 
 
@@ -208,10 +203,6 @@ def gloss_corpus(limit: int | None = None, **options: Any) -> CorpusData:
         zebra: any of several fleet black-and-white striped African equines
 
     In a fixed random order, with the splits of all gloss tasks: 17471 / 1094 / 3279 lines.
-
-    Args:
-        limit: Maximum number of lines of every split, stratified by topic.
-        options: See `CorpusData`.
     """
     return CorpusData(partial(_gloss_texts, limit), **options)
 
@@ -233,10 +224,6 @@ def gloss_lemmas(limit: int | None = None, **options: Any) -> ParallelData:
 
     The splits are those of `glosses`, 17471 / 1094 / 3279 pairs. Only 9 % of the test nouns are also training nouns: most must
     be assembled from parts, and few can be exactly right.
-
-    Args:
-        limit: Maximum number of pairs of every split, stratified by topic.
-        **options: Of `ParallelData`; the pairs do not depend on `seed`.
     """
     return ParallelData(partial(_tables, _lemma_pairs, limit), **options)
 

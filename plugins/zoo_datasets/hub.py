@@ -22,14 +22,6 @@ def from_hub(preset: str, repository: str) -> Iterator[None]:
         ) from error
 
 
-def load(preset: str, repository: str, *config: str | None, **options: str) -> Any:
-    """Load the splits of a repository from the Hub, or from the cache of `datasets`."""
-    with from_hub(preset, repository):
-        import datasets
-
-        return datasets.load_dataset(repository, *config, **options)
-
-
 def hub_columns(
     preset: str, repository: str, parts: Mapping[str, int | None], columns: Sequence[str], *config: str | None
 ) -> dict[str, list[list[Any]]]:
@@ -43,14 +35,15 @@ def hub_columns(
         config: The configuration, if the repository has several.
     """
     name, _, revision = repository.partition("@")
-    loaded = load(preset, name, *config, revision=revision or "main")
-    values = {}
+    with from_hub(preset, repository):
+        import datasets
+
+        loaded = datasets.load_dataset(name, *config, revision=revision or "main")
+        tables = {part: loaded[part].flatten() for part in parts}
+        values = {part: [table[column][:] for column in columns] for part, table in tables.items()}
     for part, rows in parts.items():
-        with from_hub(preset, repository):
-            data = loaded[part].flatten()
-            values[part] = [data[column][:] for column in columns]
-        if rows not in (None, len(data)):
-            raise hub_changed(preset, repository, f"{len(data):,} rows in {part}, expected {rows:,}")
+        if rows not in (None, len(tables[part])):
+            raise hub_changed(preset, repository, f"{len(tables[part]):,} rows in {part}, expected {rows:,}")
     return values
 
 

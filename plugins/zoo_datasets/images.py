@@ -5,8 +5,7 @@ other options are those of `ImageData`.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -19,35 +18,19 @@ from zoo.data.options import DataError, OptionalPath, check_integer, check_share
 from zoo.data.pixels import EncodedImages, Split, hold_out
 from zoo.data.splits import stratified
 from zoo.errors import InputError
-from zoo_datasets.hub import attach_record, from_hub, hub_changed, load
+from zoo_datasets.hub import from_hub
 
 
-@dataclass(frozen=True, kw_only=True)
-class CifarSet:
-    """CIFAR-10 or CIFAR-100.
-
-    Attributes:
-        name: Name of the preset.
-        repository: The data set repository on the Hub.
-        revision: The commit to read.
-        classes: The label names; label i is called `classes[i]`.
-        train_files: Training files of the binary version.
-        test_file: Test file of the binary version.
-        columns: The columns of images and labels on the Hub.
-        label_bytes: Bytes per label in the binary version; the last one is the label.
-    """
-
-    name: str
-    repository: str
-    revision: str
-    classes: tuple[str, ...]
-    train_files: tuple[str, ...]
-    test_file: str
-    columns: tuple[str, str] = ("img", "label")
-    label_bytes: int = 1
-
-
-def cifar_set(**fields: Any) -> Callable[..., ImageData]:
+def cifar_set(
+    name: str,
+    repository: str,
+    revision: str,
+    classes: Sequence[str],
+    train_files: Sequence[str],
+    test_file: str,
+    label: str = "label",
+    label_bytes: int = 1,
+) -> Callable[..., ImageData]:
     """Return the preset of CIFAR-10 or CIFAR-100: `preset(path=None, limit=None, val=0.1, ...)`.
 
     `path` is a folder with the binary version, or with shards `train_*.npz` and `test.npz`; nothing is unpickled. Without, the
@@ -55,53 +38,54 @@ def cifar_set(**fields: Any) -> Callable[..., ImageData]:
     validation.
 
     Args:
-        fields: The fields of `CifarSet`, which is the attribute `record` of the preset.
+        name: Name of the preset.
+        repository: The data set repository on the Hub.
+        revision: The commit to read.
+        classes: The label names; label i is called `classes[i]`.
+        train_files: Training files of the binary version.
+        test_file: Test file of the binary version.
+        label: The column of labels on the Hub.
+        label_bytes: Bytes per label in the binary version; the last one is the label.
     """
-    record = CifarSet(**fields)
+
+    def read(root: Path | None, limit: int | None, val: float) -> dict[str, Split]:
+        if root is None:
+            splits = _hub_images(name, repository, revision, label)
+        elif train_file := next(root.rglob(train_files[0]), None):
+            files = {"train": train_files, "test": [test_file]}
+            splits = {split: _binary(name, train_file.parent, part, label_bytes) for split, part in files.items()}
+        elif shards := sorted(root.glob("train_*.npz")):
+            splits = {"train": _shards(shards), "test": _shards([root / "test.npz"])}
+        else:
+            accepted = f"the binary version ({train_files[0]} ...), or train_*.npz and test.npz"
+            raise DataError(f"{name}: {root} has none of the known files; use a folder with {accepted}")
+        splits = hold_out(splits, "val", val)
+        for split, images in splits.items():
+            if limit is not None and limit < len(images):
+                splits[split] = images.take(np.flatnonzero(stratified(images.labels, limit)))
+        return splits
 
     @options_of(ImageData, "channels", "test", size=32)
     def preset(path: OptionalPath = None, limit: int | None = None, val: float = 0.1, **options: Any) -> ImageData:
         limit = None if limit is None else check_integer("limit", limit, 1)
-        root = None if path is None else resolve_path(path, record.name)
-        return ImageData(partial(_read, record, root, limit, check_share(val, "val")), record.classes, **options)
+        root = None if path is None else resolve_path(path, name)
+        return ImageData(partial(read, root, limit, check_share(val, "val")), classes, **options)
 
-    return attach_record(preset, record)
-
-
-def _read(record: CifarSet, path: Path | None, limit: int | None, val: float) -> dict[str, Split]:
-    splits = hold_out(read_hub(record) if path is None else read_copy(record, path), "val", val)
-    for name, split in splits.items():
-        if limit is not None and limit < len(split):
-            splits[name] = split.take(np.flatnonzero(stratified(split.labels, limit)))
-    return splits
+    preset.__name__ = preset.__qualname__ = name
+    return preset
 
 
-def read_copy(record: CifarSet, root: Path) -> dict[str, Split]:
-    """Read a local copy: the binary version or shards."""
-    if train_file := next(root.rglob(record.train_files[0]), None):
-        return _binary(record, train_file.parent)
-    if shards := sorted(root.glob("train_*.npz")):
-        return {"train": _shards(shards), "test": _shards([root / "test.npz"])}
-    accepted = f"the binary version ({record.train_files[0]} ...), or train_*.npz and test.npz"
-    raise DataError(f"{record.name}: {root} has none of the known files; use a folder with {accepted}")
-
-
-def _binary(record: CifarSet, folder: Path) -> dict[str, Split]:
+def _binary(name: str, folder: Path, files: Sequence[str], label_bytes: int) -> Split:
     """Read records of label bytes (the last one is the label) and 3 x 32 x 32 colour planes."""
-    splits, length = {}, record.label_bytes + 32 * 32 * 3
-    for name, files in (("train", record.train_files), ("test", (record.test_file,))):
-        parts = []
-        for file in (folder / name for name in files):
-            if not file.is_file():
-                raise InputError(f"{file}: missing in this binary version", code="missing")
-            parts.append(np.fromfile(file, np.uint8))
-            if not (size := len(parts[-1])) or size % length:
-                message = f"{file}: {size} bytes, expected a multiple of {length}; the file is damaged"
-                raise InputError(message, code="corrupt")
-        records = np.concatenate(parts).reshape(-1, length)
-        pixels = records[:, record.label_bytes :].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-        splits[name] = Split(np.ascontiguousarray(pixels), records[:, record.label_bytes - 1], str(folder))
-    return splits
+    length = label_bytes + 32 * 32 * 3
+    parts = [np.fromfile(resolve_path(folder / file, name), np.uint8) for file in files]
+    for file, part in zip(files, parts, strict=True):
+        if not len(part) or len(part) % length:
+            message = f"{folder / file}: {len(part)} bytes, expected a multiple of {length}; the file is damaged"
+            raise InputError(message, code="corrupt")
+    records = np.concatenate(parts).reshape(-1, length)
+    pixels = records[:, label_bytes:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+    return Split(np.ascontiguousarray(pixels), records[:, label_bytes - 1], str(folder))
 
 
 def _shards(files: list[Path]) -> Split:
@@ -121,20 +105,17 @@ def _shards(files: list[Path]) -> Split:
     return Split(EncodedImages(items, names), np.concatenate(labels), str(files[0].parent))
 
 
-def read_hub(record: CifarSet) -> dict[str, Split]:
+def _hub_images(preset: str, repository: str, revision: str, label: str) -> dict[str, Split]:
     """Return the splits of the Hub, with encoded images."""
-    loaded: Mapping[str, Any] = load(record.name, record.repository, revision=record.revision)
-    from datasets import Image
-
-    image, label = record.columns
     splits = {}
-    for name in ("train", "test"):
-        table = loaded[name]
-        if missing := {image, label} - {*table.column_names}:
-            raise hub_changed(record.name, record.repository, f"no column {', '.join(missing)}")
-        items = [item["bytes"] for item in table.cast_column(image, Image(decode=False))[image]]
-        names = [f"{record.repository}, {name} row {i}" for i in range(len(items))]
-        splits[name] = Split(EncodedImages(items, names), np.array(table[label]), record.repository)
+    with from_hub(preset, repository):
+        from datasets import Image, load_dataset
+
+        loaded = load_dataset(repository, revision=revision)
+        for name in ("train", "test"):
+            items = [item["bytes"] for item in loaded[name].cast_column("img", Image(decode=False))["img"]]
+            names = [f"{repository}, {name} row {i}" for i in range(len(items))]
+            splits[name] = Split(EncodedImages(items, names), np.array(loaded[name][label]), repository)
     return splits
 
 
@@ -209,7 +190,7 @@ cifar100 = cifar_set(
     classes=tuple(CIFAR100_CLASSES.split()),
     train_files=("train.bin",),
     test_file="test.bin",
-    columns=("img", "fine_label"),
+    label="fine_label",
     label_bytes=2,
 )
 """CIFAR-100: 32 x 32 RGB photographs, 100 classes (the fine labels) of 500 training and 100 test images (Krizhevsky 2009)."""

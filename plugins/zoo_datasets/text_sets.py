@@ -28,17 +28,11 @@ HIDDEN = {"train": ("train",), "test": ("validation",)}
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns of a table to read, by name or by number.
+    """The columns of a table to read, by name or by number."""
 
-    Attributes:
-        texts: One column of texts, or two.
-        label: The column of labels.
-        group: The column that identifies the question of a ranking, or the split of a row.
-    """
-
-    texts: tuple[str | int, ...]
+    texts: tuple[str | int, ...]  # one or two
     label: str | int
-    group: str | int | None = None
+    group: str | int | None = None  # identifies the question of a ranking, or the split of a row
 
     @property
     def all(self) -> tuple[str | int, ...]:
@@ -56,34 +50,20 @@ TEXT, SENTENCE, BARE = Layout(("text",), "label"), Layout(("sentence",), "label"
 
 @dataclass(frozen=True)
 class TextSet:
-    """One published set of labelled texts.
-
-    Attributes:
-        name: Name of the preset.
-        repository: The data set repository on the Hub and, after an @, its commit; or a branch if no commit is known, so that
-            only `rows` detects changes.
-        splits: The Hub's splits that make up each split; several are concatenated.
-        rows: Number of rows of the Hub's splits, unlabelled ones included, if no commit is known.
-        config: The configuration of the repository.
-        hub: The columns on the Hub.
-        columns: The possible columns of local files; the first that match are read.
-        names: The name of each label as written in the data.
-        files: File names of the splits in local copies, without extensions, in addition to `SPLITS`.
-        variants: An option of the preset, and the changes to the record for each value; the first value is the default.
-        defaults: Defaults of `TextData` that differ.
-    """
+    """One published set of labelled texts."""
 
     name: str
-    repository: str
-    splits: Mapping[str, tuple[str, ...]]
-    rows: Mapping[str, int] = field(default_factory=dict)
-    config: str | None = None
+    repository: str  # on the Hub and, after an @, its commit; or a branch if none is known, so that only `rows` detects changes
+    splits: Mapping[str, tuple[str, ...]]  # the Hub's splits that make up each split; several are concatenated
+    rows: Mapping[str, int] = field(default_factory=dict)  # of the Hub's splits, unlabelled ones included
+    config: str | None = None  # of the repository
     hub: Layout = TEXT
-    columns: tuple[Layout, ...] = (TEXT, SENTENCE, BARE)
-    names: Mapping[str, str] | None = None
-    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    columns: tuple[Layout, ...] = (TEXT, SENTENCE, BARE)  # of local files; the first that match are read
+    names: Mapping[str, str] | None = None  # of each label as written in the data
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # names of local files, in addition to `SPLITS`
+    # An option of the preset, and the changes to the record for each value; the first value is the default.
     variants: tuple[str, Mapping[Any, Mapping[str, Any]]] | None = None
-    defaults: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # of `TextData`
 
     @property
     def task(self) -> str:
@@ -106,10 +86,7 @@ def text_set(*fields: Any, **others: Any) -> Callable[..., TextData]:
 
     A local copy is a file, which is cut into folds, or a folder with train.*, and optionally dev.* (or val.*, validation.*) and
     test.*; as published, or as a TSV, CSV, JSON lines or Parquet table, plain or compressed (.gz, .xz).
-
-    Args:
-        fields: The first fields of `TextSet`, which is the attribute `record` of the preset.
-        others: Its other fields.
+    The arguments are the fields of `TextSet`, which is the attribute `record` of the preset.
     """
     text_set = TextSet(*fields, **others)
     option, values = text_set.variants or ("", {})
@@ -204,32 +181,18 @@ HUB_SPLITS = {"train": "train", "val": "validation", "test": "test"}
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelSet:
-    """One published set of pairs.
-
-    Attributes:
-        name: Name of the preset.
-        sides: Default source and target, which are file extensions.
-        stems: File names of the splits, without extensions, in addition to `SPLITS`.
-        repository: The data set repository on the Hub, if it has a correct copy. No commit is known, so the main branch is
-            read, and only the numbers of rows detect changes.
-        nested: Whether the repository has a configuration for each pair of languages, with both in the column `translation`.
-        rows: Number of rows of the Hub's splits, by pair of languages, if known.
-        tests: Names of the test sets test_NAME in a folder; the first is the default, and the only one on the Hub.
-        untrained: Whether a folder without training pairs trains on its validation pairs.
-        entities: Whether to replace HTML entities in files.
-        defaults: Defaults of `ParallelData` that differ.
-    """
+    """One published set of pairs."""
 
     name: str
-    sides: Sides = ("en", "de")
-    stems: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    repository: str = ""
-    nested: bool = False
-    rows: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    tests: tuple[str, ...] = ()
-    untrained: bool = False
-    entities: bool = False
-    defaults: Mapping[str, Any] = field(default_factory=dict)
+    sides: Sides = ("en", "de")  # default source and target, which are file extensions
+    stems: Mapping[str, Sequence[str]] = field(default_factory=dict)  # names of local files, in addition to `SPLITS`
+    repository: str = ""  # on the Hub; its main branch is read, since no commit is known, and only `rows` detects changes
+    nested: bool = False  # whether it has a configuration for each pair of languages, with both in the column `translation`
+    rows: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # of the Hub's splits, by pair of languages
+    tests: tuple[str, ...] = ()  # names of the local test sets test_NAME; the first is the default, and the Hub's only one
+    untrained: bool = False  # whether a folder without training pairs trains on its validation pairs
+    entities: bool = False  # whether to replace HTML entities in files
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # of `ParallelData`
 
 
 def parallel_set(**record: Any) -> Callable[..., ParallelData]:
@@ -237,9 +200,7 @@ def parallel_set(**record: Any) -> Callable[..., ParallelData]:
 
     With `path` it reads a folder of parallel files NAME.SIDE, plain or compressed (.gz, .xz); without, it downloads the set.
     `source` and `target` are the sides, which are file extensions.
-
-    Args:
-        record: The fields of `ParallelSet`, which is the attribute `record` of the preset.
+    The arguments are the fields of `ParallelSet`, which is the attribute `record` of the preset.
     """
     parallel_set = ParallelSet(**record)
     source, target = parallel_set.sides
@@ -248,20 +209,15 @@ def parallel_set(**record: Any) -> Callable[..., ParallelData]:
     @options_of(ParallelData, extra=extra, **parallel_set.defaults)
     def preset(path: OptionalPath = None, source: str = source, target: str = target, **options: Any) -> ParallelData:
         record, test = preset.record, options.pop("test", "")  # type: ignore[attr-defined]
-        check_parallel_set(record, path, (source, target), test)
+        if path is None and not record.repository:
+            advice = f"use {record.name}(path=FOLDER) with a folder of train.{source}, train.{target} and so on"
+            raise InputError(f"{record.name}: no correct copy on the Hugging Face Hub is known; {advice}")
+        if path is None and record.tests and test != record.tests[0]:
+            advice = f"use {record.name}(path=FOLDER, test={test})"
+            raise InputError(f"{record.name}: the Hub has no test_{test}, only {record.tests[0]}; {advice}")
         return ParallelData(partial(read_parallel_set, record, path, (source, target), test), **options)
 
     return attach_record(preset, parallel_set)
-
-
-def check_parallel_set(record: ParallelSet, path: OptionalPath, sides: Sides, test: str) -> None:
-    """Check the options of a preset before reading data."""
-    if path is None and not record.repository:
-        advice = f"use {record.name}(path=FOLDER) with a folder of train.{sides[0]}, train.{sides[1]} and so on"
-        raise InputError(f"{record.name}: no correct copy on the Hugging Face Hub is known; {advice}")
-    if path is None and record.tests and test != record.tests[0]:
-        advice = f"use {record.name}(path=FOLDER, test={test})"
-        raise InputError(f"{record.name}: the Hub has no test_{test}, only {record.tests[0]}; {advice}")
 
 
 def read_parallel_set(record: ParallelSet, path: OptionalPath, sides: Sides, test: str) -> dict[str, Table]:

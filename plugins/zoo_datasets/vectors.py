@@ -50,8 +50,12 @@ class VectorData(DataModule[VectorInfo]):
         self.splits: dict[str, Batch] = {}
 
     def load(self) -> VectorInfo:
-        """Draw the rows."""
-        self.splits = _draw(self._truth, self.rows)
+        """Draw x and compute y = truth x in float64, then round both to float32."""
+        x = np.random.RandomState(0).standard_normal((self.rows, self._truth.shape[1]))
+        pair = [torch.from_numpy(values.astype(np.float32)) for values in (x, x @ self._truth.T)]
+        held = self.rows // 10
+        parts = zip(*(values.split([self.rows - 2 * held, held, held]) for values in pair), strict=True)
+        self.splits = dict(zip(("train", "val", "test"), parts, strict=True))
         return VectorInfo(
             in_features=self._truth.shape[1],
             out_features=self._truth.shape[0],
@@ -62,15 +66,6 @@ class VectorData(DataModule[VectorInfo]):
     def dataset(self, split: str) -> TensorBatches:
         """Return the rows of a split."""
         return TensorBatches(*self.splits[split])
-
-
-def _draw(truth: Array, rows: int) -> dict[str, Batch]:
-    """Draw x and compute y = truth x in float64, then round both to float32."""
-    x = np.random.RandomState(0).standard_normal((rows, truth.shape[1]))
-    pair = [torch.from_numpy(values.astype(np.float32)) for values in (x, x @ truth.T)]
-    held = rows // 10
-    parts = zip(*(values.split([rows - 2 * held, held, held]) for values in pair), strict=True)
-    return dict(zip(("train", "val", "test"), parts, strict=True))
 
 
 def _digest(splits: dict[str, Batch]) -> str:
@@ -87,11 +82,13 @@ def rotation(**options: Any) -> VectorData:
 
     Zhang et al. 2021, section 3.2 and Figure 2(a). R, the `truth` of the data, is a fixed random rotation by 2.41 radians (138
     degrees). On the test rows, the mean of the training targets has a mean squared error of 0.97, least squares of 0.
-
-    Args:
-        options: See `VectorData`; R does not depend on them.
     """
-    return VectorData(_rotation(), **options)
+    random = np.random.RandomState(3)
+    x, y, z = (axis := random.standard_normal(3)) / np.linalg.norm(axis)
+    angle = random.uniform(0.5, np.pi - 0.5)  # far from the identity and from a half turn
+    cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+    # Rodrigues' formula
+    return VectorData(np.eye(3) + np.sin(angle) * cross + (1 - np.cos(angle)) * cross @ cross, **options)
 
 
 @options_of(VectorData)
@@ -110,7 +107,9 @@ def hamilton(elements: int = 4, **options: Any) -> VectorData:
     """
     elements = check_integer("elements", elements, 1)
     components = np.random.RandomState(1).standard_normal((4, elements, elements)) / np.sqrt(4 * elements)
-    return VectorData(_block(components), **options)
+    rows = zip(FACTORS, SIGNS, strict=True)
+    truth = np.block([[sign * components[i] for i, sign in zip(*row, strict=True)] for row in rows])
+    return VectorData(truth, **options)
 
 
 @options_of(VectorData)
@@ -128,21 +127,6 @@ def linear_map(features: int = 64, **options: Any) -> VectorData:
     return VectorData(np.random.RandomState(2).standard_normal((features, features)) / np.sqrt(features), **options)
 
 
-def _rotation() -> Array:
-    """Return a rotation matrix by Rodrigues' formula, R = I + sin(t) K + (1 - cos(t)) K K, [3, 3]."""
-    random = np.random.RandomState(3)
-    x, y, z = (axis := random.standard_normal(3)) / np.linalg.norm(axis)
-    angle = random.uniform(0.5, np.pi - 0.5)  # far from the identity and from a half turn
-    cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-    return np.asarray(np.eye(3) + np.sin(angle) * cross + (1 - np.cos(angle)) * cross @ cross)
-
-
-def _block(components: Array) -> Array:
-    """Return left multiplication by components [4, out, in] as one real matrix, [4 * out, 4 * in]."""
-    rows = zip(FACTORS, SIGNS, strict=True)
-    return np.block([[sign * components[i] for i, sign in zip(*row, strict=True)] for row in rows])
-
-
 BREAST_CANCER_SHA256 = "25e2eb7b7a8745b1bde5ba18bc4969983d2e2f403291ecd5bde4a29ef30c3859"
 
 
@@ -151,9 +135,6 @@ def breast_cancer(**options: Any) -> TableData:
     """Measurements of cell nuclei, benign or malignant, from scikit-learn; needs no network access.
 
     569 rows of 30 numbers (Wolberg, Mangasarian, Street and Street 1993, UCI), 461 / 51 / 57.
-
-    Args:
-        options: See `TableData`.
     """
     return TableData(_read, "diagnosis", kind="classification", **options)
 

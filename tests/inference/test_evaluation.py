@@ -5,9 +5,9 @@ import os
 import signal
 from shutil import copytree
 
+import datasets
 import pytest
 from lightning.pytorch import Callback
-from zoo_datasets import hub
 
 import zoo
 from tests.errors import raises
@@ -122,11 +122,11 @@ def test_the_data_of_a_downloaded_model_are_not_downloaded_automatically(model, 
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"data": "mr"}))
     seal(folder)
-    asked = []
-    monkeypatch.setattr(hub, "load", lambda name, *_, **__: asked.append(name) or {})
+    asked, name = [], "cornell-movie-review-data/rotten_tomatoes"
+    monkeypatch.setattr(datasets, "load_dataset", lambda repository, *_, **__: asked.append(repository) or {})
     said = f"zoo: '{folder}' was trained on mr, which may have to be downloaded: confirm it with --data mr\n"
     for command in ("test", "prune"):
         assert (main([command, str(folder)]), capsys.readouterr().err, asked) == (2, said, [])
-    assert (main(["test", str(folder), "--data", "mr"]), asked) == (2, ["mr"])
+    assert (main(["test", str(folder), "--data", "mr"]), asked) == (2, [name])
     (tmp_path / "downloaded" / "config.yaml").touch()
-    assert (main(["test", str(folder)]), asked) == (2, ["mr", "mr"])
+    assert (main(["test", str(folder)]), asked) == (2, [name, name])

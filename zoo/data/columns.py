@@ -48,7 +48,6 @@ class Column:
     """The cells of a column as numbers, and as categories unless all are numbers.
 
     Attributes:
-        name: Name of the column.
         numbers: Every cell as a number, NaN if it is not one, float64 [N].
         texts: Every cell as text, empty if it is missing, object [N]; None if all cells are numbers.
     """
@@ -75,7 +74,7 @@ class Column:
 
     @property
     def categories(self) -> set[str]:
-        """The categories."""
+        """The categories of all rows."""
         return {*(() if self.texts is None else self.texts)} - {""}
 
     def category_texts(self) -> Array:
@@ -91,9 +90,7 @@ class RawTable:
     """The columns of all files of a data set, one split after another.
 
     Attributes:
-        columns: All columns by name.
         stops: The end of each split, in order.
-        source: Name of the table in messages.
         files: The start, the broken rows and the line numbers of each file.
     """
 
@@ -103,16 +100,9 @@ class RawTable:
     files: list[tuple[int, BadRows, Sequence[int]]] = field(default_factory=list)
 
     def check(self, problems: Mapping[int, str]) -> tuple[Array, int]:
-        """Report broken rows with their file and line.
+        """Report broken rows, `problems` by row, in one `InputError` with files and lines, unless they are skipped.
 
-        Args:
-            problems: Why rows are broken, by row.
-
-        Returns:
-            A mask of the usable rows, [N], and the number of skipped rows, including those with missing fields.
-
-        Raises:
-            InputError: There are broken rows, and `on_bad_rows` is not `skip`.
+        Returns a mask of the usable rows, [N], and the number of skipped rows, including those with missing fields.
         """
         usable = np.ones(max(self.stops.values()), dtype=np.bool_)
         usable[[*problems]] = False
@@ -153,11 +143,7 @@ def split_names(names: str | Iterable[str]) -> list[str]:
 
 
 def encode_row(info: TableInfo, cells: Mapping[str, Any]) -> Tensor:
-    """Return the features of a row, float32 [in_features], standardised as in training.
-
-    Raises:
-        InputError: A numeric column contains text.
-    """
+    """Return the features of a row, float32 [in_features], standardised as in training."""
     parsed = {name: parse_cell(cell) for name, cell in cells.items()}
     features = []
     for column, value in zip(info.columns, info.values, strict=True):

@@ -39,11 +39,7 @@ PERCENT = (90, 95, 100)  # ends of the training, validation and test parts of a 
 
 @dataclass(frozen=True)
 class Text:
-    """Running text.
-
-    Attributes:
-        content: The text.
-        name: Its name in messages.
+    """Running text, and its name in messages.
 
     Example:
         >>> [part.content for part in Text("to be or not").cut((50, 100))]
@@ -129,11 +125,9 @@ Batch = tuple[Tensor, Tensor, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Blocks(BatchDataset[Batch]):
-    """Make batches of blocks of `length` tokens; the key of a block is the position of its first token.
+    """Make batches of blocks of `length` tokens of a corpus [N]; the key of a block is the position of its first token.
 
-    Attributes:
-        tokens: The corpus, [N].
-        sizes: Characters and bytes of every token, [V, 2].
+    `sizes` are the characters and bytes of every token, [V, 2].
     """
 
     tokens: Array
@@ -165,10 +159,8 @@ def shuffled_blocks(steps: int, length: int, seed: int, epoch: int) -> Array:
 def streams(steps: int, length: int, rows: int, *, drop_last: bool) -> tuple[Array, int]:
     """Cut a corpus into at most `rows` streams of equal length, to be read in parallel.
 
-    With `drop_last` an incomplete last segment is dropped; else the last stream is shorter.
-
-    Returns:
-        The starts of the first segment of every stream, of the second, and so on, [segments * streams]; the number of streams.
+    With `drop_last` an incomplete last segment is dropped; else the last stream is shorter. Returns the starts of the first
+    segment of every stream, of the second, and so on, [segments * streams], and the number of streams.
     """
     rows = min(rows, steps // length)
     segments = steps // rows // length if drop_last else -(-steps // (rows * length))
@@ -198,10 +190,6 @@ class CorpusData(DataModule[CorpusInfo]):
         batch_size, num_workers, seed: See `DataModule`; a row is a block, or a stream.
         stream: Whether each batch continues the previous one.
         use_all: Whether all of a text without splits is validation and test text, as for measuring on new data.
-
-    Attributes:
-        tokenizer: The tokenizer, after `setup`.
-        splits: The token ids of every split, after `setup`.
 
     Example:
         >>> data = CorpusData({"train": Text("to be or not to be, " * 40)}, max_length=16, batch_size=4)
@@ -311,10 +299,8 @@ ENDINGS = (".txt", ".txt.gz", ".txt.xz", "", ".gz", ".xz")
 def corpus(path: str | Path, **options: Any) -> CorpusData:
     """Running text from a file, or from a folder with train.txt, and optionally val.txt and test.txt.
 
-    Args:
-        path: The file or folder; files may be compressed (.gz, .xz). The first 90 % of a single file are for training, the next
-            5 % for validation and the last 5 % for testing. The tokens of a large file are cached in the user's cache.
-        options: See `CorpusData`.
+    Files may be compressed (.gz, .xz). The first 90 % of a single file are for training, the next 5 % for validation and the
+    last 5 % for testing. The tokens of a large file are cached in the user's cache.
     """
     return CorpusData(partial(read_corpus, "corpus", path), **options)
 

@@ -96,26 +96,15 @@ MAX_LISTED = 10  # broken rows listed in a message
 
 
 class Row(NamedTuple):
-    """One row of a file.
+    """One row of a file."""
 
-    Attributes:
-        line: The number of its first line, from 1; None in a Parquet file.
-        values: The values of the requested columns, in order.
-        problem: Why the row cannot be read; empty if it can.
-    """
-
-    line: int | None
-    values: Sequence[Any]
-    problem: str = ""
+    line: int | None  # the first line, from 1; None in a Parquet file
+    values: Sequence[Any]  # of the requested columns, in order
+    problem: str = ""  # why the row cannot be read
 
 
 class BadRows:
-    """Count the broken rows of a file, and report them in one error.
-
-    Args:
-        path: The file.
-        policy: `error` to raise in `finish`, `skip` to only count.
-    """
+    """Count the broken rows of a file, and report them in one error unless `policy` is `skip`."""
 
     def __init__(self, path: Path, policy: str) -> None:
         if policy not in ("error", "skip"):
@@ -150,11 +139,7 @@ def location(path: Path, line: int | None, number: int) -> str:
 def iter_rows(path: Path, columns: Sequence[ColumnKey], header: bool = True, hint: str = "") -> Iterator[Row]:
     """Yield the values of some columns for every row of a file in any of the `FORMATS`.
 
-    Args:
-        path: The file.
-        columns: The columns, by name or by number from 0 (JSON lines have names only).
-        header: Whether the first line of a TSV or CSV file contains the column names.
-        hint: The end of the message for a missing column.
+    `header` tells whether the first line of a TSV or CSV file contains the names; `hint` ends the message for a missing column.
     """
     suffix = data_suffix(path)
     if suffix not in FORMATS:

@@ -198,9 +198,7 @@ def digits(**options: Any) -> ImageData:
     """Handwritten digits of scikit-learn: 8 x 8 grey, 10 classes, 1257 / 180 / 360 images; needs no network access.
 
     The test half of the UCI optical digits (Alpaydin & Kaynak 1998). The splits are stratified and independent of the seed.
-
-    Args:
-        options: See `ImageData`; `augment=auto` is a shift by up to one pixel.
+    `augment=auto` is a shift by up to one pixel.
     """
     return ImageData(_digits, [str(digit) for digit in range(10)], **options)
 
@@ -221,17 +219,12 @@ def npz(path: str | Path, classes: str | Sequence[str] | None = None, **options:
     """A .npz archive with the arrays `{train,val,test}_images` and `{train,val,test}_labels`.
 
     Images are uint8 [N, H, W] or [N, H, W, 3], labels integers [N] or [N, 1]. Nothing is unpickled. Without `val`, validation
-    images are held out; without `test`, so are test images if the option `test` is set.
-
-    Args:
-        path: The file.
-        classes: Label names, as a sequence or separated by commas; by default the numbers.
-        options: See `ImageData`. The default augmentation shifts by up to a sixteenth of the side and does not mirror, since
-            organs have a left and a right.
+    images are held out; without `test`, so are test images if the option `test` is set. `classes` are the label names, by
+    default the numbers. The default augmentation shifts by up to a sixteenth of the side and does not mirror, since organs have
+    a left and a right.
     """
-    names = classes.split(",") if isinstance(classes, str) else classes
-    read = partial(read_npz, resolve_path(path, "npz"))
-    return ImageData(read, None if names is None else [name.strip() for name in names], **options)
+    names = [name.strip() for name in classes.split(",")] if isinstance(classes, str) else classes
+    return ImageData(partial(read_npz, resolve_path(path, "npz")), names, **options)
 
 
 def read_arrays(path: Path) -> dict[str, Array]:
@@ -270,12 +263,9 @@ def find_array(path: Path, arrays: dict[str, Array], name: str) -> Array:
 def imagefolder(path: str | Path, **options: Any) -> ImageData:
     """A folder of images of any format and size: path/{train,val,test}/CLASS/*.png or path/CLASS/*.png.
 
-    Images are decoded on access; their short side is resized to `size` and the centre cropped. Because a folder may be huge,
-    the digest covers names and sizes of files only, and mean and deviation are measured on 1024 training images.
-
-    Args:
-        path: The folder.
-        options: See `ImageData`. Without a test folder a tenth of the images is held out for testing.
+    Images are decoded on access; their short side is resized to `size` and the centre cropped. Without a test folder a tenth of
+    the images is held out for testing. Because a folder may be huge, the digest covers names and sizes of files only, and mean
+    and deviation are measured on 1024 training images.
     """
     root = resolve_path(path, "imagefolder")
     if not root.is_dir() or not _folders(root):

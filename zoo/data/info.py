@@ -9,9 +9,6 @@ from torch import Tensor
 
 from zoo.registry import build_options
 
-INPUTS = ("image", "text", "text_pair", "vector", "tokens", "token_stream", "source_target")
-"""The input kinds of the zoo's own data sets; a third-party data set may add others."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class DataInfo:
@@ -20,7 +17,7 @@ class DataInfo:
     Fields hold numbers, text, booleans, None, or tuples of these.
 
     Attributes:
-        inputs: The input kind, such as one of `INPUTS`.
+        inputs: The input kind, such as `image`, `text` or `vector`.
         network_sizes: Names of the attributes that are passed to the backbone.
         sizes: Rows per split.
         sha256: Digest of the content; empty if the data module does not compute one.
@@ -35,6 +32,11 @@ class DataInfo:
     def model_kwargs(self) -> dict[str, Any]:
         """The keywords offered to the factory of a backbone: the attributes that `network_sizes` names."""
         return {name: getattr(self, name) for name in self.network_sizes}
+
+    @property
+    def num_classes(self) -> int:
+        """Number of labels, which are in the field `classes` of data with labels."""
+        return len(getattr(self, "classes", ()))
 
     def example_inputs(self, batch: int) -> Tensor | tuple[Tensor, ...]:
         """Return the inputs of a network for a batch of `batch` rows."""
@@ -52,11 +54,9 @@ class DataInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageInfo(DataInfo):
-    """Info of labelled images.
+    """Info of labelled images, which are square and have 1 (grey) or 3 (RGB) channels.
 
     Attributes:
-        in_channels: Colour channels of an image, 1 (grey) or 3 (RGB).
-        image_size: Side of the square image in pixels.
         classes: The label names; label i is called `classes[i]`.
         mean: Mean of every channel over the training split, on the 0..1 scale.
         std: Standard deviation of every channel over the training split, on the 0..1 scale.
@@ -69,11 +69,6 @@ class ImageInfo(DataInfo):
     classes: tuple[str, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
-
-    @property
-    def num_classes(self) -> int:
-        """Number of labels."""
-        return len(self.classes)
 
     def example_inputs(self, batch: int) -> Tensor:
         """Return zeros [batch, in_channels, image_size, image_size]."""
@@ -106,12 +101,10 @@ class TableInfo(VectorInfo):
     Attributes:
         columns: The column of each feature, [in_features].
         values: The category for which a feature is 1; None for a number, [in_features].
-        mean: Mean of each feature over the training rows; 0 for categories.
-        std: Standard deviation of each feature over the training rows; 1 for categories.
+        mean, std: Mean and standard deviation of each feature over the training rows; 0 and 1 for categories.
         target: The column to predict.
         classes: The label names; empty if the target is a number.
-        target_mean: Mean of a target that is a number.
-        target_std: Standard deviation of a target that is a number.
+        target_mean, target_std: Mean and standard deviation of a target that is a number.
     """
 
     columns: tuple[str, ...]
@@ -122,11 +115,6 @@ class TableInfo(VectorInfo):
     classes: tuple[str, ...] = ()
     target_mean: float = 0.0
     target_std: float = 1.0
-
-    @property
-    def num_classes(self) -> int:
-        """Number of labels."""
-        return len(self.classes)
 
     def standardise(self, x: Tensor) -> Tensor:
         """Return features [..., in_features] of the table's own units as a network reads them; NaN becomes the mean."""
@@ -177,11 +165,6 @@ class TextInfo(TokenInfo):
     def inputs(self) -> str:
         """`text` or `text_pair`."""
         return "text_pair" if self.pair else "text"
-
-    @property
-    def num_classes(self) -> int:
-        """Number of labels."""
-        return len(self.classes)
 
     @property
     def num_texts(self) -> int:

@@ -109,9 +109,6 @@ class EpochSampler(DistributedSampler[Any]):
             yielded once over all processes, and some have one more than others (validation and test).
         rank: Rank of this process, and ``world``, their number; by default those of `torch.distributed`.
 
-    Attributes:
-        skip: Number of this process's keys to skip at the start of the next pass.
-
     Example:
         >>> [list(EpochSampler(partial(always, range(5)), even=False, rank=rank, world=2)) for rank in (0, 1)]
         [[0, 2, 4], [1, 3]]
@@ -122,7 +119,8 @@ class EpochSampler(DistributedSampler[Any]):
         self.order, self.even = order, even
         self.rank = default_rank if rank is None else rank
         self.num_replicas = default_world if world is None else world
-        self.epoch = self.skip = 0
+        self.epoch = 0
+        self.skip = 0  # keys of this process to skip at the start of the next pass
         self._length = len(self._share(0))
 
     def __len__(self) -> int:

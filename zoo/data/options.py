@@ -42,11 +42,6 @@ def find_file(preset: str, folder: Path, names: Iterable[str]) -> Path | None:
     return files[0] if files else None
 
 
-def list_names(folder: Path) -> str:
-    """List the first few names in a folder for a message."""
-    return ", ".join(sorted(file.name for file in folder.iterdir())[:8]) or "nothing"
-
-
 def quote_few(names: Iterable[object], most: int = 8) -> str:
     """List the first few names for a message, quoted and truncated."""
     quoted = [repr(str(name)[:40]) for name in names]
@@ -69,11 +64,11 @@ def check_share(share: float, name: str) -> float:
     return share
 
 
-def check_pinned(name: str, expected: str, content: bytes) -> None:
-    """Raise `InputError` if the SHA-256 of a set of scikit-learn has changed."""
+def check_pinned(name: str, expected: str, content: bytes, package: str = "scikit-learn") -> None:
+    """Raise `InputError` if the SHA-256 of data in an installed package has changed."""
     if (sha256 := hashlib.sha256(content).hexdigest()) != expected:
         digests = f"SHA-256 {sha256[:12]}, expected {expected[:12]}"
-        raise InputError(f"{name}: the installed scikit-learn has other data ({digests})", code="mismatch")
+        raise InputError(f"{name}: the installed {package} has other data ({digests})", code="mismatch")
 
 
 def options_of(

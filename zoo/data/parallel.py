@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 from zoo.data.files import OPENERS
 from zoo.data.info import ParallelInfo
 from zoo.data.loader import Array, EpochSampler, Order, eval_sampler, process_rank
-from zoo.data.options import check_integer, options_of, resolve_path
+from zoo.data.options import check_integer, options_of
 from zoo.data.splits import check_splits, with_validation
 from zoo.data.table import Table, read_pairs, split_files, table_digest
 from zoo.data.text import TableSplits, TokenData
@@ -44,8 +44,7 @@ class ParallelDataset(Dataset[Batch]):
     @property
     def lengths(self) -> Array:
         """Length of the longer side of every pair, int32 [N]."""
-        longest: Array = np.maximum(self.tokens[0].lengths, self.tokens[1].lengths)
-        return longest
+        return np.asarray(np.maximum(self.tokens[0].lengths, self.tokens[1].lengths))
 
     def __getitem__(self, rows: list[int]) -> Batch:
         """Return ((source, shifted), targets, rows), and the references if there are any; see `ParallelData`."""
@@ -75,10 +74,6 @@ class ParallelData(TokenData[ParallelInfo]):
         batch_size, num_workers, seed: See `DataModule`.
         batch_tokens: Maximum tokens per batch (pairs times the longest side), instead of `batch_size`.
         use_all: Whether all pairs of data without splits are validation and test pairs, as for measuring on new data.
-
-    Attributes:
-        tokenizer: The tokenizer of both sides.
-        splits: The pairs of every split.
 
     Example:
         >>> from zoo.data.module import ready
@@ -170,18 +165,10 @@ def parallel(source: str, target: str, path: str | Path | None = None, **options
     `parallel(source=talks.en, target=talks.de)` reads two files, and holds out 5 % of the pairs for validation.
     `parallel(path=FOLDER, source=en, target=de)` reads train.en and train.de, and optionally val.* (or dev.*, valid.*,
     validation.*) and test.*. Files are UTF-8 and may be compressed (.gz, .xz).
-
-    Args:
-        source: The file of source texts; with `path` its extension.
-        target: The file of target texts; with `path` its extension.
-        path: A folder.
-        **options: Of `ParallelData`.
     """
     if path is not None:
         return ParallelData(partial(read_folder, "parallel", path, (source, target)), **options)
-    return ParallelData(
-        lambda: {"train": read_pairs(*(resolve_path(file, "parallel") for file in (source, target)))}, **options
-    )
+    return ParallelData(lambda: {"train": read_pairs(source, target)}, **options)
 
 
 def read_folder(

@@ -36,8 +36,7 @@ class EncodedImages:
     """A sequence of image files, as paths or bytes, that are decoded on access."""
 
     def __init__(self, items: Sequence[Path | bytes], names: Sequence[str]) -> None:
-        self.items = items
-        self.names = names
+        self.items, self.names = items, names
 
     def __len__(self) -> int:
         return len(self.items)
@@ -172,14 +171,7 @@ def normalise(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Te
 
 
 def preprocess(image: Image.Image, info: ImageInfo) -> Tensor:
-    """Convert an image to the tensor that evaluation feeds to the network.
-
-    Args:
-        image: Any Pillow image.
-        info: Info of the training data.
-
-    Returns:
-        float32 [info.in_channels, info.image_size, info.image_size].
+    """Convert an image to the tensor that evaluation feeds to the network, float32 [in_channels, image_size, image_size].
 
     Example:
         >>> info = ImageInfo(in_channels=1, image_size=2, classes=("a",), mean=(0.5,), std=(0.5,), sizes={}, sha256="")

@@ -27,12 +27,8 @@ def stratified(labels: Array, count: int) -> Mask:
 def held_out(labels: Array, name: str, share: float, source: str, *, keep_lone: bool = False) -> Mask:
     """Choose a stratified share of the training rows, at least one, for another split; return a mask [N].
 
-    Args:
-        labels: The class of each row, [N]; zeros for no stratification.
-        name: The other split, for messages.
-        share: Its share of the rows; `InputError` if no training row would remain.
-        source: Name of the data in messages.
-        keep_lone: Whether the only row of a class stays in training, since no other row teaches its label.
+    Labels of zeros give no stratification. With `keep_lone` the only row of a class stays in training, since no other row
+    teaches its label. `InputError` if no training row would remain.
     """
     if (count := max(1, round(share * len(labels)))) >= len(labels):
         raise DataError(f"{source}: {name}={share} of {len(labels)} training rows leaves none to train on")
@@ -72,8 +68,7 @@ def prepare_tables(
 ) -> tuple[dict[str, Table], tuple[str, ...], str]:
     """Check tables, rename their labels and add missing splits, see `TextData`.
 
-    Returns:
-        The splits, the classes, and a comment on how missing splits were made.
+    Returns the splits, the classes, and a comment on how missing splits were made.
     """
     check_splits(tables)
     ranking = tables["train"].groups is not None

@@ -12,7 +12,7 @@ import numpy as np
 
 from zoo.data.files import ENDINGS, BadRows, ColumnKey, column_names, iter_rows, read_lines
 from zoo.data.loader import Array, Mask
-from zoo.data.options import DataError, find_file, list_names, resolve_path
+from zoo.data.options import DataError, find_file, quote_few, resolve_path
 from zoo.data.tokens import RaggedFile, Texts
 from zoo.errors import InputError
 
@@ -124,19 +124,11 @@ def read_table(
 ) -> Table:
     """Read a file of labelled texts or pairs.
 
-    Columns are given by name, or by number from 0. The file extension is the format: .tsv (quotes are plain characters, only a
-    line feed ends a line), .csv, .jsonl (one object per line) or .parquet; .gz and .xz are decompressed.
-
-    Args:
-        path: The file, in UTF-8.
-        text: The column of the text; for pairs use `first` and `second` instead.
-        first: The column of the first text of a pair.
-        second: The column of the second text.
-        label: The column of the label.
-        group: The column that identifies the question of a ranking.
-        header: Whether the first line of a TSV or CSV file is a header. `auto`: it is one if a column is given by name, or if
-            its label column starts with a word such as "label".
-        on_bad_rows: `error`, or `skip` to skip broken rows, which `Table.skipped` counts.
+    Columns are given by name, or by number from 0: `text`, or `first` and `second` of a pair, `label`, and `group`, which
+    identifies the question of a ranking. The file extension is the format: .tsv (quotes are plain characters, only a line feed
+    ends a line), .csv, .jsonl (one object per line) or .parquet; .gz and .xz are decompressed. `header=auto`: the first line
+    of a TSV or CSV file is a header if a column is given by name, or if its label column starts with a word such as "label".
+    `on_bad_rows` is `error`, or `skip` to skip broken rows, which `Table.skipped` counts.
     """
     if not isinstance(header, bool) and header != "auto":
         raise InputError(f"header={header!r}: use true, false or auto")
@@ -203,12 +195,8 @@ def split_files(
 ) -> dict[str, Path]:
     """Return the files of the splits in a folder; a single file is the training split.
 
-    Args:
-        preset: Name of the preset, for messages.
-        path: The folder or file.
-        endings: Possible file extensions.
-        names: Further file names of each split without extensions, which have precedence over those in `SPLITS`.
-        trained: The splits of which the folder must have one.
+    `names` are further file names of each split without `endings`, which have precedence over those in `SPLITS`. The folder
+    must have one of the splits in `trained`.
     """
     root = resolve_path(path, preset)
     if root.is_file():
@@ -221,7 +209,10 @@ def split_files(
                 break
     if not any(split in files for split in trained):
         example = f"{(*names.get('train', ()), *SPLITS['train'])[0]}{endings[0]}"
-        raise InputError(f"{preset}: {root} has no file {example}; the folder has {list_names(root)}", code="missing")
+        found = sorted(file.name for file in root.iterdir())
+        raise InputError(
+            f"{preset}: {root} has no file {example}; the folder has {quote_few(found) or 'nothing'}", code="missing"
+        )
     return files
 
 

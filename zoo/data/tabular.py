@@ -218,12 +218,8 @@ def table(
 ) -> TableData:
     """Numbers and categories from a CSV, TSV, JSONL or Parquet file, or a folder with train.* and optionally val.*, test.*.
 
-    Args:
-        path: The file or folder; files may be compressed (.gz, .xz), and their first line is a header.
-        target: The column to predict from all others.
-        drop: Columns to drop, such as row numbers; a list, or names separated by commas.
-        on_bad_rows: `error`, or `skip` to skip broken rows, which the run counts.
-        **options: Of `TableData`.
+    Files may be compressed (.gz, .xz); their first line is a header. `target` is the column to predict from all others, except
+    those to `drop`, such as row numbers. With `on_bad_rows=skip` broken rows are skipped, and the run counts them.
     """
     return TableData(lambda: read_tables(split_files("table", path), split_names(drop), on_bad_rows), target, **options)
 
@@ -238,10 +234,7 @@ def from_arrays(x: Any, y: Any, **options: Any) -> ImageData | TableData:
         x: Images, uint8 or floats in [0, 1] (rounded to 8 bits), [N, H, W], [N, H, W, C] or [N, C, H, W] with C = 1 or 3; or
             vectors of numbers, [N, features]. Arrays, tensors or lists.
         y: A label for each image; a label or a number for each vector, [N].
-        options: ``batch_size``, ``num_workers`` and ``seed``, see `zoo.data.DataModule`.
-
-    Raises:
-        InputError: A shape, type or value is not supported.
+        options: ``batch_size``, ``num_workers`` and ``seed``.
     """
     x, y = (values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values) for values in (x, y))
     if y.ndim == 2 and y.shape[1] == 1:

@@ -202,14 +202,7 @@ def pairs(
 ) -> TextData:
     """Labelled pairs of texts from a TSV, CSV, JSONL or Parquet file, or a folder as for `text`.
 
-    Args:
-        path: See `text`.
-        first: Column of the first text, by name or by number from 0.
-        second: Column of the second text.
-        label: See `text`.
-        header: See `text`.
-        on_bad_rows: See `text`.
-        options: See `TextData`.
+    `first`, `second` and `label` are columns, by name or by number from 0; the other options are those of `text`.
     """
     read = partial(read_splits, path, first=first, second=second, label=label, header=header, on_bad_rows=on_bad_rows)
     return TextData(read, "pair_classification", **options)
@@ -228,15 +221,8 @@ def ranking(
 ) -> TextData:
     """Questions and answers to rank, right ones labelled 1 and wrong ones 0, from files or a folder as for `text`.
 
-    Args:
-        path: See `text`.
-        query: Column of the question, by name or by number from 0.
-        answer: Column of the answer.
-        label: See `text`.
-        group: Column that identifies the question; by default its text.
-        header: See `text`.
-        on_bad_rows: See `text`.
-        options: See `TextData`.
+    `query`, `answer`, `label` and `group` are columns, by name or by number from 0; the last one identifies the question, by
+    default by its text. The other options are those of `text`.
     """
     columns = {"first": query, "second": answer, "label": label, "group": query if group is None else group}
     return TextData(partial(read_splits, path, **columns, header=header, on_bad_rows=on_bad_rows), "answer_ranking", **options)

@@ -102,15 +102,9 @@ class Tokenizer:
         return decoded.removeprefix(" ") if getattr(self.backend.pre_tokenizer, "add_prefix_space", False) else decoded
 
     def encode(self, texts: Sequence[str], location: Location = "text {}".format, *, ended: bool = False) -> Tokens:
-        """Convert every text to token ids.
+        """Convert every text to token ids; `InputError` if one has no tokens, or without truncation more than `max_length`.
 
-        Args:
-            texts: Any number of texts.
-            location: Returns the location of text i for error messages.
-            ended: Whether to append [EOS] to every text; it counts towards `max_length`.
-
-        Raises:
-            InputError: A text has no tokens, or without truncation more than `max_length`.
+        With `ended` every text ends with [EOS], which counts towards `max_length`. `location(i)` names text i in messages.
         """
         disable_parallelism()
         limit = None if self.max_length is None else self.max_length - ended

@@ -24,10 +24,7 @@ PAD, UNKNOWN, BEGIN, END = range(4)
 class Ragged(Sequence[Any]):
     """Sequences of different lengths in one flat array.
 
-    Args:
-        flat: All items, one sequence after the other.
-        lengths: The length of each sequence, [N].
-        starts: Where each sequence starts in `flat`, [N]; by default they are adjacent.
+    `starts` [N] are the positions of the sequences in `flat`; by default they are adjacent.
     """
 
     def __init__(self, flat: Array, lengths: Sequence[int] | Array, starts: Array | None = None) -> None:
@@ -112,13 +109,7 @@ POOL = 50  # batches per pool: enough for batches of similar lengths, few enough
 
 @dataclass(frozen=True, eq=False)
 class TextDataset(BatchDataset[Batch]):
-    """Make batches of a split, each padded to its longest text.
-
-    Attributes:
-        tokens: One column of token ids, or two.
-        labels: Class ids, integers [N].
-        groups: Question ids for ranking, integers [N]; or None.
-    """
+    """Make batches of one or two columns of token ids, class ids [N] and, for ranking, question ids [N]."""
 
     tokens: tuple[Tokens, ...]
     labels: Array
@@ -130,8 +121,7 @@ class TextDataset(BatchDataset[Batch]):
     @property
     def lengths(self) -> Array:
         """Length of the longer text of every row, int32 [N]."""
-        longest: Array = np.max([column.lengths for column in self.tokens], axis=0)
-        return longest
+        return np.asarray(np.max([column.lengths for column in self.tokens], axis=0))
 
     def __getitems__(self, rows: list[int]) -> Batch:
         """Return tokens int64 [B, L], or a pair of them; labels int64 [B]; for ranking also question ids int64 [B]."""

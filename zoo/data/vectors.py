@@ -24,12 +24,9 @@ MAX_WIDTH = 1 << 18  # of a vector; a longer one is not a word's, and could exha
 def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[Tensor, Tensor]:
     """Look up words in a file of vectors, which may be larger than the memory.
 
-    Args:
-        path: GloVe text, word2vec text (with a first line of count and width), or word2vec binary (.bin); plain, .gz or .xz.
-        words: The V words, looked up as written, then in lower case; the first entry counts.
-
-    Returns:
-        Vectors float32 [V, width], zero for words without one, and which words have one, bool [V].
+    The file is GloVe text, word2vec text (with a first line of count and width), or word2vec binary (.bin); plain, .gz or .xz.
+    The V words are looked up as written, then in lower case; the first entry counts. Returns vectors float32 [V, width], zero
+    for words without one, and which words have one, bool [V].
     """
     file = resolve_path(path, "vectors")
     wanted = {spelling for word in words for spelling in (word, word.lower())}

@@ -42,11 +42,7 @@ _MODULES = {name: module for module, names in _CLASSES.items() for name in names
 
 
 def task_type(spec: str) -> "tuple[type[Task], dict[str, Any]]":
-    """Return the class and the options of a task spec such as ``text_classification(label_smoothing=0.1)``.
-
-    Raises:
-        InputError: If the task is unknown.
-    """
+    """Return the class and the options of a task spec such as ``text_classification(label_smoothing=0.1)``."""
     entry, parsed = registry.resolve("zoo.tasks", spec)
     from zoo.tasks.base import Task
 

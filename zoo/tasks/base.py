@@ -51,9 +51,6 @@ class Task(LightningModule):
         info: Facts about the data, set by `from_info`; `collate` and `prediction_rows` need it.
         tokenizer: The tokenizer of the data, for tasks on text.
         distillation: The `zoo.tasks.Distillation` callback of a run with a teacher, or None.
-
-    Raises:
-        InputError: If an option is unknown or out of range.
     """
 
     info_type: ClassVar[type[DataInfo]] = DataInfo
@@ -110,11 +107,7 @@ class Task(LightningModule):
 
     @classmethod
     def check_options(cls, **options: Any) -> None:
-        """Check keyword arguments of the constructor, without data or a network.
-
-        Raises:
-            InputError: If an option is unknown or out of range.
-        """
+        """Check keyword arguments of the constructor; `InputError` if one is unknown or out of range."""
         known = cls.options()
         for name in options.keys() - known:
             close = get_close_matches(name, known, 1)
@@ -128,11 +121,7 @@ class Task(LightningModule):
 
     @classmethod
     def from_info(cls, net: nn.Module, info: Any, tokenizer: Any = None, **options: Any) -> Self:
-        """Create the task for a data set; ``options`` override the keyword arguments from `data_options`.
-
-        Raises:
-            InputError: If the task does not support the data, or an option is invalid.
-        """
+        """Create the task for a data set; ``options`` override the keyword arguments from `data_options`."""
         cls.check_info(info)
         cls.check_options(**options)
         task = cls(net, **(cls.data_options(info) | options))
@@ -141,11 +130,7 @@ class Task(LightningModule):
 
     @classmethod
     def check_info(cls, info: Any) -> None:
-        """Check that the task supports a data set.
-
-        Raises:
-            InputError: If it does not.
-        """
+        """Raise `InputError` if the task does not support a data set."""
         if cls.inputs and info.inputs not in cls.inputs:
             raise InputError(f"task {cls.__name__} supports {' or '.join(cls.inputs)} data, got {info.inputs}")
 
@@ -156,10 +141,7 @@ class Task(LightningModule):
 
     @classmethod
     def num_outputs(cls, info: Any) -> int:
-        """Return the output size of the network, for each example or (`per_token`) each token.
-
-        By default that is the single value of `data_options`.
-        """
+        """Return the output size of the network per example or (`per_token`) token: the single value of `data_options`."""
         sizes = list(cls.data_options(info).values())
         if len(sizes) != 1:
             raise NotImplementedError(f"{cls.__name__}.num_outputs: return the output size of the network")
@@ -189,11 +171,7 @@ class Task(LightningModule):
         return self.distillation(loss, logits, inputs, counted)  # type: ignore[no-any-return]
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Return the training loss of a batch.
-
-        Raises:
-            InputError: If batch norm gets a single value per channel, such as one image with a 1 x 1 feature map.
-        """
+        """Return the training loss of a batch; `InputError` if batch norm gets a single value per channel."""
         try:
             output = self.step(batch)
         except ValueError as error:
@@ -277,9 +255,6 @@ class Task(LightningModule):
 
         By default, they are read as images, vectors or texts, depending on the class of ``info``. ``normalized``, passed only
         for images, tells whether floats are already normalized.
-
-        Raises:
-            InputError: If an input cannot be read, or the task does not predict from such inputs.
         """
         if isinstance(info, ImageInfo):
             return read_images(inputs, info, normalized)
@@ -290,11 +265,7 @@ class Task(LightningModule):
         raise InputError(f"task {cls.__name__} does not support zoo predict: call its predict_step in Python")
 
     def collate(self, examples: Sequence[Example]) -> Any:
-        """Collate examples into a batch ``(inputs,)``: stacked tensors, token ids [B, L], or two such tensors for pairs.
-
-        Raises:
-            InputError: If an example cannot be prepared; the message names its location.
-        """
+        """Collate examples into a batch ``(inputs,)``: stacked tensors, token ids [B, L], or two such tensors for pairs."""
         if self.tokenizer is None:
             return (torch.stack([example.value for example in examples]),)
         columns = zip(*(example.value for example in examples), strict=True)

@@ -35,9 +35,6 @@ class Prompts:
         source: Texts to answer, int64 [B, S], padded on the right; None for language models.
         end: The token that ends a text; None if there is no such token.
         rows: Row numbers, on which samples depend; by default 0, 1, ...
-
-    Raises:
-        InputError: If a prompt is empty, or padded on the right.
     """
 
     tokens: Tensor
@@ -62,9 +59,6 @@ class Prompts:
 
     def max_new_tokens(self, max_length: int | None, requested: int | None) -> int:
         """Return the maximum number of tokens to generate: as requested, or what fits into ``max_length``, up to 256.
-
-        Raises:
-            InputError: If prompt and requested tokens exceed ``max_length``.
 
         Example:
             >>> prompt = Prompts(torch.ones(1, 60, dtype=torch.int64))
@@ -154,13 +148,8 @@ def beam_search(net: GenerativeModel, prompts: Prompts, options: Decoding | None
     stops early if no active hypothesis can exceed the best score, since log P never increases and lp is largest at the maximum
     length: the best hypothesis stays the same, but there may be fewer others.
 
-    Args:
-        net: The network, in evaluation mode.
-        prompts: The prompts.
-        options: `Decoding.beam`, `Decoding.length_penalty`, and `Decoding.repetition_penalty`, which changes the probabilities.
-
-    Raises:
-        InputError: If an option is invalid, or the text exceeds the maximum length of the network.
+    The network is in evaluation mode. Of the options only `Decoding.beam`, `Decoding.length_penalty` and
+    `Decoding.repetition_penalty` are used; the last one changes the probabilities.
     """
     options = options or Decoding()
     check_decoding(options)
@@ -232,14 +221,7 @@ def stream(net: GenerativeModel, prompts: Prompts, options: Decoding | None = No
     """Yield the next token of every row, int64 [B], until all rows have ended or reach the maximum length.
 
     The end token is yielded too, then padding. The samples of a row depend on the seed and the row number, not on other rows.
-
-    Args:
-        net: The network, in evaluation mode.
-        prompts: The prompts.
-        options: The decoding options; `Decoding.beam` is ignored.
-
-    Raises:
-        InputError: If an option is invalid, or the text exceeds the maximum length of the network.
+    The network is in evaluation mode; `Decoding.beam` is ignored.
     """
     options = options or Decoding()
     check_decoding(options)

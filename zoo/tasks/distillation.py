@@ -45,9 +45,6 @@ class Distillation(Callback):
         temperature: Temperature of both softmax functions; above 1, small probabilities of the teacher count more.
         weight: Weight of the soft targets in the loss, in [0, 1].
 
-    Raises:
-        InputError: If an option is out of range, or the task has no soft targets.
-
     Example:
         >>> Distillation(nn.Linear(4, 2), temperature=2.0).weight
         0.9

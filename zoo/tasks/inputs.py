@@ -12,7 +12,7 @@ from torch import Tensor
 from zoo.data.columns import read_rows
 from zoo.data.files import read_text
 from zoo.data.info import ImageInfo, TableInfo, VectorInfo
-from zoo.data.pixels import ENDINGS, FORMATS, normalise, preprocess
+from zoo.data.pixels import ENDINGS, EncodedImages, normalise, preprocess
 from zoo.errors import InputError
 
 TABLES = (".csv", ".jsonl", ".json", ".parquet")
@@ -23,19 +23,12 @@ FILES = (*TABLES, *IMAGES, ".tsv", ".txt", ".gz", ".xz")
 
 
 class Example(NamedTuple):
-    """A single input.
+    """A single input."""
 
-    Attributes:
-        location: The file and line, or another description for error messages.
-        value: A tuple of texts, or a tensor, for the task's `collate`.
-        columns: The first columns of its prediction row, such as the file name or the texts.
-        number: The index of a text among all inputs, on which samples depend.
-    """
-
-    location: str
-    value: Any
-    columns: dict[str, Any]
-    number: int = 0
+    location: str  # the file and line, or another description for error messages
+    value: Any  # a tuple of texts, or a tensor, for the task's `collate`
+    columns: dict[str, Any]  # the first columns of its prediction row, such as the file name or the texts
+    number: int = 0  # the index of a text among all inputs, on which samples depend
 
 
 def input_list(inputs: Any) -> list[Any]:
@@ -64,23 +57,14 @@ def files_in(path: Path, endings: Sequence[str]) -> list[Path]:
     raise InputError(f"the folder '{path}' has no files with the endings {', '.join(endings)}")
 
 
-# --- texts ---
-
-
 def read_texts(
     inputs: Sequence[Any], columns: Sequence[str], stdin: TextIO | None = None, allow_empty: bool = False
 ) -> Iterator[Example]:
     """Yield the texts, or pairs of texts, in arguments, files and standard input.
 
-    Args:
-        inputs: Texts (pairs as consecutive texts or tuples), names of files with one text per line (pairs separated by a tab),
-            folders of such files, or ``-`` for standard input. A `Path` is always a file or folder.
-        columns: Names of the texts of an example, such as ``("first", "second")``.
-        stdin: Standard input.
-        allow_empty: Whether a text may be empty.
-
-    Raises:
-        InputError: If a file cannot be read, or a line is empty, not UTF-8 or has another number of texts.
+    Inputs are texts (pairs as consecutive texts or tuples), names of files with one text per line (pairs separated by a tab),
+    folders of such files, or ``-`` for standard input. A `Path` is always a file or folder. ``columns`` are the names of the
+    texts of an example, such as ``("first", "second")``.
     """
     for number, (location, texts) in enumerate(_texts(inputs, len(columns), stdin)):
         if len(texts) != len(columns):
@@ -126,31 +110,18 @@ def _lines(source: str, content: str, size: int) -> Iterator[tuple[str, tuple[st
         yield f"{source}:{number}", tuple(text.split("\t")) if size > 1 else (text,)
 
 
-# --- images ---
-
-
 def read_images(inputs: Sequence[Any], info: ImageInfo, normalized: bool = False) -> Iterator[Example]:
     """Yield images as normalized inputs of the network, float32 [C, S, S]; files are rotated according to EXIF.
 
-    Args:
-        inputs: File or folder names; Pillow images; arrays and tensors of uint8 pixels of any size, or of floats in [0, 1] of
-            the network's image size. Their axes are [H, W], [H, W, C] or [C, H, W], and for several images [N, H, W],
-            [N, H, W, C] or [N, C, H, W]; C is 1, 3 or, for uint8, 4.
-        info: Info of the training data, whose mean and standard deviation normalize the images.
-        normalized: Whether floats are already normalized, like the batches of a data module.
-
-    Raises:
-        InputError: If a file cannot be read, or an array has another shape, values outside [0, 1] or non-finite values.
+    Inputs are file or folder names, Pillow images, and arrays and tensors of uint8 pixels of any size, or of floats of the
+    network's image size in [0, 1], or ``normalized`` like the batches of a data module. Their axes are [H, W], [H, W, C] or
+    [C, H, W], and for several images [N, H, W], [N, H, W, C] or [N, C, H, W]; C is 1, 3 or, for uint8, 4.
     """
     number = 0
     for item in inputs:
         if isinstance(item, str | Path):
             for file in files_in(Path(item), ENDINGS):
-                try:
-                    with Image.open(file, formats=FORMATS) as image:
-                        pixels = preprocess(ImageOps.exif_transpose(image), info)
-                except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-                    raise InputError(f"cannot read the image {file}: {getattr(error, 'strerror', None) or error}") from error
+                pixels = EncodedImages([file], [str(file)]).apply(0, lambda image: preprocess(image, info))
                 yield Example(str(file), pixels, {"file": str(file)})
             continue
         for part in [item] if isinstance(item, Image.Image) else _split_images(item, info, number):
@@ -189,19 +160,12 @@ def _preprocess(image: Image.Image | Tensor, info: ImageInfo, number: int, norma
 
 
 def normalize_floats(images: Tensor, info: ImageInfo, name: str = "the images") -> Tensor:
-    """Normalize floats in [0, 1], [..., C, H, W], by the mean and standard deviation of the training data.
-
-    Raises:
-        InputError: If a value is outside [0, 1], for example because the images are already normalized.
-    """
+    """Normalize floats in [0, 1], [..., C, H, W], by the mean and standard deviation of the training data."""
     low, high = (float(limit) for limit in images.aminmax())
     if not (low >= 0 and high <= 1):
         advice = "floats must be in [0, 1]; use normalized=True for images that are already normalized"
         raise InputError(f"{name}: values from {low:.3g} to {high:.3g}: {advice}")
     return normalise(images.float() * 255, info.mean, info.std)
-
-
-# --- vectors ---
 
 
 def read_vectors(inputs: Sequence[Any], info: VectorInfo) -> Iterator[Example]:

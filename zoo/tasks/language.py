@@ -41,29 +41,17 @@ class GenerativeTask(Task):
         """Return the size of the vocabulary."""
         return {"vocab_size": info.vocab_size}
 
-    # --- methods for subclasses ---
-
     def encode_prompts(self, texts: Sequence[str], location: Location | None = None) -> Prompts:
-        """Tokenize one or more prompts; error messages name prompt i by ``location(i)``.
-
-        Raises:
-            InputError: If a prompt cannot be tokenized.
-        """
+        """Tokenize one or more prompts; error messages name prompt i by ``location(i)``."""
         raise NotImplementedError(f"{type(self).__name__}.encode_prompts: return the prompts as tokens")
 
     def default_prompt(self) -> str:
-        """Return the prompt to use if the user gives none.
-
-        Raises:
-            InputError: If a prompt is required.
-        """
+        """Return the prompt to use if the user gives none; `InputError` if a prompt is required."""
         raise InputError("missing --prompt: this model answers a text")
 
     def limited_decoding(self) -> Decoding:
         """Return `decoding` with its length limited to what the network supports."""
         return self.decoding
-
-    # --- generation ---
 
     @classmethod
     def check_decoding(cls, decoding: Decoding) -> None:
@@ -75,11 +63,7 @@ class GenerativeTask(Task):
         temperature_of(decoding, not cls.continues_prompt)
 
     def generate(self, texts: Sequence[str]) -> list[str]:
-        """Generate a text for each prompt in one batch, without the prompt.
-
-        Raises:
-            InputError: If a prompt cannot be tokenized, an option is invalid, or the text exceeds the maximum length.
-        """
+        """Generate a text for each prompt in one batch, without the prompt."""
         decoding = self.limited_decoding()
         if not texts:
             return []
@@ -87,11 +71,7 @@ class GenerativeTask(Task):
         return [self.tokenizer.decode(text) for text in tokens]
 
     def stream(self, text: str) -> Iterator[str]:
-        """Generate one text and yield it in pieces; errors are raised before the first one.
-
-        Raises:
-            InputError: See `generate`.
-        """
+        """Generate one text and yield it in pieces; errors are raised before the first one."""
         decoding = self.limited_decoding()
         if decoding.beam > 1:  # the best text is only known at the end
             return iter(self.generate([text]))
@@ -201,8 +181,6 @@ class LanguageModel(GenerativeTask):
         count = (targets != 0).sum()
         return StepOutput(nats.sum() / count, nats, targets, extra, int(count))
 
-    # --- memory ---
-
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Save the training memory, to resume within an epoch."""
         if self.memory[True]:
@@ -228,8 +206,6 @@ class LanguageModel(GenerativeTask):
     def on_predict_epoch_start(self) -> None:
         """Clear the evaluation memory."""
         self.memory[False].clear()
-
-    # --- generation ---
 
     @classmethod
     def read_inputs(

@@ -74,11 +74,7 @@ class MeanLoss(Ratio):
 def named_metrics(names: Iterable[str], num_classes: int | None) -> dict[str, Metric]:
     """Create metrics from names of torchmetrics classes: multiclass metrics for classes, else those of numbers and texts.
 
-    Returns:
-        The metrics by their names in snake case, such as ``multiclass_calibration_error``.
-
-    Raises:
-        InputError: If there is no such metric.
+    The metrics are named in snake case, such as ``multiclass_calibration_error``.
     """
     known, metrics = _scalar_metrics(bool(num_classes)), {}
     prefix, options = ("Multiclass", {"num_classes": num_classes}) if num_classes else ("", {})

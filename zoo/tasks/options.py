@@ -38,11 +38,7 @@ class Decoding:
 
 
 def check_decoding(options: Decoding) -> None:
-    """Check decoding options.
-
-    Raises:
-        InputError: If a number is out of range, or two options exclude each other.
-    """
+    """Raise `InputError` if a number is out of range, or two options exclude each other."""
     o = options
     sampling = [f"{name}={getattr(o, name)}" for name in ("temperature", "top_k", "top_p") if getattr(o, name)]
     check_rules(

@@ -131,8 +131,6 @@ class Seq2Seq(GenerativeTask):
         same = [UNKNOWN not in tokens and text == self.tokenizer.decode(tokens) for text, tokens in pairs]
         return torch.tensor(same, dtype=torch.float32, device=self.device)
 
-    # --- generation ---
-
     def limited_decoding(self) -> Decoding:
         """Return `decoding` with a length that the network supports; by default the maximum length of the training data."""
         decoding, max_length = self.decoding, getattr(self.net, "max_length", None)

@@ -15,8 +15,6 @@ from zoo_datasets.images import pneumoniamnist as unopened_pneumoniamnist
 from tests.errors import raises
 from zoo.data import ready
 
-CIFAR10, CIFAR100 = unopened_cifar10.record, unopened_cifar100.record
-
 
 def cifar10(*args, **options):
     return ready(unopened_cifar10(*args, **options))
@@ -53,7 +51,7 @@ def test_hub(monkeypatch):
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     data = cifar10(augment="none")
-    assert asked == [(("uoft-cs/cifar10",), {"revision": CIFAR10.revision})]
+    assert asked == [(("uoft-cs/cifar10",), {"revision": "0b2714987fa478483af9968de7c934580d0bb9a2"})]
     assert data.info.sizes == {"train": 36, "val": 4, "test": 20}
     images, _ = next(iter(data.test_dataloader()))
     raw = torch.from_numpy(table(20, seed=1)[1]).permute(0, 3, 1, 2) / 255
@@ -70,40 +68,36 @@ def test_hub_fine_labels(monkeypatch):
     assert data.splits["test"].labels.max() == 99
 
 
-def write_binary(folder, cifar, rows=20):
+BATCHES = [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]
+
+
+def write_binary(folder, files, classes, label_bytes, rows=20):
     folder.mkdir()
-    images = {}
-    for seed, name in enumerate([*cifar.train_files, cifar.test_file]):
+    for seed, name in enumerate(files):
         pixels = np.random.RandomState(seed).randint(0, 256, (rows, 3, 32, 32)).astype(np.uint8)
-        fine = labels(rows, len(cifar.classes)).astype(np.uint8)[:, None]
-        coarse = np.full((rows, cifar.label_bytes - 1), 19, np.uint8)
+        fine = labels(rows, classes).astype(np.uint8)[:, None]
+        coarse = np.full((rows, label_bytes - 1), 19, np.uint8)
         np.concatenate([coarse, fine, pixels.reshape(rows, -1)], 1).tofile(folder / name)
-        images[name] = pixels
-    return images
+    return pixels
 
 
 @pytest.mark.parametrize(
-    ("preset", "cifar", "name"),
-    [(cifar10, CIFAR10, "cifar-10-batches-bin"), (cifar100, CIFAR100, "cifar-100-binary")],
+    ("preset", "files", "classes", "label_bytes"), [(cifar10, BATCHES, 10, 1), (cifar100, ["train.bin", "test.bin"], 100, 2)]
 )
-def test_binary_version(tmp_path, preset, cifar, name):
-    raw = write_binary(tmp_path / name, cifar)
-    for path in (tmp_path, tmp_path / name):
-        data = preset(path)
-        assert data.info.sizes == {"train": 18 * len(cifar.train_files), "val": 2 * len(cifar.train_files), "test": 20}
-        assert np.array_equal(data.splits["test"].images, raw[cifar.test_file].transpose(0, 2, 3, 1))
-        assert data.splits["test"].labels.tolist() == labels(20, len(cifar.classes)).tolist()
-
-
-def test_damaged_binary_version(tmp_path):
-    write_binary(tmp_path / "bin", CIFAR10)
-    whole = (tmp_path / "bin" / "test_batch.bin").read_bytes()
-    (tmp_path / "bin" / "test_batch.bin").write_bytes(whole[:-1])
-    with raises("corrupt", "test_batch.bin: "):
-        cifar10(tmp_path)
-    (tmp_path / "bin" / "test_batch.bin").unlink()
-    with raises("missing", "test_batch.bin: missing"):
-        cifar10(tmp_path)
+def test_binary_version(tmp_path, preset, files, classes, label_bytes):
+    test = write_binary(tmp_path / "binary", files, classes, label_bytes)
+    data = preset(tmp_path)
+    count = len(files) - 1
+    assert data.info.sizes == {"train": 18 * count, "val": 2 * count, "test": 20}
+    assert np.array_equal(data.splits["test"].images, test.transpose(0, 2, 3, 1))
+    assert data.splits["test"].labels.tolist() == labels(20, classes).tolist()
+    damaged = tmp_path / "binary" / files[-1]
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    with raises("corrupt", f"{files[-1]}: "):
+        preset(tmp_path / "binary")
+    damaged.unlink()
+    with raises("missing", files[-1]):
+        preset(tmp_path)
 
 
 def write_shards(root, rows=20, **changes):
@@ -138,9 +132,8 @@ def test_damaged_shards(tmp_path):
 
 def test_pickles_are_refused(tmp_path):
     (tmp_path / "data_batch_1").write_bytes(b"\x80\x02cposix\nsystem\n")
-    for path in (tmp_path, tmp_path / "data_batch_1"):
-        with raises("data", "binary version"):
-            cifar10(path)
+    with raises("data", "binary version"):
+        cifar10(tmp_path)
 
 
 def pneumoniamnist(*args, **options):

@@ -73,7 +73,7 @@ def test_same_source_and_target_raise(tmp_path):
 @pytest.mark.parametrize(
     ("files", "code", "values"),
     [
-        ({"val_en": "x\n", "val_de": "y\n"}, "missing", ("train.en", "val.de, val.en")),
+        ({"val_en": "x\n", "val_de": "y\n"}, "missing", ("train.en", "'val.de', 'val.en'")),
         ({}, "missing", ("train.en", "nothing")),
         ({"train_en": "x\n"}, "missing", ("train.de", "train.en")),
         ({"train_en": "x\n", "train_de": "y\n", "dev_de": "y\n"}, "missing", ("dev.de ", ".en and .de")),

@@ -128,7 +128,7 @@ def test_limited_topics_have_the_same_labels_in_every_split(limit):
 
 def test_changed_file_raises(monkeypatch):
     monkeypatch.setitem(wordnet.FILE_SHA256, "imagenet_synset_to_lemma.txt", "0" * 64)
-    with raises("mismatch", "imagenet_synset_to_lemma.txt", "1b8babda1874", "1.0.31"):
+    with raises("mismatch", "1b8babda1874", "1.0.31"):
         glosses()
 
 
