@@ -60,16 +60,3 @@ def test_missing_or_unknown_field_raises():
         TextInfo.from_dict({key: value for key, value in values.items() if key != "sizes"})
     with raises("invalid", "'colour'"):
         TextInfo.from_dict(values | {"colour": "red"})
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "value"),
-    [
-        ("image", {"image_size": True}, "image_size=True"),
-        ("text", {"vectors": "wide"}, "vectors='wide'"),
-        ("vector", {"sizes": [9]}, "sizes=[9]"),
-    ],
-)
-def test_value_of_the_wrong_type_raises(name, change, value):
-    with raises("invalid", value):
-        type(ALL[name]).from_dict(ALL[name].to_dict() | change)

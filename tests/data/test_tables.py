@@ -1,7 +1,6 @@
 """Tables of numbers and categories: encoding, splits, bad rows, training and prediction."""
 
 import csv
-import json
 
 import numpy as np
 import pytest
@@ -96,19 +95,6 @@ def test_categories_and_drop(tmp_path):
     path = write(tmp_path / "x.csv", "id,zip,y", *(f"{i},{i % 3},{i % 2}" for i in range(60)))
     info = ready(table(path, "y", categories="zip", drop="id")).info
     assert (info.columns, info.values) == (("zip",) * 3, ("0", "1", "2"))
-
-
-def test_all_formats_give_the_same_info(tmp_path):
-    records = [{"a": i / 2, "b": "uv"[i % 2], "y": i % 2} for i in range(50)]
-    for split, part in (("train", records[:30]), ("val", records[30:40]), ("test", records[40:])):
-        for folder in ("csv", "jsonl"):
-            (tmp_path / folder).mkdir(exist_ok=True)
-        write(tmp_path / "csv" / f"{split}.csv", "a,b,y", *(",".join(map(str, record.values())) for record in part))
-        lines = "".join(json.dumps(record) + "\n" for record in part)
-        (tmp_path / "jsonl" / f"{split}.jsonl").write_text(lines)
-    infos = [ready(table(tmp_path / folder, "y")).info for folder in ("csv", "jsonl")]
-    assert infos[0] == infos[1]
-    assert infos[0].sizes == {"train": 30, "val": 10, "test": 10}
 
 
 def test_broken_rows_raise_or_are_skipped(tmp_path):

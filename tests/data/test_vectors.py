@@ -93,8 +93,3 @@ def test_invalid_file_raises(file, content, name, value):
     path = file(content, name)
     with raises("data", path, value):
         read_vectors(path, WORDS)
-
-
-def test_missing_file_raises(tmp_path):
-    with raises("missing", "vectors.txt"):
-        read_vectors(tmp_path / "vectors.txt", WORDS)

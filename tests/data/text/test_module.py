@@ -145,8 +145,6 @@ EMPTY = Table((["x", "...", "\u200b "[1:], "y"],), ["a", "b", "a", "b"], source=
         ({"train": table()}, {"fold": 10}, "invalid", ("fold=10", "between 0 and 9")),
         ({"train": table()}, {"folds": 61}, "data", ("f.tsv: folds=61", "60 rows", "folds=60")),
         ({"train": table()}, {"val": 1.0}, "invalid", ("val=1.0", "(0, 1)")),
-        ({"train": table()}, {"vocab": 2}, "invalid", ("vocab=2",)),
-        ({"train": table()}, {"tokenizer": "wordpiece"}, "invalid", ("tokenizer='wordpiece'", "word, space, char, bpe")),
     ],
 )
 def test_invalid_data_raises(splits, options, code, values):

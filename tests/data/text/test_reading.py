@@ -1,3 +1,5 @@
+"""Local files of texts: formats, columns, splits and broken rows."""
+
 import csv
 import gzip
 import json
@@ -232,3 +234,58 @@ def test_texts_and_token_ids_are_mapped_from_files(file):
     for flat in (column.flat, tokens.flat):
         assert isinstance(flat.base.obj if isinstance(flat.base, memoryview) else flat.base, mmap)
         assert not flat.flags.writeable
+
+
+def text(*args, **options):
+    return ready(local.text(*args, **options))
+
+
+def pairs(*args, **options):
+    return ready(local.pairs(*args, **options))
+
+
+def ranking(*args, **options):
+    return ready(local.ranking(*args, **options))
+
+
+@pytest.fixture
+def columns(tmp_path):
+    def write(name, rows):
+        path = tmp_path / name
+        path.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+        return path
+
+    return write
+
+
+def test_pairs(columns):
+    path = columns("x.tsv", [("first", "second", "label"), *[(f"a{i}", f"b{i}", f"{i % 3}") for i in range(60)]])
+    made = pairs(path)
+    assert made.task == "pair_classification"
+    assert made.info.num_classes == 3
+    assert pairs(path, first="second", second="first").info.sha256 != made.info.sha256
+
+
+def test_rankings(columns):
+    rows = [
+        (f"{q}", "same question" if q < 2 else f"question {q}", f"answer {a}", f"{int(a == 1)}")
+        for q in range(30)
+        for a in range(3)
+    ]
+    path = columns("x.tsv", [("id", "query", "answer", "label"), *rows])
+    assert ranking(path, folds=29).info.sizes["test"] in (3, 6)
+    assert ranking(path, group="id", folds=30).info.sizes["test"] == 3
+    with raises("data", "folds=30", "29 questions"):
+        ranking(path, folds=30)
+
+
+def test_missing_columns_raise(columns):
+    path = columns("x.tsv", [("a", "b"), ("c", "d")])
+    path.with_suffix(".jsonl").write_text('{"a": "b"}\n')
+    for read, name, options, code, *values in (
+        (text, "x.tsv", {}, "missing", "x.tsv:1: ", "'text'", "'a', 'b'", "names of the columns"),
+        (ranking, "x.tsv", {}, "missing", "'query'", "names of the columns"),
+        (text, "x.jsonl", {}, "data", "x.jsonl:1: ", "'text'", "'a'"),
+    ):
+        with raises(code, *values):
+            read(path.with_name(name), **options)

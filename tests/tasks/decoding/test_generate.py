@@ -1,4 +1,4 @@
-"""`generate` with greedy decoding, sampling and beam search, and with the networks of the zoo."""
+"""`generate` with greedy decoding, sampling and beam search, with the networks of the zoo; options and errors."""
 
 import pytest
 import torch
@@ -6,8 +6,8 @@ import torch
 from tests.errors import raises
 from zoo import registry
 from zoo.layers import Layers
-from zoo.tasks.decoding import Prompts, beam_search, generate, stream
-from zoo.tasks.options import Decoding
+from zoo.tasks.decoding import Prompts, beam_search, check_decoding, generate, stream
+from zoo.tasks.options import Decoding, temperature_of
 
 SIZES = "dim=16, depth=1, heads=2, ffn=16"
 
@@ -66,3 +66,58 @@ def test_greedy_decoding_with_a_cache_equals_forward(spec):
     tokens = torch.cat([start, torch.tensor(generated)], 1)
     logits = net(tokens) if source is None else net(source, tokens)
     assert generated == (logits[:, :-1, 2:].argmax(-1) + 2).tolist()
+
+
+@pytest.mark.parametrize("decode", [stream, beam_search])
+def test_the_maximum_length_is_checked_before_decoding(toy, decode):
+    net = toy(max_length=128)
+    with raises("invalid", "60 tokens", "length=100", "max_length=128", "--length 68"):
+        decode(net, Prompts(torch.full((1, 60), 4)), Decoding(length=100))
+    with raises("invalid", "128 tokens", "max_length=128"):
+        decode(net, Prompts(torch.full((1, 128), 4)))
+    assert net.calls == 0
+
+
+def test_a_prompt_must_not_be_empty_or_padded_on_the_right():
+    with raises("invalid", "empty prompt"):
+        Prompts(torch.zeros(2, 0, dtype=torch.int64))
+    with raises("invalid", "padding on the left"):
+        Prompts(torch.tensor([[4, 5], [4, 0]]), torch.tensor([[True, True], [True, False]]))
+
+
+@pytest.mark.parametrize("decode", [stream, beam_search])
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_logits_must_be_finite(toy, decode, bad):
+    net = toy()
+    net.table[:, 4] = bad
+    with raises("invalid", "NaN"):
+        list(decode(net, Prompts(torch.tensor([[4]])), Decoding(length=5)))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"beam": 0},
+        {"temperature": float("nan")},
+        {"top_k": 0},
+        {"top_p": 0.0},
+        {"beam": 2, "top_p": 0.5},
+    ],
+    ids=str,
+)
+def test_invalid_options(options):
+    with raises("invalid", *(f"{name}={value}" for name, value in options.items())):
+        check_decoding(Decoding(**options))
+
+
+def test_the_default_temperature_depends_on_the_task():
+    assert temperature_of(Decoding(), answers=True) == 0
+    assert temperature_of(Decoding(), answers=False) == 0.8
+    assert temperature_of(Decoding(temperature=0.3), answers=True) == 0.3
+    assert temperature_of(Decoding(temperature=0.0), answers=False) == 0
+
+
+@pytest.mark.parametrize(("options", "answers"), [({"top_k": 5}, True), ({"top_p": 0.5, "temperature": 0.0}, False)])
+def test_a_temperature_of_0_excludes_top_k_and_top_p(options, answers):
+    with raises("invalid", next(iter(options)), "--temperature 1"):
+        temperature_of(Decoding(**options), answers)
