@@ -189,7 +189,6 @@ class ParallelSet:
     repository: str = ""  # on the Hub; its main branch is read, since no commit is known, and only `rows` detects changes
     nested: bool = False  # whether it has a configuration for each pair of languages, with both in the column `translation`
     rows: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # of the Hub's splits, by pair of languages
-    tests: tuple[str, ...] = ()  # names of the local test sets test_NAME; the first is the default, and the Hub's only one
     untrained: bool = False  # whether a folder without training pairs trains on its validation pairs
     entities: bool = False  # whether to replace HTML entities in files
     defaults: Mapping[str, Any] = field(default_factory=dict)  # of `ParallelData`
@@ -204,32 +203,24 @@ def parallel_set(**record: Any) -> Callable[..., ParallelData]:
     """
     parallel_set = ParallelSet(**record)
     source, target = parallel_set.sides
-    extra = {"test": parallel_set.tests[0]} if parallel_set.tests else {}
 
-    @options_of(ParallelData, extra=extra, **parallel_set.defaults)
+    @options_of(ParallelData, **parallel_set.defaults)
     def preset(path: OptionalPath = None, source: str = source, target: str = target, **options: Any) -> ParallelData:
-        record, test = preset.record, options.pop("test", "")  # type: ignore[attr-defined]
+        record = preset.record  # type: ignore[attr-defined]
         if path is None and not record.repository:
             advice = f"use {record.name}(path=FOLDER) with a folder of train.{source}, train.{target} and so on"
             raise InputError(f"{record.name}: no correct copy on the Hugging Face Hub is known; {advice}")
-        if path is None and record.tests and test != record.tests[0]:
-            advice = f"use {record.name}(path=FOLDER, test={test})"
-            raise InputError(f"{record.name}: the Hub has no test_{test}, only {record.tests[0]}; {advice}")
-        return ParallelData(partial(read_parallel_set, record, path, (source, target), test), **options)
+        return ParallelData(partial(read_parallel_set, record, path, (source, target)), **options)
 
     return attach_record(preset, parallel_set)
 
 
-def read_parallel_set(record: ParallelSet, path: OptionalPath, sides: Sides, test: str) -> dict[str, Table]:
+def read_parallel_set(record: ParallelSet, path: OptionalPath, sides: Sides) -> dict[str, Table]:
     """Read a set from the Hub or a local copy."""
     if path is None:
         return fetch_parallel_set(record, sides)
-    names = {**record.stems, "test": (f"test_{test}",)} if record.tests else record.stems
     trained = ("train", "val") if record.untrained else ("train",)
-    tables = read_folder(record.name, path, sides, names, trained)
-    if record.tests and test != record.tests[0] and not (tables.get("test") and f"test_{test}." in tables["test"].source):
-        message = f"{record.name}: {path} has no test_{test}.{sides[0]}; use test={record.tests[0]} or another test set"
-        raise InputError(message, code="missing")
+    tables = read_folder(record.name, path, sides, record.stems, trained)
     if record.entities:
         for split, table in tables.items():
             tables[split] = replace(table, texts=tuple([*map(unescape, column)] for column in table.texts))

@@ -34,16 +34,6 @@ def test_files_have_their_published_names(tmp_path, preset, names):
     )
 
 
-def test_multi30k_test_sets(tmp_path):
-    write(tmp_path, "train", "val", "test", "test_2017_mscoco")
-    assert stems(ready(published.multi30k(tmp_path, test="2017_mscoco", tokenizer="space")))["test"] == "test_2017_mscoco"
-    assert stems(ready(published.multi30k(tmp_path, tokenizer="space")))["test"] == "test"
-    with raises("missing", "test_2017_flickr.en", "test=2016_flickr"):
-        ready(published.multi30k(tmp_path, test="2017_flickr"))
-    with raises("invalid", "test_2017_flickr", "2016_flickr"):
-        ready(published.multi30k(test="2017_flickr"))
-
-
 def test_iwslt15_replaces_entities(tmp_path):
     write(
         tmp_path,

@@ -22,7 +22,6 @@ def variants(record):
 
 ALL = [record for preset in published.TEXT_SETS for record in variants(preset.record)]
 MR, QNLI, SNLI = published.mr.record, published.qnli.record, published.snli.record
-MATCHED, TREC = published.mnli.record.variant(False), published.trec.record.variant(False)
 SST = {level: published.sst.record.variant(level) for level in published.sst.record.variants[1]}
 NAMES = ("mr", "subj", "mpqa", "cr", "trec", "sst", "imdb", "snli", "mnli", "scitail", "qqp", "qnli", "wikiqa")
 
