@@ -133,7 +133,7 @@ def check_sizes(name: str, options: Mapping[str, Any]) -> None:
             raise InputError(f"{name}: {text}" if name else text)
 
 
-def build_options(kind: type[Options], values: Mapping[str, Any]) -> Options:
+def build_options(kind: type[Options], values: Mapping[str, Any], prefix: str = "") -> Options:
     """Build an options dataclass from nested mappings; raise `InputError` if an option is unknown, missing or invalid.
 
     >>> from dataclasses import make_dataclass
@@ -143,8 +143,8 @@ def build_options(kind: type[Options], values: Mapping[str, Any]) -> Options:
     known = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
     for name in values:
         if name not in known:
-            raise InputError(f"unknown option '{name}':{hint(name, known) or ' use ' + ', '.join(known)}")
-    checked = {name: check_option(name, known[name].type, value) for name, value in values.items()}
+            raise InputError(f"unknown option '{prefix}{name}':{hint(name, known) or ' use ' + ', '.join(known)}")
+    checked = {name: check_option(f"{prefix}{name}", known[name].type, value) for name, value in values.items()}
     try:
         return kind(**checked)
     except TypeError as error:
@@ -158,7 +158,7 @@ def check_option(name: str, kind: Any, value: Any) -> Any:
             return value
         if not isinstance(value, Mapping):
             raise InputError(f"{name}={shorten(repr(value))[1:-1]} must be a dict of options by name")
-        return build_options(kind, value) if is_dataclass(kind) else value  # type: ignore[arg-type]
+        return build_options(kind, value, f"{name}.") if is_dataclass(kind) else value  # type: ignore[arg-type]
     value = os.fspath(value) if isinstance(value, os.PathLike) else value
     value = tuple(value) if isinstance(value, list) else value
     if get_origin(kind) is tuple and get_args(kind) == (str, ...) and isinstance(value, str):
