@@ -224,7 +224,7 @@ class LanguageModel(GenerativeTask):
                 unknown = next((character for character in characters if character not in self.tokenizer.tokens), "")
                 raise InputError(f"{location(index)}: {unknown!r} is not in the vocabulary of the model; leave it out")
         width = int(tokens.lengths.max())
-        padded = torch.stack([F.pad(torch.as_tensor(ids, dtype=torch.int64), (width - len(ids), 0)) for ids in tokens])
+        padded = torch.stack([F.pad(torch.tensor(ids, dtype=torch.int64), (width - len(ids), 0)) for ids in tokens])
         return Prompts(padded, None if padded.all() else padded != 0)
 
     def default_prompt(self) -> str:
