@@ -16,23 +16,6 @@ def test_quaternion_matrix_equals_the_textbook():
     assert torch.equal(m, expected)
 
 
-def test_padding_is_truncated():
-    table = algebra("quaternion").structure
-    w = torch.randn(4, 2, 3)
-    whole = real_matrix(table, w, AxisLayout(8, 4), AxisLayout(12, 4))
-    assert torch.equal(real_matrix(table, w, AxisLayout(7, 4), AxisLayout(10, 4)), whole[:7, :10])
-
-
-def test_blocks_are_matrices_side_by_side():
-    table = algebra("complex").structure
-    w = torch.randn(2, 6, 4)
-    m = real_matrix(table, w, AxisLayout(12, 2, 3), AxisLayout(8, 2, 2))
-    for out in range(3):
-        for inp in range(2):
-            part = real_matrix(table, w[:, 2 * out : 2 * out + 2, 2 * inp : 2 * inp + 2], AxisLayout(4, 2), AxisLayout(4, 2))
-            assert torch.equal(m[4 * out : 4 * out + 4, 4 * inp : 4 * inp + 4], part)
-
-
 def test_kernel_axes_are_last():
     table = algebra("quaternion").structure
     w = torch.randn(4, 2, 3, 5, 6)

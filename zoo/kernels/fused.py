@@ -169,27 +169,17 @@ _registry.register_fake("zoo::fused_backward", _fake_backward, lib=_LIBRARY)
 _registry.register_autograd("zoo::fused_linear", _backward, setup_context=_setup_context, lib=_LIBRARY)
 
 
-def _count(rows: Any, left: Any, w: Any, inp: Layout) -> int:
+@register_flop_formula([torch.ops.zoo.fused_linear, torch.ops.zoo.fused_combined])
+def _flops(x: Any, w: Any, *inputs: Any, **_: Any) -> int:
     """Count the floating-point operations of R products with rows, from the shapes."""
-    return int(2 * math.prod(rows) // inp[0] * left[0] * w[1] * w[2])
-
-
-@register_flop_formula(torch.ops.zoo.fused_linear)
-def _flops(x: Any, w: Any, left: Any, right: Any, result: Any, bias: Any, out: Layout, inp: Layout, **_: Any) -> int:
-    return _count(x, left, w, inp)
-
-
-@register_flop_formula(torch.ops.zoo.fused_combined)
-def _flops_combined(x: Any, matrices: Any, right: Any, result: Any, bias: Any, out: Layout, inp: Layout, **_: Any) -> int:
-    return _count(x, (result[0] // matrices[0],), (1, matrices[0] * matrices[1], matrices[2]), inp)
+    result, inp = inputs[-4], inputs[-1]
+    return int(2 * math.prod(x) // inp[0] * result[0] * w[1] * w[2])
 
 
 @register_flop_formula(torch.ops.zoo.fused_backward)
-def _flops_backward(
-    g: Any, x: Any, w: Any, left: Any, right: Any, result: Any, out: Layout, inp: Layout, needs: Any, **_: Any
-) -> int:
-    products: int = sum((needs[0], needs[1], needs[4]))
-    return products * _count(x, left, w, inp)
+def _flops_backward(g: Any, x: Any, *inputs: Any, **_: Any) -> int:
+    *tensors, out, inp, needs = inputs
+    return int(needs[0] + needs[1] + needs[4]) * _flops(x, *tensors, None, out, inp)
 
 
 FEW_COLUMNS = 8  # columns up to which the weight is multiplied in its memory order
