@@ -1,7 +1,6 @@
 """The commands ``zoo sweep``, ``zoo frontier`` and ``zoo lottery``."""
 
 import shlex
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -68,20 +67,8 @@ def print_results(command: str, results: dict[str, Any]) -> None:
         print(f"  zoo report sweep {folder}  # all runs")
 
 
-def lottery(*, options: Lottery, print_config: bool = False) -> None:
-    """Find lottery tickets of one or more algebras: iterative magnitude pruning with rewinding.
-
-    Args:
-        print_config: Print the effective configuration as YAML and stop.
-    """
-    if print_config:
-        import yaml
-
-        from zoo.training.options import config_values
-        from zoo_experiments.lottery import check_lottery
-
-        yaml.safe_dump(config_values(check_lottery(options)[0]), sys.stdout, sort_keys=False)
-        return
+def lottery(*, options: Lottery) -> None:
+    """Find lottery tickets of one or more algebras: iterative magnitude pruning with rewinding."""
     from zoo_experiments.lottery import lottery
 
     results = lottery(options)

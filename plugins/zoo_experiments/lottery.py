@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -137,7 +136,6 @@ class Tickets(Grid):
     def __init__(self, folder: Path, options: Lottery, task: str, processes: Processes) -> None:
         super().__init__(folder, lottery_points(options))
         self.options, self.task, self.processes = options, task, processes
-        self._ended, self._start = 0, time.monotonic()
 
     @property
     def metric(self) -> tuple[str, str]:
@@ -224,11 +222,8 @@ class Tickets(Grid):
     def report(self, point: Point) -> None:
         """Print the result of a round, or why it failed or its arm has ended."""
         arm, number = point.axes["arm"], point.axes["round"]
-        self._ended += 1
         if row := self.rows.get(point.name):
-            left = len(self.remaining())
-            seconds = (time.monotonic() - self._start) / self._ended * left
-            rest = f"; {left} to go, about {_duration(seconds)}" if left else ""
+            rest = f"; {left} to go" if (left := len(self.remaining())) else ""
             self.say(f"{arm.title}, round {number}/{self.options.rounds}: {_round_text(row)}{rest}")
         else:
             self.first(self.write)
@@ -299,15 +294,6 @@ def _train_all(grid: Tickets, session: Session) -> None:
         raise InputError("; ".join(dict.fromkeys(grid.failed.values())), code="failed")
 
 
-def _duration(seconds: float) -> str:
-    """Format a duration.
-
-    >>> _duration(40), _duration(400), _duration(40_000)
-    ('40 s', '7 min', '11.1 h')
-    """
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
 def _round_text(row: Row) -> str:
     """Format the result of a round."""
     name = row["metric"]
@@ -316,4 +302,4 @@ def _round_text(row: Row) -> str:
         parts.append(f"val {name} {value:.4g} (epoch {row['epoch']})")
     if (value := row["test"].get(name)) is not None:
         parts.append(f"test {name} {value:.4g}")
-    return f"{', '.join(parts)}, {_duration(row['seconds'])}"
+    return f"{', '.join(parts)}, {row['seconds']:.0f} s"

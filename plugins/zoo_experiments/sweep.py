@@ -28,7 +28,7 @@ import yaml
 from zoo.atomic import write_text
 from zoo.checkpoint.manifest import number
 from zoo.errors import InputError, check_rules
-from zoo.training.folder import RUNS, claim, file_name, lock_folder, read_summary, short_spec
+from zoo.training.folder import RUNS, claim, file_name, lock_folder, read_summary
 from zoo.training.options import SPECS, flat
 from zoo.training.processes import Signals
 from zoo.training.resolve import plan_run
@@ -85,7 +85,9 @@ def grid_points(values: Mapping[str, Any], file: str) -> Iterator[Point]:
                 text = f"'{file}': the axes {setters.get(name)} and {axis} both set {name}"
                 check_rules((name not in setters, text), code="conflict")
                 setters[name] = axis
-        name = file_name("-".join(short(axis, label, axes[axis]) for axis, label in chosen.items()))
+        bare = {axis for axis in axes if axis in SPECS or isinstance(axes[axis], Mapping)}  # their labels need no name
+        parts = (label if axis in bare else f"{axis.rpartition('.')[2]}{label}" for axis, label in chosen.items())
+        name = file_name("-".join(parts))
         yield Point(name, chosen, options)
 
 
@@ -117,13 +119,6 @@ def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any
         for name, value in second.items()
     }
     return {**first, **both}
-
-
-def short(axis: str, label: str, choices: Any) -> str:
-    """Return the part of a run's name for an axis: quaternion, seed0, lr0.001."""
-    if isinstance(choices, Mapping):
-        return label
-    return short_spec(SPECS[axis], label) if axis in SPECS else f"{axis.rpartition('.')[2]}{label}"
 
 
 # --- the folder ---
@@ -233,18 +228,12 @@ def sweep(
 
 
 def select(points: Sequence[Point], patterns: Sequence[str], file: str) -> list[str]:
-    """Return the names of the runs that match one of the patterns; all of them without patterns.
-
-    The labels as written in the file match too, such as ``phm-4-seed0`` for the run ``phm-n4-seed0``.
-    """
-    names: dict[str, tuple[str, str]] = {}
-    for point in points:
-        typed = "-".join(label if axis in SPECS else f"{axis}{label}" for axis, label in point.axes.items())
-        names[point.name] = point.name, file_name(typed)
+    """Return the names of the runs that match one of the patterns; all of them without patterns."""
+    names = [point.name for point in points]
     for pattern in patterns:
-        text = f"--only {pattern}: '{file}' has no such run; the first is '{points[0].name}'"
-        check_rules((any(fnmatch.filter(pair, pattern) for pair in names.values()), text), code="unknown")
-    return [name for name, pair in names.items() if not patterns or any(fnmatch.filter(pair, pattern) for pattern in patterns)]
+        text = f"--only {pattern}: '{file}' has no such run; the first is '{names[0]}'"
+        check_rules((bool(fnmatch.filter(names, pattern)), text), code="unknown")
+    return [name for name in names if not patterns or any(fnmatch.fnmatch(name, pattern) for pattern in patterns)]
 
 
 def format_run(row: Mapping[str, Any]) -> str:
