@@ -13,22 +13,13 @@ from zoo.errors import InputError, check_choice, check_rules
 from zoo.pruning import LotteryTicket, rounds_until
 from zoo.registry.spec import Spec, split_at_commas
 from zoo.training.fit import NOTHING_SAVED, Session, start_session
-from zoo.training.folder import (
-    changed_options,
-    claim_on_rank_0,
-    file_name,
-    read_run_config,
-    read_summary,
-    run_name,
-    short_spec,
-    write_config,
-)
+from zoo.training.folder import changed_options, claim_on_rank_0, read_run_config, read_summary, run_name, write_config
 from zoo.training.options import FREE, Fit, build, config_values
 from zoo.training.processes import Processes
 from zoo.training.resolve import Plan, plan_run
 from zoo_experiments.grid import Grid, Here, Point, Result, Row, execute, make_executor, saying_how_to_resume
 from zoo_experiments.options import Lottery, check_execution
-from zoo_experiments.round import Arm, resume_text, ticket_options, train_round
+from zoo_experiments.round import Arm, folder_name, resume_text, ticket_options, train_round
 
 TICKETS = "lottery.json"
 """The file of the rows of the finished rounds, which is written after each round."""
@@ -59,7 +50,7 @@ def check_lottery(options: Lottery) -> tuple[Lottery, Plan]:
         rounds = rounds_until(options.until, options.rate) - (options.pruning.score == "snip")  # which prunes in round 0
     check_rules((0 <= rounds <= _MOST_ROUNDS, f"rounds={rounds}: must be between 0 and {_MOST_ROUNDS}"))
     plans = [plan_run(replace(options, algebra=name, rounds=rounds, until=None), try_network=True) for name in names]
-    algebras = {_folder_name(planned.options.algebra): planned.options.algebra for planned in plans}  # phm-4 is phm(n=4)
+    algebras = {folder_name(planned.options.algebra): planned.options.algebra for planned in plans}  # phm-4 is phm(n=4)
     filled = plans[0].options
     assert isinstance(filled, Lottery)
     return replace(filled, algebra="", compare=tuple(algebras.values())), plans[0]
@@ -91,20 +82,16 @@ def _merge_names(first: Any, second: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for names in lists for name in names))
 
 
-def _folder_name(algebra: str) -> str:
-    return file_name(short_spec("zoo.algebras", algebra))
-
-
 def _experiment_name(options: Lottery) -> str:
     """Name the folder of an experiment after the run of its first algebra, and the other algebras."""
     first, *others = options.compare
-    return "-".join(["lottery", run_name(config_values(replace(options, algebra=first))), *map(_folder_name, others)])
+    return "-".join(["lottery", run_name(config_values(replace(options, algebra=first))), *map(folder_name, others)])
 
 
 def arms_of(options: Lottery) -> list[Arm]:
     """Return the arms in training order: one seed of all algebras with their controls, then the next seed."""
     return [
-        Arm(algebra, control, seed, _folder_name(algebra))
+        Arm(algebra, control, seed)
         for seed in range(options.seed, options.seed + options.seeds)
         for algebra in options.compare
         for control in (None, *options.controls)

@@ -23,6 +23,7 @@ from zoo.pruning.masks import full_masks, next_masks, random_values, remaining
 from zoo.tasks.base import Task
 from zoo.training.checkpoints import DivergenceError
 from zoo.training.fit import Extension, Run, Session, train_run
+from zoo.training.folder import file_name, short_spec
 from zoo.training.resolve import Plan, plan_run
 from zoo.training.resume import STATE, AtomicCheckpointIO, Resumed, checkpoint_files, read_checkpoint
 from zoo.training.trainer import ProgressLines, SplitNote, as_list, check_trainer
@@ -35,18 +36,22 @@ NEVER = 255
 """The round that a surviving weight is pruned from."""
 
 
+def folder_name(algebra: str) -> str:
+    """Return the folder of an algebra."""
+    return file_name(short_spec("zoo.algebras", algebra))
+
+
 class Arm(NamedTuple):
-    """The rounds of one algebra and seed, of the ticket (control None) or of a control; `name` is the folder of the algebra."""
+    """The rounds of one algebra and seed, of the ticket (control None) or of a control."""
 
     algebra: str
     control: str | None
     seed: int
-    name: str
 
     @property
     def folder(self) -> str:
         """The folder of the arm in that of the experiment."""
-        return f"{self.name}{f'-{self.control}' if self.control else ''}/seed-{self.seed}"
+        return f"{folder_name(self.algebra)}{f'-{self.control}' if self.control else ''}/seed-{self.seed}"
 
     @property
     def title(self) -> str:

@@ -17,16 +17,11 @@ from zoo_reports.frontier import half_width
 from zoo_reports.page import REAL, Table, percent_text, plus_minus
 
 Floats = NDArray[np.float64]
+LotteryRun = dict[str, Any]
+"""The content of ``lottery.json`` of a run, and its ``folder``."""
 LARGEST = 1e100
 """Larger values, which diverged training may report, are not drawn."""
 CONTROLS = {None: "", "random": ", random masks", "reinit": ", new initialisation"}
-
-
-class LotteryRun(NamedTuple):
-    """A lottery run: its folder and the content of its ``lottery.json``."""
-
-    folder: Path
-    record: dict[str, Any]
 
 
 class CurvePoint(NamedTuple):
@@ -74,20 +69,19 @@ def read_runs(folders: Sequence[str]) -> list[LotteryRun]:
     """Read lottery runs."""
     runs = []
     for folder in dict.fromkeys(Path(folder).expanduser() for folder in folders):
-        runs.append(LotteryRun(folder, read_json(folder / TICKETS)))
-        check_rules((bool(runs[-1].record.get("rows")), f"no round of '{folder}' is finished yet"), code="missing")
-    data = {run.record["data"]: run.folder for run in runs}
+        runs.append({"folder": folder} | read_json(folder / TICKETS))
+        check_rules((bool(runs[-1].get("rows")), f"no round of '{folder}' is finished yet"), code="missing")
+    data = {run["data"]: run["folder"] for run in runs}
     check_rules((len(data) == 1, f"runs of different data cannot be compared ({', '.join(data)})"), code="mismatch")
     return runs
 
 
 def lottery_metric(runs: Sequence[LotteryRun], metric: str, mode: str) -> tuple[str, str]:
     """Return the metric to draw, and whether to maximise (``max``) or minimise it (``min``)."""
-    chosen = {(run.record["metric"], run.record["mode"]) for run in runs}
+    chosen = {(run["metric"], run["mode"]) for run in runs}
     names = ", ".join(sorted(name for name, _ in chosen))
-    check_rules(
-        (bool(metric) or len(chosen) == 1, f"lottery: the runs have several metrics, use metric={names}"), code="mismatch"
-    )
+    is_clear = bool(metric) or len(chosen) == 1
+    check_rules((is_clear, f"lottery: the runs have several metrics, use metric={names}"), code="mismatch")
     metric = metric or min(chosen)[0]
     mode = mode or dict(chosen).get(metric, "")
     check_rules((mode in ("min", "max"), f"lottery: is a high or a low {metric} better? add mode=max or mode=min"))
@@ -98,19 +92,19 @@ def collect(runs: Sequence[LotteryRun], split: str, metric: str) -> list[Curve]:
     """Collect the rows of runs into arms; the reals first, then in the order of the runs, each control after its algebra."""
     groups: dict[tuple[int, str, str | None], dict[tuple[int, int], dict[str, Any]]] = {}
     for number, run in enumerate(runs):
-        for row in run.record["rows"]:
+        for row in run["rows"]:
             groups.setdefault((number, row["algebra"], row["control"]), {})[row["seed"], row["round"]] = row
     algebras = sorted(dict.fromkeys(algebra for _, algebra, _ in groups), key=lambda algebra: algebra != REAL)
     repeats = Counter((algebra, control) for _, algebra, control in groups)
-    names = [run.folder.name for run in runs]
+    names = [run["folder"].name for run in runs]
     arms = []
     for number, algebra, control in sorted(groups, key=lambda key: (algebras.index(key[1]), key[2] or "", key[0])):
-        name = names[number] if names.count(names[number]) == 1 else str(runs[number].folder)
+        name = names[number] if names.count(names[number]) == 1 else str(runs[number]["folder"])
         label = f"{algebra}{CONTROLS[control]}" + (f" ({name})" if repeats[algebra, control] > 1 else "")
         rows = groups[number, algebra, control]
         if points := curve_points(rows, split, metric):
             arms.append(Curve(label, algebra, control, runs[number], rows, points))
-    known = sorted({name for run in runs for row in run.record["rows"] for name in row[split]})
+    known = sorted({name for run in runs for row in run["rows"] for name in row[split]})
     text = f"no round has {metric} of the split {split}: it has {', '.join(known) or 'no metrics'}"
     check_rules((bool(arms), text), code="unknown")
     return arms
@@ -147,7 +141,7 @@ def gaps(runs: Sequence[LotteryRun], arms: Sequence[Curve]) -> list[str]:
         notes += [f"{arm.label}, seed {seed}, round {number}: no value, not drawn" for seed, number in sorted(missing)]
         if thin := [str(point.round) for point in arm.points if point not in arm.complete]:
             notes.append(f"{arm.label}: round {', '.join(thin)} with fewer than {len(arm.seeds)} seeds (hollow points)")
-    for stop in (stop for run in runs for stop in run.record["stopped"]):
+    for stop in (stop for run in runs for stop in run["stopped"]):
         label = f"{stop['algebra']}{CONTROLS[stop['control']]}"
         notes.append(f"{label}, seed {stop['seed']}: no round after {stop['round']}, {stop['reason']}")
     return notes

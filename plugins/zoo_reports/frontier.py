@@ -200,14 +200,7 @@ class Frontier:
 
 
 def frontier(runs: Sequence[str]) -> Report:
-    """Test metric against weights, and comparison at equal weights (png, svg, html, md).
-
-    Args:
-        runs: One folder of ``zoo frontier``.
-
-    Raises:
-        InputError: If the folder has no frontier.json, or no run is finished yet.
-    """
+    """Test metric against weights, and comparison at equal weights (png, svg, html, md)."""
     check_rules((len(runs) == 1, "frontier is a report on one folder, got several"))
     folder = Path(runs[0]).expanduser()
     stored = read_json(folder / "frontier.json")
@@ -299,6 +292,5 @@ def network_table(frontier: Frontier) -> Table:
         figures = [f"{point.mean:.4f}{half}", str(len(point.values)), f"{point.seconds:.0f}"]
         rows.append([point.net, *sizes, rate, *figures, *costs])
     head = ["network", "weights", *(["in word table"] if share else []), "best rate", f"test {frontier.metric}", "seeds"]
-    return Table(
-        "Networks", [*head, "seconds a run", *([title for title, _, _ in COSTS.values()] if frontier.costs else [])], rows
-    )
+    head += ["seconds a run", *([title for title, _, _ in COSTS.values()] if frontier.costs else [])]
+    return Table("Networks", head, rows)

@@ -55,8 +55,8 @@ def lottery(runs: Sequence[str], *, split: str = "test", metric: str = "", mode:
     for arm in arms:
         tickets[arm.label], problems = read_ticket_weights(arm)
         notes += problems
-    backbones = dict.fromkeys(run.record["backbone"] for run in read)
-    title = f"Lottery tickets of {' and '.join(backbones)} on {read[0].record['data']}"
+    backbones = dict.fromkeys(run["backbone"] for run in read)
+    title = f"Lottery tickets of {' and '.join(backbones)} on {read[0]['data']}"
     files = page.pictures("lottery", lambda: curves(arms, metric, split, title)) | weight_files(arms, tickets, title)
     findings = [f"{crossing.statement}." for crossing in crossings] or ["No crossing point: no two arms can be compared."]
     values: dict[str, Any] = {"metric": metric, "mode": mode, "split": split}
@@ -113,7 +113,7 @@ def read_ticket_weights(arm: Curve) -> tuple[dict[str, Layer], list[str]]:
     for number in sorted(number for other, number in arm.rows if other == seed):
         row = arm.rows[seed, number]
         try:
-            folder = find(arm.run.folder / row["folder"])
+            folder = find(arm.run["folder"] / row["folder"])
             config = read_config(folder)
             sizes = sizes or prunable_sizes(config, folder, arm)
             tensors, sparse = load_file(folder / "model.safetensors"), config["sparse"] or {}
@@ -137,7 +137,7 @@ def read_ticket_weights(arm: Curve) -> tuple[dict[str, Layer], list[str]]:
 
 def prunable_sizes(config: dict[str, Any], folder: Path, arm: Curve) -> dict[str, int]:
     """Return the number of weights of each prunable parameter of a model, under the options of its run."""
-    options = arm.run.record["pruning"]
+    options = arm.run["pruning"]
     patterns = {key: options.get(key, ()) for key in ("include", "exclude")}
     # Patterns apply to the names of the task, which holds the network as ``net``.
     matrices = prunable(nn.ModuleDict({"net": load_network(folder, config)}), options.get("matrices", "all"), **patterns)

@@ -32,12 +32,6 @@ def sweep(runs: Sequence[str]) -> Report:
     """Runs of a grid: test metric, spread over seeds, parameters, best by validation (png, svg, html, md).
 
     The metric is the one that selected the epochs, or else the first; without a test split it is that of the validation.
-
-    Args:
-        runs: One folder of ``zoo sweep``.
-
-    Raises:
-        InputError: If the folder is not a sweep, or no run has measured anything.
     """
     check_rules((len(runs) == 1, "sweep is a report on one folder, got several"))
     folder = Path(runs[0]).expanduser()

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import zoo
 from tests.errors import raises
-from zoo.pruning import ConstantRate, CubicSparsity, LotteryTicket, lottery, prunable, rounds_until
+from zoo.pruning import CubicSparsity, LotteryTicket, lottery, prunable, rounds_until
 from zoo.pruning import masks as lib
 from zoo.training.trainer import moving_average
 
@@ -333,8 +333,8 @@ def test_rounds_until_counts_a_share_that_is_reached_exactly():
 
 
 def test_invalid_schedules():
-    with raises("invalid", "rate=0.0"):
-        ConstantRate(0.0)
+    with raises("invalid", "rate=1.0"):
+        LotteryTicket(1.0)
     with raises("invalid", "until=0.01"):
         rounds_until(0.01, CubicSparsity(0.9))
 

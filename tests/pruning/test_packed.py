@@ -53,16 +53,6 @@ def test_a_sparse_folder_is_small_and_loads_bit_for_bit(tmp_path, rate, dtype):
     assert data <= 1.1 * (survivors + mask_bytes)
 
 
-def test_a_sparse_model_can_be_saved_as_dense(tmp_path):
-    net, _ = pruned()
-    stored(net, tmp_path / "sparse")
-    stored(net, tmp_path / "dense", sparse=False)
-    dense = zoo.save(zoo.load(tmp_path / "sparse"), tmp_path / "from_sparse")
-    assert (dense / "model.safetensors").read_bytes() == (tmp_path / "dense" / "model.safetensors").read_bytes()
-    assert "sparse" not in json.loads((dense / "config.json").read_text())
-    assert "sparse" not in json.loads((tmp_path / "dense" / "config.json").read_text())
-
-
 def test_shared_tensors_and_learned_products_are_loaded(tmp_path):
     net = nn.ModuleDict({"a": nn.Linear(64, 64), "b": nn.Linear(64, 64), "c": nn.Linear(64, 64)})
     zoo.convert(net, "phm-4", skip=["b", "c"])

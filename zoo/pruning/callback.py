@@ -32,11 +32,6 @@ class ConstantRate:
 
     rate: float
 
-    def __post_init__(self) -> None:
-        """Check the rate."""
-        is_rate = isinstance(self.rate, float) and 0 < self.rate < 1
-        check_rules((is_rate, f"rate={self.rate!r}: the fraction to prune must be in (0, 1), such as 0.4"))
-
     def __call__(self, round: int) -> float:
         """Return the rate."""
         return self.rate
