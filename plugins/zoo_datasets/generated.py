@@ -298,12 +298,7 @@ def mlu(train: int = 100_000, val: int = 1000, test: int = 2000, **options: Any)
     -1000 to 999, the operation is +, - or *. The order of the assignments and both operands are random and independent, and all
     distributions are uniform. Each of the 12 million triples of x, y and operation occurs at most once in all splits together.
     The test pairs depend on `test` only, the validation pairs on `val` and `test`.
-
-    Args:
-        train: Training pairs. The original has about 10.8 million, and 1.2 million to test on.
-        val: Validation pairs.
-        test: Test pairs.
-        **options: Of `ParallelData`; the pairs do not depend on `seed`.
+    The original has about 10.8 million training pairs, and 1.2 million to test on.
 
     Example:
         >>> from zoo.data.module import ready

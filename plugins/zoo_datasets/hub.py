@@ -27,12 +27,8 @@ def hub_columns(
 ) -> dict[str, list[list[Any]]]:
     """Load columns of some splits from the Hub, or from the cache of `datasets`.
 
-    Args:
-        preset: Name of the preset, for messages.
-        repository: The repository and, after an @, its revision.
-        parts: The splits, and their expected number of rows if it is known.
-        columns: Names of the columns; NAME.FIELD is a field of a nested column.
-        config: The configuration, if the repository has several.
+    The repository may have a revision, after an @. `parts` are the splits, and their expected number of rows if it is known;
+    NAME.FIELD is a field of a nested column.
     """
     name, _, revision = repository.partition("@")
     with from_hub(preset, repository):

@@ -100,10 +100,6 @@ def hamilton(elements: int = 4, **options: Any) -> VectorData:
     of i, of j, of k. The components of W are fixed random numbers with variance 1 / (4 elements), so that y has variance 1 on
     average over W. `truth` is W as one real matrix, [4 * elements, 4 * elements]. 4096 / 512 / 512 rows. On the test rows, the
     mean of the training targets has a mean squared error of 0.84, least squares of 0.
-
-    Args:
-        elements: Number of quaternions in x and in y; both have 4 * elements numbers.
-        options: See `VectorData`; W does not depend on them.
     """
     elements = check_integer("elements", elements, 1)
     components = np.random.RandomState(1).standard_normal((4, elements, elements)) / np.sqrt(4 * elements)
@@ -118,10 +114,6 @@ def linear_map(features: int = 64, **options: Any) -> VectorData:
 
     A control for `hamilton`: W has no structure that an algebra could share. Its entries, the `truth` of the data, are fixed
     random numbers with variance 1 / features, so that y has variance 1 on average. 4096 / 512 / 512 rows.
-
-    Args:
-        features: Length of x and of y.
-        options: See `VectorData`; W does not depend on them.
     """
     features = check_integer("features", features, 1)
     return VectorData(np.random.RandomState(2).standard_normal((features, features)) / np.sqrt(features), **options)

@@ -1,5 +1,6 @@
 """The data module of labelled images, and its presets for local images and the digits of scikit-learn."""
 
+import random as python_random
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from lightning.pytorch.utilities.seed import isolate_rng
 from PIL import Image
 from torch import Tensor
 
@@ -30,7 +32,6 @@ from zoo.data.pixels import (
     image_digest,
     normalise,
     resolve,
-    seeded,
     shift,
     timm_transform,
     to_mode,
@@ -63,7 +64,11 @@ class ImageDataset(BatchDataset[Batch]):
         rows = [key % len(self) for key in keys]
         random = generator(self.seed, epoch, first)
         if self.transform is not None:
-            with seeded(random.initial_seed()):
+            seed = random.initial_seed()
+            with isolate_rng(include_cuda=False):  # timm's transforms use the global generators
+                torch.default_generator.manual_seed(seed)
+                python_random.seed(seed)
+                np.random.seed(seed % 2**32)
                 return torch.stack([self.transform(self._image(row)) for row in rows]), self.labels[rows]
         pixels = self._pixels(rows)
         if self.augment != "none":

@@ -2,9 +2,7 @@
 
 import hashlib
 import io
-import random as python_random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -130,7 +128,6 @@ def image_digest(splits: Mapping[str, Split], classes: Sequence[str]) -> str:
 MAX_ASPECT = 200
 """Maximum aspect ratio: an image is resized by its short side, so the long one could exhaust the memory."""
 SAMPLE = 1024  # encoded images to measure; decoding a whole folder would take longer than an epoch
-Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 def to_mode(image: Image.Image, channels: int) -> Image.Image:
@@ -181,14 +178,13 @@ def preprocess(image: Image.Image, info: ImageInfo) -> Tensor:
     return normalise(to_pixels(image, info.in_channels, info.image_size), info.mean, info.std)
 
 
-def channel_statistics(images: Array | EncodedImages, channels: int, size: int) -> Statistics:
+def channel_statistics(images: Array | EncodedImages, channels: int, size: int) -> Sequence[tuple[float, ...]]:
     """Return mean and deviation per channel (0..1 scale) of an array [N, S, S, C], or of a fixed sample of encoded images."""
     if isinstance(images, EncodedImages):
         sample = np.random.RandomState(0).permutation(len(images))[:SAMPLE]
         pixels = partial(to_pixels, channels=channels, size=size)
         images = np.stack([images.apply(int(i), pixels).permute(1, 2, 0).numpy() for i in sample])
-    means, deviations = zip(*(_moments(images[..., channel]) for channel in range(channels)), strict=True)
-    return means, deviations
+    return list(zip(*(_moments(images[..., channel]) for channel in range(channels)), strict=True))
 
 
 def _moments(values: npt.NDArray[np.uint8]) -> tuple[float, float]:
@@ -196,8 +192,7 @@ def _moments(values: npt.NDArray[np.uint8]) -> tuple[float, float]:
     counts = np.bincount(values.reshape(-1), minlength=256) / values.size
     grey = np.arange(256) / 255
     mean = float(counts @ grey)
-    deviation = float(np.sqrt(counts @ (grey - mean) ** 2))
-    return mean, max(deviation, 1 / 255)  # a constant channel must not divide by zero
+    return mean, max(float(np.sqrt(counts @ (grey - mean) ** 2)), 1 / 255)  # a constant channel must not divide by zero
 
 
 AUGMENTATIONS = ("auto", "none", "shift", "flip", "timm")
@@ -245,18 +240,3 @@ def timm_transform(info: ImageInfo) -> Callable[[Image.Image], Tensor]:
         std=info.std,
     )
     return transform
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Temporarily seed the global generators, which timm's transforms use."""
-    states = torch.get_rng_state(), python_random.getstate(), np.random.get_state()
-    torch.default_generator.manual_seed(seed)
-    python_random.seed(seed)
-    np.random.seed(seed % 2**32)
-    try:
-        yield
-    finally:
-        torch.set_rng_state(states[0])
-        python_random.setstate(states[1])
-        np.random.set_state(states[2])

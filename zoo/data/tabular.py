@@ -105,16 +105,9 @@ class TableData(DataModule[TableInfo]):
             if name != self.target:
                 features += self._features(column, train)
         columns, values, mean, std = zip(*features, strict=True)
-        info = TableInfo(
-            in_features=len(features),
-            columns=columns,
-            values=values,
-            mean=mean,
-            std=std,
-            target=self.target,
-            sizes={name: len(rows) for name, rows in self._rows.items()},
-            **self._target_fields(train),
-        )
+        sizes = {name: len(rows) for name, rows in self._rows.items()}
+        fields = {"columns": columns, "values": values, "mean": mean, "std": std, **self._target_fields(train)}
+        info = TableInfo(in_features=len(features), target=self.target, sizes=sizes, **fields)
         return replace(info, sha256=_digest(info, {name: self._encode(info, rows) for name, rows in self._rows.items()}))
 
     @property

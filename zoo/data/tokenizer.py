@@ -18,6 +18,9 @@ from zoo.data.options import DataError
 from zoo.data.tokens import END, PAD, UNKNOWN, Ints, RaggedFile, Tokens
 from zoo.errors import InputError, one_line
 
+# One thread by default: the library warns about processes that are forked later, or hangs in them.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
 TOKENIZERS = ("word", "space", "char", "bpe")
 SPECIAL = ("[PAD]", "[UNK]", "[BOS]", "[EOS]")
 """Special tokens in the order of their ids; the last two mark the beginning and end of generated text."""
@@ -53,7 +56,6 @@ class Tokenizer:
     @classmethod
     def from_json(cls, text: str, info: TokenInfo, truncation: bool = False) -> Self:
         """Load the tokenizer of a saved model from its file and the info of its data."""
-        disable_parallelism()
         try:
             backend = tokenizers.Tokenizer.from_str(text)
         except Exception as error:  # the library raises Exception itself
@@ -106,7 +108,6 @@ class Tokenizer:
 
         With `ended` every text ends with [EOS], which counts towards `max_length`. `location(i)` names text i in messages.
         """
-        disable_parallelism()
         limit = None if self.max_length is None else self.max_length - ended
         file = RaggedFile()
         for start in range(0, len(texts), CHUNK):
@@ -133,14 +134,13 @@ def train_tokenizer(
         kind: `word` (words and punctuation marks), `space` (split at white space, for tokenized text), `char`, or `bpe` (byte
             pairs merged by frequency; Sennrich et al. 2016, as in GPT-2).
         texts: The texts of the training split only.
-        vocab: Maximum vocabulary size, [PAD] = 0 and [UNK] = 1 included.
+        vocab: Maximum vocabulary size, special tokens included.
         lowercase: Whether to lowercase texts.
         min_count: Minimum count of a token, or for `bpe` of a merge.
         ends: Whether to add [BOS] = 2 and [EOS] = 3, for texts to generate.
         running: Whether texts are parts of longer ones: `bpe` then puts no space before their first word.
     """
     special = check_tokenizer(kind, vocab, ends)
-    disable_parallelism()
     options: Any = {"vocab_size": vocab, "min_frequency": min_count, "special_tokens": [*special], "show_progress": False}
     trainer: trainers.Trainer
     if kind == "bpe":
@@ -177,11 +177,6 @@ def check_tokenizer(kind: str, vocab: int, ends: bool = False) -> tuple[str, ...
     if vocab < least:
         raise InputError(f"vocab={vocab}: the tokenizer {kind!r} needs at least {least} tokens")
     return special
-
-
-def disable_parallelism() -> None:
-    """Make `tokenizers` use one thread by default: it warns about processes forked later, or hangs in them."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
 LOSSLESS = ("char", "bpe")  # the tokenizers whose output is readable text
