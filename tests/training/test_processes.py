@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 import zoo
+from tests.errors import raises
 from tests.faults.process import Running, free_port, srun
 from tests.faults.runs import write_parallel
 from zoo.training import processes
@@ -147,6 +148,16 @@ def test_a_run_ends_with_its_sweep(started_by, parent, ends, monkeypatch):
     monkeypatch.setattr(os, "kill", lambda *words: killed.append(words))
     processes.end_with_parent()
     assert bool(killed) is ends
+
+
+def test_several_processes_are_refused_on_windows(monkeypatch):
+    options = {"accelerator": "cpu", "logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    one, two = (processes.build_trainer(options | {"devices": devices, "strategy": "ddp"}) for devices in (1, 2))
+    processes.check_strategy(two)
+    monkeypatch.setattr(sys, "platform", "win32")
+    processes.check_strategy(one)
+    with raises("unsupported", "Windows", "--trainer.devices 1"):
+        processes.check_strategy(two)
 
 
 class Other(zoo.InputError):

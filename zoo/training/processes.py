@@ -184,12 +184,12 @@ def join(settings: Mapping[str, Any], in_order: bool = False, timeout: float = 1
         except (DistError, OSError) as error:
             strategy.launcher.kill(signal.SIGKILL)  # the started processes may hang
             text = f"the {trainer.world_size} processes of the run did not connect within {timeout:g} s"
-            raise InputError(f"{text} (see their errors, or raise --ddp-timeout): {one_line(error)}") from error
+            raise InputError(f"{text} (see their errors, or raise --ddp-timeout): {one_line(error)}", code="failed") from error
     return Processes(strategy)
 
 
 def check_strategy(trainer: Trainer) -> None:
-    """Check that a strategy neither shards the network nor starts processes by spawn or fork."""
+    """Check that a strategy neither shards the network nor starts processes by spawn or fork, and on Windows none at all."""
     from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
     from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
 
@@ -198,7 +198,9 @@ def check_strategy(trainer: Trainer) -> None:
     if not is_supported or not isinstance(strategy.launcher, _SubprocessScriptLauncher | None):
         name = type(strategy).__name__.removesuffix("Strategy")
         text = f"{name} with spawn, fork or sharding is not supported: use one device, or ddp in a script"
-        raise InputError(f"--trainer.strategy: {text}")
+        raise InputError(f"--trainer.strategy: {text}", code="unsupported")
+    if sys.platform == "win32" and trainer.world_size > 1:
+        raise InputError("several processes are not supported on Windows: use --trainer.devices 1", code="unsupported")
 
 
 class Signals:
