@@ -23,6 +23,31 @@ def test_import_loads_no_heavy_packages():
     assert loaded.strip() == "[]"
 
 
+MISTAKES = """
+test nothing
+predict runs/none text
+generate runs/none
+average runs/none
+prune runs/none --ratio 0.5
+convert --algebra quaternion
+export vit-digits-quaternion --to x --format onnxx
+serve runs/none
+sweep none.yaml
+frontier none.yaml
+lottery --backbone vit
+"""
+
+
+def test_mistakes_are_reported_before_torch_is_imported():
+    code = f"""
+import sys
+from zoo.cli import main
+for words in {MISTAKES.strip().splitlines()}:
+    print(main(words.split()), "torch" in sys.modules, words)
+"""
+    assert python(code).splitlines() == [f"2 False {words}" for words in MISTAKES.strip().splitlines()]
+
+
 @pytest.mark.parametrize("name", zoo.__all__)
 def test_public_names_resolve_and_are_documented(name):
     value = getattr(zoo, name)

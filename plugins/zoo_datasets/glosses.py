@@ -189,7 +189,7 @@ def glosses(
         options |= {"tokenizer": tokenizer, "vocab": vocab, "batch_tokens": batch_tokens}
         return _generation_data(task, limit, options, stream)
     if task not in TASKS:
-        raise InputError(f"glosses: unknown task={task!r}; use {', '.join([*TASKS, *GENERATION])}")
+        raise InputError(f"glosses: unknown task={task!r}; use {', '.join([*TASKS, *GENERATION])}", code="unknown")
     kind = TASKS[task]
     options = {**options, "classes": options.get("classes") or kind.classes}
     tokenizer, vocab = tokenizer or kind.tokenizer, kind.vocab if vocab is None else vocab
@@ -246,7 +246,7 @@ def _generation_data(task: str, limit: int | None, options: dict[str, Any], stre
     if stream and "stream" in allowed:  # set by the network, not by the user
         options["stream"] = stream
     if wrong := sorted(options.keys() - allowed.keys()):
-        raise InputError(f"glosses(task={task}) has no option {wrong[0]}; use {', '.join(allowed)}")
+        raise InputError(f"glosses(task={task}) has no option {wrong[0]}; use {', '.join(allowed)}", code="unknown")
     return preset(limit, **options)  # type: ignore[no-any-return]
 
 

@@ -9,7 +9,7 @@ from zoo.cli.parser import read_config
 from zoo.cli.result import Result
 from zoo.errors import InputError
 from zoo.training.processes import is_first_process
-from zoo_experiments.options import Lottery, Sweep
+from zoo_experiments.options import Lottery, Sweep, check_algebras
 
 
 def sweep(file: str, *, options: Sweep) -> Result:
@@ -18,9 +18,10 @@ def sweep(file: str, *, options: Sweep) -> Result:
     Args:
         file: YAML with base, axes and exclude, see docs/sweeps.md.
     """
+    grid = read_config(file)
     from zoo_experiments.sweep import sweep
 
-    results = sweep(read_config(file), file, options, say=partial(print, flush=True))
+    results = sweep(grid, file, options, say=partial(print, flush=True))
     return Result(results, lambda _: print_results("sweep", results), bool(results["failed"]))
 
 
@@ -32,9 +33,10 @@ def frontier(file: str, *, options: Sweep) -> Result:
     """
     if options.only:
         raise InputError("--only is not supported here: remove networks from the file", code="unsupported")
+    grid = read_config(file)
     from zoo_experiments.frontier import frontier
 
-    results = frontier(read_config(file), file, options, say=partial(print, flush=True))
+    results = frontier(grid, file, options, say=partial(print, flush=True))
     return Result(results, lambda _: print_results("frontier", results), bool(results["failed"]))
 
 
@@ -69,6 +71,7 @@ def print_results(command: str, results: dict[str, Any]) -> None:
 
 def lottery(*, options: Lottery) -> None:
     """Find lottery tickets of one or more algebras: iterative magnitude pruning with rewinding."""
+    check_algebras(options)
     from zoo_experiments.lottery import lottery
 
     results = lottery(options)

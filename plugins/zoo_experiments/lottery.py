@@ -18,7 +18,7 @@ from zoo.training.options import FREE, Fit, build, config_values
 from zoo.training.processes import Processes
 from zoo.training.resolve import Plan, plan_run
 from zoo_experiments.grid import Grid, Here, Point, Result, Row, execute, make_executor, saying_how_to_resume
-from zoo_experiments.options import Lottery, check_execution
+from zoo_experiments.options import Lottery, check_algebras, check_execution
 from zoo_experiments.round import Arm, folder_name, resume_text, ticket_options, train_round
 
 TICKETS = "lottery.json"
@@ -43,7 +43,7 @@ def check_lottery(options: Lottery) -> tuple[Lottery, Plan]:
     check_rules((not before or "rate" in before, text), code="mismatch")
     names = _merge_names([options.algebra] if options.algebra else [], _merge_names(before.get("compare"), options.compare))
     options = replace(options, controls=_merge_names(before.get("controls"), options.controls))
-    check_rules((bool(names), "missing --algebra, or --compare with several of them (see zoo lottery --help)"), code="missing")
+    check_algebras(options)
     _check_options(options)
     rounds = options.rounds if options.rounds is not None else 1 if options.pruning.pattern else _ROUNDS
     if options.until is not None:

@@ -101,3 +101,9 @@ class Lottery(Execution, Fit):
     collapse: float | None = None
     pruning: PruningOptions = field(default_factory=PruningOptions)
     only: str | None = None
+
+
+def check_algebras(options: Lottery) -> None:
+    """Check that a new experiment has an algebra; a resumed one has those of its folder."""
+    has_one = bool(options.algebra or options.compare) or options.resume not in (None, "auto")
+    check_rules((has_one, "missing --algebra, or --compare with several of them (see zoo lottery --help)"), code="missing")

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from zoo.checkpoint.manifest import number
-from zoo.cli.models import to_fetch
+from zoo.cli.models import locate, to_fetch
 from zoo.cli.result import Result
 from zoo.errors import InputError
+from zoo_export import check_options
 
 
 def export(
@@ -29,14 +30,12 @@ def export(
     """
     if to is None:
         raise InputError("missing --to: use --to FOLDER", code="missing")
-    from zoo.hub.sources import locate
-    from zoo.inference.model import load
-    from zoo_export.export import check_options
-    from zoo_export.export import export as export_folded
-
     folder = Path(to).expanduser()
     check_options(folder, format, quantize, sparse)
     path = locate(run)
+    from zoo.inference.model import load
+    from zoo_export.export import export as export_folded
+
     model = load(path)
     if format == "zoo":
         return Result(copy_model(path, model, folder, sparse) | {"folder": to}, print_export)

@@ -17,13 +17,12 @@ from zoo.algebras import reals
 from zoo.atomic import new_folder, write_json, write_text
 from zoo.checkpoint.folder import library_versions, save_weights
 from zoo.conversion import fold
-from zoo.errors import InputError, check_rules, one_line
+from zoo.errors import InputError, one_line
 from zoo.inference.model import Model
 from zoo.layers import LSTM
 from zoo.layers.embedding import length_limit
 from zoo.tasks.seq2seq import Seq2Seq
-
-FORMATS = {"safetensors": "model.safetensors", "pt2": "model.pt2", "onnx": "model.onnx"}  # file names by format
+from zoo_export import FORMATS, check_options
 
 
 def export(
@@ -73,19 +72,6 @@ def export(
             write_text(part / model.info.tokenizer, model.tokenizer.to_json())
         details["bytes"] = file.stat().st_size
     return {"file": str(folder / FORMATS[format]), "format": format, **details}
-
-
-def check_options(folder: Path, format: str, quantize: str | None, sparse: bool = False) -> None:
-    """Raise `InputError` if the folder exists, an option is not supported by the format, or a package is missing."""
-    check_rules(
-        (not folder.exists(), f"'{folder}' exists: choose another folder with --to, or delete it"),
-        (format in ("zoo", *FORMATS), f"format '{format}': use zoo, {', '.join(FORMATS)}"),
-        (quantize in (None, "int8"), f"quantize '{quantize}': use int8"),
-        (quantize is None or format == "onnx", "--quantize int8 requires --format onnx"),
-        (not sparse or format == "zoo", f"--sparse requires --format zoo, got {format}"),
-    )
-    if format == "onnx":
-        check_installed(quantize is not None)
 
 
 def describe_model(model: Model, format: str) -> dict[str, Any]:
@@ -215,13 +201,6 @@ def check_equal(model: Model, net: Any) -> float:
 
 
 QUANTIZED = ("MatMul", "Gather", "LSTM")  # the quantized operators; a linear layer is a MatMul, an embedding a Gather
-
-
-def check_installed(quantize: bool) -> None:
-    """Raise `InputError` if a package is missing that writes or quantizes ONNX."""
-    required = ("onnx", "onnxscript", *(["onnxruntime"] if quantize else []))
-    if missing := [name for name in required if not find_spec(name)]:
-        raise InputError(f"ONNX needs {', '.join(missing)}: pip install 'hypercomplex-zoo[onnx]'")
 
 
 def write_onnx(model: Model, folded: Model, file: Path, quantize: bool, measure: bool) -> dict[str, Any]:

@@ -223,5 +223,5 @@ def open_image(data: bytes, name: str, limit: int = MAX_PIXELS) -> Image.Image:
     except InputError:
         raise
     except Exception as error:  # decoders raise errors of many classes
-        raise InputError(f"{name} cannot be read: send a PNG, JPEG, GIF, BMP or WebP image") from error
+        raise InputError(f"{name} cannot be read: send a PNG, JPEG, GIF, BMP or WebP image", code="data") from error
     return image

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from zoo.cli.models import locate
 from zoo.errors import InputError, check_rules
 
 PACKAGES = {"starlette": "starlette", "uvicorn": "uvicorn", "python_multipart": "python-multipart"}
@@ -26,8 +27,8 @@ def serve(run: str, *, port: int = 7860, host: str = "127.0.0.1", device: str = 
         device: Device: auto, cpu, cuda, cuda:1 or mps.
     """
     if missing := [name for module, name in PACKAGES.items() if not find_spec(module)]:
-        raise InputError(f"zoo serve needs {', '.join(missing)}: pip install 'hypercomplex-zoo[serve]'")
-    listener = listen(host, port)
+        raise InputError(f"zoo serve needs {', '.join(missing)}: pip install 'hypercomplex-zoo[serve]'", code="dependency")
+    path, listener = locate(run), listen(host, port)
     with listener:
         import uvicorn
 
@@ -42,7 +43,7 @@ def serve(run: str, *, port: int = 7860, host: str = "127.0.0.1", device: str = 
                 self.force_exit, self.should_exit = self.should_exit, True
                 logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # no tracebacks of cancelled requests
 
-        model = load(run, device=device)
+        model = load(path, device=device)
         app = application(model, Path(run).name, host_names(listener, host))
         options: dict[str, Any] = {"log_level": "warning", "limit_concurrency": 64, "timeout_graceful_shutdown": 2}
         print(f"{run} is at {address(listener)}\nCtrl-C ends it", flush=True)
@@ -59,11 +60,13 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise InputError(f"port {port} of {host} is in use: choose another, such as --port {port + 1}") from error
+            raise InputError(
+                f"port {port} of {host} is in use: choose another, such as --port {port + 1}", code="busy"
+            ) from error
         denied = error.errno in (errno.EACCES, errno.EPERM)
         advice = "choose a port above 1023" if denied else "use --host 127.0.0.1 or an address of this computer"
         reason = str(error.strerror or error).partition(" (")[0]
-        raise InputError(f"cannot listen at {host}:{port} ({reason}): {advice}") from error
+        raise InputError(f"cannot listen at {host}:{port} ({reason}): {advice}", code="failed") from error
 
 
 def host_names(listener: socket.socket, host: str) -> list[str]:

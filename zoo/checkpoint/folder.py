@@ -220,7 +220,7 @@ def _with_missing_plugins(error: InputError, config: Mapping[str, Any]) -> Input
     if not names:
         return error
     missing = ", ".join(f"{name} {config['versions'][name]}" for name in names)
-    return InputError(f"{error}; the model was saved with {missing}, not installed: pip install {names[0]}")
+    return InputError(f"{error}; the model was saved with {missing}, not installed: pip install {names[0]}", code="dependency")
 
 
 def library_versions(config: Mapping[str, Any]) -> dict[str, str]:

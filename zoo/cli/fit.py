@@ -8,8 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from zoo.cli.models import check_local
+from zoo.checkpoint import find
+from zoo.cli.models import check_local, locate
 from zoo.cli.result import Result
+from zoo.errors import check_rules
 from zoo.registry import Spec
 from zoo.training.options import Average, Convert, Fit, Prune
 from zoo.training.processes import is_first_process
@@ -43,6 +45,7 @@ def average(run: str, *, options: Average) -> Result:
     Args:
         run: A run (runs/NAME) that was trained with --keep.
     """
+    find(run)
     from zoo.training.runs import average
 
     return Result(average(run, options), _print_average)
@@ -82,6 +85,11 @@ def recover(run: str) -> Result:
 
 def convert(*, options: Convert) -> Result:
     """Project a trained real network onto an algebra, and print the error of each layer."""
+    check_rules(
+        (bool(options.source), "missing --from: use a run, a model folder, a name from zoo list checkpoints, or timm/NAME"),
+        (bool(options.to), "missing --to: use --to FOLDER"),
+        code="missing",
+    )
     from zoo.training.compress import convert
 
     converted = convert(options)
@@ -90,11 +98,10 @@ def convert(*, options: Convert) -> Result:
 
 def prune(run: str, *, options: Prune) -> Result:
     """Remove heads, hidden units and channels of a trained network, measure it, and fine-tune it."""
-    from zoo.hub.sources import locate
+    path = locate(run)
     from zoo.training.compress import prune
     from zoo.training.folder import file_name
 
-    path = locate(run)
     if options.out is None and not Path(run).expanduser().exists():  # never write to the cache or the package
         options.out = f"{file_name(run.rpartition('/')[2])}-pruned-{options.ratio}"
     if options.data is None:

@@ -57,7 +57,7 @@ def completion(shell: str) -> None:
         shell: bash or zsh: eval "$(zoo completion bash)".
     """
     if shell not in SHELLS:
-        raise InputError(f"shell '{shell}' is not supported: use {' or '.join(SHELLS)}")
+        raise InputError(f"shell '{shell}' is not supported: use {' or '.join(SHELLS)}", code="unsupported")
     print(("autoload -U +X bashcompinit && bashcompinit\n" if shell == "zsh" else "") + script(), end="")
 
 

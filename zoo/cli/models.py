@@ -65,6 +65,15 @@ class Evaluate(Measuring, Use):
     data: str | None = None
 
 
+def locate(source: str) -> Path:
+    """Return the local folder of a model, see `zoo.hub.sources.locate`, after checking without torch that it contains one."""
+    from zoo.hub import sources
+
+    path = sources.locate(source)
+    find(path)
+    return path
+
+
 def check_local(run: str | Path) -> None:
     """Raise `InputError` if the data set of an untrusted model folder, see `to_fetch`, would be downloaded."""
     if data := to_fetch(run):
@@ -98,13 +107,12 @@ def validate(run: str, *, options: Evaluate) -> Result:
 
 def evaluate(source: str, options: Evaluate, split: str) -> Result:
     """Evaluate a model on a split."""
-    from zoo.hub.sources import locate
-    from zoo.inference.model import load
-    from zoo.training.trainer import check_trainer
-
     run = locate(source)
     if options.data is None:
         check_local(run)
+    from zoo.inference.model import load
+    from zoo.training.trainer import check_trainer
+
     sizes = {"batch_size": options.batch_size, "num_workers": options.num_workers}
     trainer, model = check_trainer(options.trainer), load(run, device=options.device)
     metrics = model.evaluate(options.data, split, trainer=trainer, **sizes, **options.decoding)
@@ -123,10 +131,13 @@ def predict(run: str, input: Sequence[str] = (), *, options: Predict, truncate: 
     """
     inputs = list(input) or ([] if sys.stdin is None or sys.stdin.isatty() else ["-"])
     if not inputs:
-        raise InputError("missing INPUT: use image files, a quoted text or a text file (see zoo predict --help)")
+        raise InputError(
+            "missing INPUT: use image files, a quoted text or a text file (see zoo predict --help)", code="missing"
+        )
+    path = locate(run)
     from zoo.inference.model import load
 
-    model, errors, count = load(run, device=options.device), list[InputError](), 0
+    model, errors, count = load(path, device=options.device), list[InputError](), 0
     flags: dict[str, Any] = {"batch_size": options.batch_size, "truncation": truncate, "top": options.top} | options.decoding
     rows = model.predict_iter(inputs, stdin=sys.stdin, on_error=errors.append, **flags)
     for count, row in enumerate(rows, 1):  # noqa: B007 (counts the rows)
@@ -165,10 +176,10 @@ def generate(run: str, *, options: Generate, prompt: str | None = None, json: bo
     count = options.num_samples
     if count < 1:
         raise InputError(f"--num-samples {count}: must be at least 1")
-    prompt = read_prompt(prompt)
+    prompt, path = read_prompt(prompt), locate(run)
     from zoo.inference.model import load
 
-    model = load(run, device=options.device)
+    model = load(path, device=options.device)
     task = model.generative(options.decoding)
     prompt = prompt or task.default_prompt()
     shown = prompt if task.continues_prompt else ""
@@ -201,8 +212,6 @@ def pull(source: str) -> Result:
     Args:
         source: A name of zoo list checkpoints, hf:owner/name@revision, https://HOST/FOLDER, or file:FOLDER.
     """
-    from zoo.hub.sources import locate
-
     folder, name = find(locate(source)), quote(source)
     sizes = [record["size"] for record in verify(folder).values()]
     metrics = read_manifest(folder).get("metrics") or {}

@@ -80,14 +80,14 @@ def report(report: str, run: str, more: Sequence[str] = (), *, out: str | None =
     entry, _ = registry.resolve("zoo.reports", report)
     folder = Path(out).expanduser() if out is not None else None
     if folder is not None and (folder.exists() or not out):
-        raise InputError(f"'{folder}' exists: choose another folder with --out, or delete it")
+        raise InputError(f"'{folder}' exists: choose another folder with --out, or delete it", code="conflict")
     from zoo.report import takes_runs
 
     several = takes_runs(registry.load(entry))
     if len(runs) > 1 and not several:
         raise InputError(f"{entry.name} is a report on one model, got {len(runs)} runs")
     if len(runs) > 1 and folder is None:
-        raise InputError("missing --out: use --out FOLDER for a report on several runs")
+        raise InputError("missing --out: use --out FOLDER for a report on several runs", code="missing")
     head: dict[str, Any] = {"runs": runs} if several else {"run": run}
     if several:
         result, default = registry.create("zoo.reports", report, runs), Path(run).expanduser() / "report"

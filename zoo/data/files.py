@@ -143,7 +143,9 @@ def iter_rows(path: Path, columns: Sequence[ColumnKey], header: bool = True, hin
     """
     suffix = data_suffix(path)
     if suffix not in FORMATS:
-        raise InputError(f"{path}: unknown file format; use {', '.join(FORMATS)}, plain or compressed as .gz or .xz")
+        raise InputError(
+            f"{path}: unknown file format; use {', '.join(FORMATS)}, plain or compressed as .gz or .xz", code="unsupported"
+        )
     if suffix == ".jsonl":
         return _jsonl(path, columns, hint)
     return _parquet(path, columns, hint) if suffix == ".parquet" else _delimited(path, columns, header, hint)

@@ -77,7 +77,7 @@ def save(
 def _built(net: nn.Module, names: dict[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
     """Return the configuration of a network built from a spec, after comparing shapes with a rebuilt network."""
     if names["algebra"] is None:
-        raise InputError(f"missing the algebra of {names['backbone']}: use algebra=SPEC")
+        raise InputError(f"missing the algebra of {names['backbone']}: use algebra=SPEC", code="missing")
     with torch.random.fork_rng(devices=[]):
         rebuilt = build_backbone(untrained(names["backbone"]), **{k: v for k, v in names.items() if k != "backbone"}, **sizes)
     ours, theirs = ({key: value.shape for key, value in network.state_dict().items()} for network in (net, rebuilt))

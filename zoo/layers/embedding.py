@@ -149,7 +149,9 @@ class EmbeddingTable(nn.Module):
         Not supported for a table over an algebra, because its rows share weights.
         """
         if self.table.algebra.n > 1:
-            raise InputError("pretrained vectors are not supported with the role embed in --scope: remove it")
+            raise InputError(
+                "pretrained vectors are not supported with the role embed in --scope: remove it", code="unsupported"
+            )
         if not found.any():
             raise InputError("no token of the vocabulary has a pretrained vector")
         spread = matrix[found].square().mean().sqrt()

@@ -29,7 +29,9 @@ def parse_scope(scope: str) -> frozenset[str]:
     roles: set[str] = set()
     for role in scope.split("+"):
         if role != "all" and role not in ROLES:
-            raise InputError(f"unknown scope '{role}' in '{scope}': use all or roles joined by '+': {', '.join(ROLES)}")
+            raise InputError(
+                f"unknown scope '{role}' in '{scope}': use all or roles joined by '+': {', '.join(ROLES)}", code="unknown"
+            )
         roles |= BODY if role == "all" else {role}
     return frozenset(roles)
 

@@ -195,7 +195,7 @@ def _layouts(n: int, inp: int, out: int, groups: int, blocks: tuple[int, int]) -
     if groups < 1 or inp % groups or out % groups:
         raise InputError(f"groups={groups}: must divide {inp} input and {out} output channels")
     if blocks != (1, 1):
-        raise InputError(f"groups={groups} is not supported with blocks={blocks}: use one of them")
+        raise InputError(f"groups={groups} is not supported with blocks={blocks}: use one of them", code="unsupported")
     in_width, out_width = (-(-size // (n * groups)) for size in (inp, out))
     return axis_layout(n * in_width, n), axis_layout(n * out_width * groups, n, groups)
 
@@ -265,7 +265,7 @@ def draw_components(
     """
     check_choice("initialisation", init, INITS)
     if init == "polar" and len(components) < structure.shape[1]:
-        raise InputError("init=polar is not supported for weights in a subspace: they have no real part")
+        raise InputError("init=polar is not supported for weights in a subspace: they have no real part", code="unsupported")
     if components.is_meta:
         return
     with torch.no_grad():

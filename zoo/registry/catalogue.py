@@ -95,7 +95,7 @@ def register(group: str, name: str, factory: Any = None) -> Any:
     if factory is None:
         return lambda decorated: register(group, name, decorated)
     if taken := next((entry for entry in entries(group) if entry.name == name and entry.distribution != LOCAL), None):
-        raise InputError(f"{taken} already exists: register yours under another name, such as 'my_{name}'")
+        raise InputError(f"{taken} already exists: register yours under another name, such as 'my_{name}'", code="conflict")
     _REGISTERED[group, name] = factory
     return factory
 
@@ -109,7 +109,7 @@ def full_name(group: str) -> str:
     """Return the entry-point group of a short or full name."""
     group = GROUPS.get(group, group)
     if group not in GROUPS.values():
-        raise InputError(f"unknown group {group!r}: use one of {', '.join(GROUPS)}")
+        raise InputError(f"unknown group {group!r}: use one of {', '.join(GROUPS)}", code="unknown")
     return group
 
 

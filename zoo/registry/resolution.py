@@ -87,13 +87,14 @@ class Signature:
         for option, value in options.items():
             if not self.accepts(option):
                 raise InputError(
-                    f"unknown option {option!r} of {self.name}:{hint(option, self.parameters)} {self.usage(context)}"
+                    f"unknown option {option!r} of {self.name}:{hint(option, self.parameters)} {self.usage(context)}",
+                    code="unknown",
                 )
             if option in self.parameters and (kind := mismatch(self.parameters[option].annotation, value)):
                 raise InputError(f"{self.name}: {option}={write_value(value)[:60]} must be {kind}")
         for key, parameter in self.parameters.items():
             if parameter.default is Parameter.empty and key not in options and key not in context:
-                raise InputError(f"{self.name} requires the option {key!r}: {self.usage(context)}")
+                raise InputError(f"{self.name} requires the option {key!r}: {self.usage(context)}", code="missing")
 
     def usage(self, context: Collection[str] = ()) -> str:
         """Format the signature as a spec, without the keywords of the context, which the zoo adds.
@@ -245,4 +246,4 @@ def _unknown(group: str, name: str, available: tuple[Entry, ...]) -> InputError:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     installed = f"{', '.join(names[:_SHOWN]) or 'none'}{more}; see: zoo list {group.removeprefix('zoo.')}"
     broken = " (metadata of a package is broken; see: zoo doctor)" if faults() else ""
-    return InputError(f"unknown {singular(group)} {shorten(name)}:{hint} installed: {installed}{broken}")
+    return InputError(f"unknown {singular(group)} {shorten(name)}:{hint} installed: {installed}{broken}", code="unknown")

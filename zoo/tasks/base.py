@@ -262,7 +262,9 @@ class Task(LightningModule):
             return read_vectors(inputs, info)
         if isinstance(info, TextInfo | ParallelInfo):
             return read_texts(inputs, cls.columns, stdin, allow_empty=isinstance(info, ParallelInfo))
-        raise InputError(f"task {cls.__name__} does not support zoo predict: call its predict_step in Python")
+        raise InputError(
+            f"task {cls.__name__} does not support zoo predict: call its predict_step in Python", code="unsupported"
+        )
 
     def collate(self, examples: Sequence[Example]) -> Any:
         """Collate examples into a batch ``(inputs,)``: stacked tensors, token ids [B, L], or two such tensors for pairs."""

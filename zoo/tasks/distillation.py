@@ -91,7 +91,10 @@ class Distillation(Callback):
 def check_distilled(task: Any) -> None:
     """Raise `InputError` if a task does not support distillation."""
     if not getattr(task, "has_soft_targets", False):
-        raise InputError(f"task {task.__name__} does not support distillation: use a classification or language model task")
+        raise InputError(
+            f"task {task.__name__} does not support distillation: use a classification or language model task",
+            code="unsupported",
+        )
 
 
 def check_distillation(temperature: float, weight: float) -> None:

@@ -44,7 +44,7 @@ def is_file(word: str) -> bool:
     except OSError:  # a text may be longer than a file name
         return False
     if not exists and not any(map(str.isspace, word)) and word.lower().endswith(FILES):
-        raise InputError(f"file '{word}' does not exist")
+        raise InputError(f"file '{word}' does not exist", code="missing")
     return exists
 
 
@@ -54,7 +54,7 @@ def files_in(path: Path, endings: Sequence[str]) -> list[Path]:
         return [path]
     if files := sorted(file for file in path.rglob("*") if file.is_file() and file.name.lower().endswith(tuple(endings))):
         return files
-    raise InputError(f"the folder '{path}' has no files with the endings {', '.join(endings)}")
+    raise InputError(f"the folder '{path}' has no files with the endings {', '.join(endings)}", code="missing")
 
 
 def read_texts(

@@ -47,7 +47,7 @@ class GenerativeTask(Task):
 
     def default_prompt(self) -> str:
         """Return the prompt to use if the user gives none; `InputError` if a prompt is required."""
-        raise InputError("missing --prompt: this model answers a text")
+        raise InputError("missing --prompt: this model answers a text", code="missing")
 
     def limited_decoding(self) -> Decoding:
         """Return `decoding` with its length limited to what the network supports."""

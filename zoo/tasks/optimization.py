@@ -151,7 +151,7 @@ def check_optimizer(
     if name not in names:
         close = get_close_matches(name, names, n=3)
         hint = f"did you mean {', '.join(close)}?" if close else f"use one of timm's, such as {', '.join(names[:8])}"
-        raise InputError(f"unknown optimizer '{name}': {hint}")
+        raise InputError(f"unknown optimizer '{name}': {hint}", code="unknown")
     info = get_optimizer_info(name)
     is_pair = betas is None or (len(betas) == 2 and all(0 <= beta < 1 for beta in betas))
     check_rules(

@@ -56,18 +56,15 @@ def convert(options: Convert) -> dict[str, Any]:
     Every matrix becomes the nearest one over the algebra (`zoo.conversion.transfer`). Returns the folder, specs, parameters,
     the relative error of every matrix and their mean, and the layers that stayed real.
     """
-    check_rules(
-        (bool(options.source), "missing --from: use a run, a model folder, a name from zoo list checkpoints, or timm/NAME"),
-        (bool(options.to), "missing --to: use --to FOLDER"),
-        (not (options.format and options.data), "--data is not supported for imported weights: leave --data out"),
-    )
+    text = "--data is not supported for imported weights: leave --data out"
+    check_rules((not (options.format and options.data), text), code="conflict")
     folder = new_path(options.to, "--to")
     imported: Any = None
     if options.format is not None:
         imported = create("importers", options.format, options.source, algebra=options.algebra or None)
         if isinstance(imported, ImportedLayers):
             return _write_layers(imported, options)
-    check_rules((bool(options.algebra), "missing --algebra: zoo list algebras shows what is installed"))
+    check_rules((bool(options.algebra), "missing --algebra: zoo list algebras shows what is installed"), code="missing")
     product, is_timm = make_algebra(options.algebra), options.source.startswith(TIMM)
     model = _load_imported(imported, options) if imported else _load_timm(options) if is_timm else _load_zoo(options)
     config = model.config | {"algebra": canonical(options.algebra), "scope": options.scope or model.config["scope"]}
@@ -94,10 +91,9 @@ def convert(options: Convert) -> dict[str, Any]:
 def _write_layers(imported: ImportedLayers, options: Convert) -> dict[str, Any]:
     """Save a state dict in which layers of the zoo replace those of another library."""
     file = Path(options.to).expanduser()
-    check_rules(
-        (options.scope is None, "--scope is not supported for layers without a network: leave --scope out"),
-        (file.suffix == ".safetensors", f"--to '{options.to}' must be a file: use --to FILE.safetensors"),
-    )
+    text = "--scope is not supported for layers without a network: leave --scope out"
+    check_rules((options.scope is None, text), code="unsupported")
+    check_rules((file.suffix == ".safetensors", f"--to '{options.to}' must be a file: use --to FILE.safetensors"))
     file.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(file, to_bytes({name: tensor.contiguous() for name, tensor in imported.state.items()}))
     return {"file": options.to, "source": options.source, "layers": imported.layers, "kept": imported.kept}
@@ -154,7 +150,9 @@ def _imagenet_info(spec: Spec) -> ImageInfo:
     config: Any = timm.get_pretrained_cfg(variant) if timm.is_model(variant) else None
     if config is None or not (config.has_weights and config.num_classes):
         missing = "model" if config is None else "pretrained classifier"
-        raise InputError(f"timm {timm.__version__} has no {missing} '{variant}': use another, or --data for a new head")
+        raise InputError(
+            f"timm {timm.__version__} has no {missing} '{variant}': use another, or --data for a new head", code="unknown"
+        )
     channels, size = config.input_size[0], config.input_size[-1]
     subset = infer_imagenet_subset(config.to_dict())
     names = ImageNetInfo(subset).label_descriptions() if subset else [f"class {i}" for i in range(config.num_classes)]
@@ -216,7 +214,7 @@ def _tuning_options(folder: Path, options: Prune) -> Fit:
     if options.epochs < 0:
         raise InputError(f"epochs={options.epochs}: must not be negative; use 0 for no fine-tuning")
     if not (folder / "config.yaml").is_file():
-        raise InputError(f"'{folder}' has no config.yaml with the options for fine-tuning: leave --epochs out")
+        raise InputError(f"'{folder}' has no config.yaml with the options for fine-tuning: leave --epochs out", code="missing")
     first = build(Fit, read_run_config(folder))
     lr = first.optimizer.lr if options.lr is None else options.lr
     trainer = {name: value for name, value in first.trainer.items() if name not in _NOT_INHERITED}
@@ -230,7 +228,9 @@ def pruned(model: Model, ratio: float) -> tuple[nn.Module, str, list[Cut]]:
     """Prune a copy of the network of a model on the CPU; return it, its spec and the cuts."""
     spec = model.config["backbone"]
     if spec is None or model.info is None or model.config["algebra"] is None:
-        raise InputError("a network without a spec is not supported: use zoo.pruning.prune_structure in Python")
+        raise InputError(
+            "a network without a spec is not supported: use zoo.pruning.prune_structure in Python", code="unsupported"
+        )
     if not SIZES & _options_of(spec):
         raise InputError(_unsupported(spec))
     net = deepcopy(model.net).cpu()

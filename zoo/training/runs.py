@@ -90,10 +90,8 @@ def _mean(paths: Sequence[Path], net: Mapping[str, Tensor]) -> dict[str, Tensor]
 def recover(run: str | Path) -> dict[str, Any]:
     """Save the model folder of a run from its best checkpoint, without loading data and without testing the model."""
     folder = Path(run).expanduser()
-    check_rules(
-        (folder.is_dir(), f"the run folder '{folder}' does not exist"),
-        (not (folder / "model").exists(), f"'{folder}' already has a model folder: there is nothing to recover"),
-    )
+    check_rules((folder.is_dir(), f"the run folder '{folder}' does not exist"), code="missing")
+    check_rules((not (folder / "model").exists(), f"'{folder}' already has a model folder: there is nothing to recover"))
     with lock_folder(folder):
         best = newest(folder)[1][STATE]["best"]
         if best is None:
