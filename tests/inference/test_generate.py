@@ -170,7 +170,7 @@ def test_the_default_prompt(models):
         expected = model.generate(model.task.default_prompt(), **vars(GREEDY))
         assert model.generate(**vars(GREEDY)) == model.generate("", **vars(GREEDY)) == expected
     for prompt in (None, "", ["one", ""]):
-        with raises("invalid", "--prompt"):
+        with raises("missing", "--prompt"):
             models["pairs"].generate(prompt)
 
 

@@ -180,5 +180,5 @@ def test_files_that_are_not_lists_of_texts(run, tmp_path, monkeypatch):
     (tmp_path / "reviews.jsonl.gz").touch()
     (tmp_path / "folder").mkdir()
     for name in ("missing.tsv", "reviews.csv", "reviews.jsonl.gz", "folder"):
-        with raises("invalid", name):
+        with raises("missing" if name in ("missing.tsv", "folder") else "invalid", name):
             list(predict(run, [name]))

@@ -46,12 +46,15 @@ def features(y):
     return [part for several in y if several is not None for part in features(several)]
 
 
-@pytest.mark.parametrize("kernel", ["block", "factored"])
+@pytest.mark.parametrize("algebra", ["quaternion", "phm-4"])
+@pytest.mark.parametrize("kernel", ["auto", "block", "factored", "fused", "thin"])
 @pytest.mark.parametrize("name", LAYERS)
-def test_in_place_activations(name, kernel):
+def test_in_place_activations(name, kernel, algebra, request):
+    if kernel in ("fused", "thin"):
+        request.getfixturevalue("library")
     torch.manual_seed(0)
     make, shape = LAYERS[name]
-    layer = make(Layers("quaternion", scope="all+embed"))
-    set_kernel(layer, kernel)
+    layer = make(Layers(algebra, scope="all+embed"))
+    set_kernel(layer, kernel)  # layers that it does not support take another one
     x = torch.randint(12, (3, 7)) if shape is None else torch.randn(shape)
     torch.testing.assert_close(outputs(layer, x, True), outputs(copy.deepcopy(layer), x, False))

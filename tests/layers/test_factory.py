@@ -28,7 +28,7 @@ def test_scopes(scope, roles):
 
 @pytest.mark.parametrize("scope", ["al", "attention+", "attention,ffn", "", "all+tail"])
 def test_unknown_scope(scope):
-    with raises("invalid", f"'{scope}'"):
+    with raises("unknown", f"'{scope}'"):
         Layers("quaternion", scope)
 
 

@@ -87,23 +87,23 @@ def test_pretrained_vectors_of_another_width_are_projected():
 
 
 @pytest.mark.parametrize(
-    ("embedding", "vectors", "value"),
+    ("embedding", "vectors", "code", "value"),
     [
-        ("table(projection=none)", 5, "dim=8"),
-        ("tabel", None, "table"),
-        ("table(std=-1)", None, "std=-1"),
-        ("table(widht=3)", None, "widht"),
+        ("table(projection=none)", 5, "invalid", "dim=8"),
+        ("tabel", None, "unknown", "table"),
+        ("table(std=-1)", None, "invalid", "std=-1"),
+        ("table(widht=3)", None, "unknown", "widht"),
     ],
 )
-def test_invalid_embeddings(embedding, vectors, value):
-    with raises("invalid", value):
+def test_invalid_embeddings(embedding, vectors, code, value):
+    with raises(code, value):
         embed_tokens(embedding=embedding, vectors=vectors)
 
 
 def test_invalid_pretrained_vectors():
     with raises("unknown", "'gelu'"):
         embed_tokens(embedding="table(projection=gelu)")
-    with raises("invalid", "--scope"):
+    with raises("unsupported", "--scope"):
         embed_tokens(vectors=8, scope="all+embed").embedding.load_vectors(*pretrained(8))
 
 

@@ -41,7 +41,7 @@ def test_unreadable_entry_points(good, fault):
     check_sound()
     [fault] = faults_of_broken()
     assert fault.path.startswith(str(site))
-    with raises("invalid", "zoo doctor"):
+    with raises("unknown", "zoo doctor"):
         resolve("algebras", "unknown")
 
 

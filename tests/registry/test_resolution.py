@@ -65,11 +65,11 @@ def test_create_checks_options_before_calling(ours):
     ours.install("net-plugin", {"net": "net:build", "bare": "net:bare"}, {"net.py": source.replace(", **_unused", "")})
     context = {"classes": 10, "unwanted": 1}
     usage = "net(dim=64, depth=6, act=<builtin_function_or_method>)"
-    with raises("invalid", "'dpeth' of net", "'depth'", usage):
+    with raises("unknown", "'dpeth' of net", "'depth'", usage):
         create("algebras", "net(dpeth=3)", "layers", **context)
-    with raises("invalid", "'layers' of net"):
+    with raises("unknown", "'layers' of net"):
         create("algebras", "net(layers=3)", "layers", **context)
-    with raises("invalid", "'classes'", "net(classes, dim=64"):
+    with raises("missing", "'classes'", "net(classes, dim=64"):
         create("algebras", "net", "layers")
 
 
@@ -81,7 +81,7 @@ def test_context_is_offered_and_the_spec_wins(ours):
     assert create("algebras", "some(c=5)", 0, c=3, group=1, spec=2) == (0, 1, 5)
     assert create("algebras", "all_of(b=1)", 0, b=2, group=3, a=9) == (0, {"b": 1, "group": 3})
     assert create("algebras", "kind(a=1)") == {"a": 1}
-    with raises("invalid", "'a' of all_of", "all_of(...)"):
+    with raises("unknown", "'a' of all_of", "all_of(...)"):
         create("algebras", "all_of(a=1)", 0)
 
 

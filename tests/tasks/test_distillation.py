@@ -142,7 +142,7 @@ def test_a_run_stores_its_teacher_and_resumes_with_it(runs, tmp_path):
         ({"distillation": {"weight": 0.5}}, "conflict", "--teacher"),
         ({"teacher": "vit-digits-real", "distillation": {"temperature": 0.0}}, "invalid", "distillation.temperature=0.0"),
         ({"teacher": "vit-digits-real", "data": "digits(size=16)"}, "mismatch", "image_size"),
-        ({"teacher": "vit-digits-real", "backbone": "linear", "data": "hamilton"}, "invalid", "Regression"),
+        ({"teacher": "vit-digits-real", "backbone": "linear", "data": "hamilton"}, "unsupported", "Regression"),
     ],
 )
 def test_a_run_with_an_invalid_teacher(options, code, value, tmp_path):

@@ -76,7 +76,7 @@ def test_a_pair_of_texts_is_passed_as_two_arguments(sequence):
     [
         (Decoding(beam=0), "invalid", "beam=0"),
         (Decoding(length=6), "invalid", "length=6"),
-        ({"beem": 3}, "invalid", "'beem'"),
+        ({"beem": 3}, "unknown", "'beem'"),
     ],
 )
 def test_decoding_is_checked_before_training(decoding, code, value):

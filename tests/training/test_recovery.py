@@ -99,7 +99,7 @@ def test_the_best_epoch_of_a_crashed_run_is_recovered(options, corpus, kind):
 
 
 def test_runs_that_cannot_be_recovered(options):
-    with raises("invalid", "'nothing'"):
+    with raises("missing", "'nothing'"):
         recover("nothing")
     run = crashed(options, trainer={"max_epochs": 2, "callbacks": [Crash(1)]})
     with lock_folder(run), raises("busy", run):

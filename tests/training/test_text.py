@@ -324,7 +324,7 @@ def glosses(task: str, more: str = "") -> str:
         ("transformer", {"task": "seq2seq", "decoding": {"top_k": 5}}, "invalid", ["top_k=5"]),
         ("lstm", {"data": glosses("language_model")}, "mismatch", ["contains running text", "gpt"]),
         ("gpt", {"vectors": "glove.txt", "data": glosses("language_model")}, "mismatch", ["--vectors"]),
-        ("gpt", {"data": glosses("language_model", ",batch_tokens=9")}, "invalid", ["batch_tokens"]),
+        ("gpt", {"data": glosses("language_model", ",batch_tokens=9")}, "unknown", ["batch_tokens"]),
     ],
     ids=str,
 )

@@ -144,7 +144,8 @@ def build_options(kind: type[Options], values: Mapping[str, Any], prefix: str = 
     known = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
     for name in values:
         if name not in known:
-            raise InputError(f"unknown option '{prefix}{name}':{hint(name, known) or ' use ' + ', '.join(known)}")
+            choices = hint(name, known) or f" use {', '.join(known)}"
+            raise InputError(f"unknown option '{prefix}{name}':{choices}", code="unknown")
     checked = {name: check_option(f"{prefix}{name}", known[name].type, value) for name, value in values.items()}
     try:
         return kind(**checked)

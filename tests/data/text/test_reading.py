@@ -132,7 +132,7 @@ def test_invalid_line_raises(file, name, content, line, value):
     [
         ("x.tsv", "", {"text": "text"}, "data", "no rows"),
         ("x.tsv", "label\ttext\n", {"text": "text"}, "data", "no rows"),
-        ("x.doc", "a", {"text": "text"}, "invalid", ".tsv, .csv, .jsonl, .parquet"),
+        ("x.doc", "a", {"text": "text"}, "unsupported", ".tsv, .csv, .jsonl, .parquet"),
         ("x.tsv.gz", "a\tb\n", {"text": "text"}, "data", "x.tsv.gz: "),
         ("x.parquet", "a\tb\n", {"text": "text"}, "data", "Parquet"),
         ("x.tsv", "a\tb\n", {"text": 2, "label": 0}, "missing", "column 2"),
