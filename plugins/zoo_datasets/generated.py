@@ -262,11 +262,8 @@ def entailment(variables: int = 4, rows: int = 12000, **options: Any) -> TextDat
     words, or of runs of one to three words, of both formulas 33.3: only interactions of the two help. A plain bidirectional
     LSTM of two layers reached 80.6 in 20 epochs, attention between words without their order 48.
 
-    Args:
-        variables: Number of variables, 4 to 6; fewer are too few for such squares.
-        rows: Number of pairs, at least 90; they are whole squares of nine, of which 80, 10 and 10 % are for training,
-            validation and testing.
-        **options: Of `TextData`; the pairs do not depend on `seed`.
+    There are 4 to 6 `variables`; fewer are too few for such squares. Of at least 90 `rows`, whole squares of nine, 80, 10 and
+    10 % are for training, validation and testing.
     """
     check_integer("variables", variables, 4, MAX_VARIABLES)
     check_integer("rows", rows, 10 * SQUARE, 200_000)

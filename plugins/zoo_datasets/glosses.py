@@ -176,14 +176,9 @@ def glosses(
 
     `language_model`: definitions as running text (`gloss_corpus`). `seq2seq`: from a definition to its noun (`gloss_lemmas`).
 
-    Args:
-        task: `topics`, `pairs`, `ranking`, `language_model` or `seq2seq`.
-        limit: Maximum number of glosses of every split, stratified; `pairs` has two rows each, `ranking` one question each.
-        tokenizer: See `TextData`; by default `word` for topics, `bpe` for the others.
-        vocab: Maximum vocabulary size; by default 30000 for topics, 2000 for the others.
-        stream: See `CorpusData`.
-        batch_tokens: See `ParallelData`.
-        **options: Of `TextData`, or of the data module of the task; the rows do not depend on `seed`.
+    `limit` is the maximum number of glosses of every split, stratified; `pairs` has two rows each, `ranking` one question each.
+    The default tokenizer is `word` with 30000 tokens for topics, `bpe` with 2000 for the others. The other options are those of
+    the data module of the task.
     """
     if task in GENERATION:
         options |= {"tokenizer": tokenizer, "vocab": vocab, "batch_tokens": batch_tokens}

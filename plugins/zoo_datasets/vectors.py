@@ -24,14 +24,7 @@ SIGNS = ((1, -1, -1, -1), (1, 1, -1, 1), (1, 1, 1, -1), (1, -1, 1, 1))
 class VectorData(DataModule[VectorInfo]):
     """Feed batches (x float32 [B, in], y float32 [B, out]) with y = truth x and x standard normal.
 
-    Args:
-        truth: The linear map, float64 [out, in].
-        rows: Number of rows, at least 10; a tenth is for validation, a tenth for testing.
-        batch_size, num_workers, seed: See `DataModule`.
-
-    Attributes:
-        truth: The linear map, float32 [out, in].
-        splits: x and y of every split.
+    Of at least 10 `rows`, a tenth is for validation, a tenth for testing. The attribute `truth` is the linear map, [out, in].
 
     Example:
         >>> data = VectorData(np.eye(2), rows=20, batch_size=8)

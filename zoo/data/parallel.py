@@ -28,15 +28,10 @@ VAL_SHARE = 0.05  # share of the training pairs to hold out if there is no valid
 
 @dataclass(frozen=True, eq=False)
 class ParallelDataset(Dataset[Batch]):
-    """Make batches of a split, each side padded to its longest text.
+    """Make batches of a split, each side padded to its longest text."""
 
-    Attributes:
-        tokens: Sources and targets, ending with [EOS].
-        references: The original target texts, which generated texts are compared with; None to leave them out.
-    """
-
-    tokens: tuple[Tokens, Tokens]
-    references: Sequence[str] | None = None
+    tokens: tuple[Tokens, Tokens]  # sources and targets, ending with [EOS]
+    references: Sequence[str] | None = None  # the original target texts, which generated texts are compared with
 
     def __len__(self) -> int:
         return len(self.tokens[0])

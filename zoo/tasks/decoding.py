@@ -27,21 +27,13 @@ DEFAULT_LENGTH = 256
 
 @dataclass(frozen=True)
 class Prompts:
-    """A batch of prompts.
+    """A batch of prompts."""
 
-    Args:
-        tokens: int64 [B, L].
-        mask: bool [B, L], False at padding, which is on the left; None without padding.
-        source: Texts to answer, int64 [B, S], padded on the right; None for language models.
-        end: The token that ends a text; None if there is no such token.
-        rows: Row numbers, on which samples depend; by default 0, 1, ...
-    """
-
-    tokens: Tensor
-    mask: Tensor | None = None
-    source: Tensor | None = None
-    end: int | None = None
-    rows: Sequence[int] | None = None
+    tokens: Tensor  # int64 [B, L]
+    mask: Tensor | None = None  # bool [B, L], False at padding, which is on the left
+    source: Tensor | None = None  # texts to answer, int64 [B, S], padded on the right; None for language models
+    end: int | None = None  # the token that ends a text
+    rows: Sequence[int] | None = None  # row numbers, on which samples depend; by default 0, 1, ...
 
     def __post_init__(self) -> None:
         if not self.tokens.shape[1] or not (self.mask is None or bool(self.mask[:, -1].all())):

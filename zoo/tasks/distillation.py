@@ -17,11 +17,7 @@ def distillation_loss(logits: Tensor, targets: Tensor, temperature: float = 1.0,
 
     The gradient is that of the cross entropy with the teacher's probabilities; T^2 makes its size independent of T.
 
-    Args:
-        logits: z, [..., C].
-        targets: Logits of the teacher, v, [..., C].
-        temperature: T.
-        counted: Mask of the distributions in the mean, bool [...]; None for all.
+    The logits z and those of the teacher v are [..., C]; ``counted`` is a mask of the distributions in the mean, bool [...].
 
     Example:
         >>> distillation_loss(torch.tensor([[0.0, 1.0]]), torch.tensor([[2.0, 3.0]])).item()

@@ -84,10 +84,6 @@ def mup_scales(net: nn.Module, base_width: int) -> dict[int, float]:
     The factor is therefore (base_width / d) n^(3/2) / ||A||_F, or sqrt(n) base_width / d for a signed table: 1 for a real
     matrix of fan-in ``base_width``. It is also 1 for embedding tables, whose inputs are one-hot, for norms, biases and learned
     products, and for torch modules that were not built by `Layers`.
-
-    Args:
-        net: The network.
-        base_width: Fan-in at which a real matrix has the factor 1.
     """
     scales: dict[int, float] = {}
     for weight in net.modules():
