@@ -86,7 +86,7 @@ def layer_table(options: Any, info: dict[str, Any]) -> dict[str, Any]:
 def print_table(table: dict[str, Any]) -> None:
     """Print the result of `layer_table`."""
     console, total, twin = plain_console(), table["total"]["total"], table["total"]["real_twin"]
-    view = plain_table("layer", "kind", table["algebra"], "real twin", "share", show_footer=True)
+    view = plain_table("layer", "kind", table["algebra"], "real twin", "relative to real", show_footer=True)
     for column, text in zip(view.columns, ("total", "", f"{total:,}", f"{twin:,}", f"{total / twin:.1%}"), strict=True):
         column.footer = text
     view.columns[1].justify = "left"

@@ -273,7 +273,7 @@ def _train_all(grid: Tickets, session: Session) -> None:
     grid.first(grid.write)
     arms, left = len(arms_of(options)), len(grid.remaining())
     rounds = f"{arms} arm{'s' * (arms > 1)}, rounds 0 to {options.rounds}"
-    grid.say(f"{rounds}: {left} trainings to go, {len(grid.rows)} finished; results in {grid.folder}")
+    grid.say(f"{rounds}: {left} runs to go, {len(grid.rows)} finished; results in {grid.folder}")
     apart = options.jobs > 1 or options.on == "ray"
     here = Here(lambda point: train_round(grid.folder, options, point, session))
     execute(grid, make_executor(options) if apart else here, grid.report)

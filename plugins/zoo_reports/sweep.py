@@ -106,7 +106,7 @@ def as_table(groups: Sequence[Group], metric: str, validation: str, best: Group 
         row += [number(mean(group.chosen)) if group.chosen else ""] if validation != metric else []
         rows.append([*row, f"{total:,}", f"{total / twin:.1%}" if twin else "", "best" if group is best else ""])
     figures = [metric] if validation == metric else [metric, validation]
-    return Table("Runs", [*(axes or [""]), "runs", *figures, "parameters", "of the real", ""], rows)
+    return Table("Runs", [*(axes or [""]), "runs", *figures, "parameters", "relative to real", ""], rows)
 
 
 def draw(groups: Sequence[Group], axis: str, title: str) -> Any:

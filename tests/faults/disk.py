@@ -128,7 +128,7 @@ def problem(ended: Ended, is_fine: bool, where: str) -> str:
 def checks(folder: Path) -> dict[str, Callable[[], Iterator[str]]]:
     """Return the checks of the long version by name."""
     found: dict[str, Callable[[], Iterator[str]]] = {
-        "the folder is removed under way": lambda: removed(folder, 8),
+        "the folder is removed during the run": lambda: removed(folder, 8),
         "two runs in one folder at the same moment": lambda: two_at_once(folder, 6),
         "the clock goes backwards": lambda: backwards(folder),
     }

@@ -40,8 +40,8 @@ def flips(folder: Path) -> Figures:
     return {
         "a bit flips": counted("bits", damage.damaged(run, damage.flip, 1000)),
         "a bit of an unfinished run flips": counted("unfinished", damage.resumed_flips(folder / "part", 60)),
-        "a file is cut short": counted("cuts", damage.damaged(run, damage.truncate, 200)),
-        "a block becomes zeros": counted("zeros", damage.damaged(run, damage.zero, 200)),
+        "a file is truncated": counted("cuts", damage.damaged(run, damage.truncate, 200)),
+        "a block is zeroed": counted("zeros", damage.damaged(run, damage.zero, 200)),
         "a file of a model folder is another's, or its manifest is stale": counted("swaps", damage.swapped(run, other)),
     }
 

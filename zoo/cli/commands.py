@@ -17,8 +17,8 @@ train
   recover     Save the model of a crashed run from its best checkpoint: zoo recover runs/NAME
 
 evaluate and use
-  test        Measure a model on its test split: zoo test runs/NAME
-  validate    Measure a model on its validation split
+  test        Evaluate a model on its test split: zoo test runs/NAME
+  validate    Evaluate a model on its validation split
   predict     Classify images or texts, or translate: zoo predict runs/NAME picture.png
   generate    Generate text: zoo generate runs/NAME --prompt "zebra: "
   serve       Serve a trained model as a web page: zoo serve vit-digits-quaternion

@@ -111,7 +111,7 @@ def _check(address: Address, response: httpx2.Response) -> None:
     if code in (200, 206, 416):
         return
     reason = response.headers.get("X-Error-Message", phrase)[:200]
-    advice = {401: ": is the name right, and may you read it?", 404: ": is the name right?"}.get(code, "")
+    advice = {401: "; check the name and your access (HF_TOKEN)", 404: "; check the name"}.get(code, "")
     raise InputError(f"cannot download {address}: {code} {reason}{advice}", code="missing" if code == 404 else "failed")
 
 

@@ -150,7 +150,7 @@ def print_summary(summary: dict[str, Any]) -> None:
     console = plain_console()
     parameters, run = summary["parameters"], summary["run_dir"]
     twin = parameters.get("real_twin")  # None for a network object
-    table = plain_table("", summary["algebra"], *(("real twin", "share") if twin else ()))
+    table = plain_table("", summary["algebra"], *(("real twin", "relative to real") if twin else ()))
     comparison = (f"{twin:,}", f"{parameters['total'] / twin:.1%}") if twin else ()
     table.add_row("parameters", f"{parameters['total']:,}", *comparison)
     for name, value in summary["metrics"].items():
@@ -179,7 +179,7 @@ def next_commands(summary: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the commands to try after a run, each with its purpose."""
     folder = shlex.quote(summary["run_dir"])
     run = f"{folder}/fold-01" if "folds" in summary else folder
-    measure = (f"zoo {'test' if summary['metrics'] else 'validate'} {run}", "measure the model again")
+    measure = (f"zoo {'test' if summary['metrics'] else 'validate'} {run}", "evaluate the model again")
     real = summary.get("equal_size")
     spec = real and shlex.quote(real["backbone"])
     size = f"a real network of about the same size, {real['parameters']:,} parameters" if real else ""
