@@ -1,17 +1,4 @@
-"""Sweeps: the grid of runs that a file describes, and the folder of their results.
-
-The file is YAML: a base configuration and axes. The values of an axis are values of an option, or labels with several options::
-
-    base: {backbone: vit, data: digits, trainer: {max_epochs: 10}}
-    axes:
-      algebra: [real, quaternion, phm-4]
-      rate: {low: {optimizer: {lr: 0.001}}, high: {optimizer: {lr: 0.003}}}
-      seed: [0, 1, 2]
-    exclude:
-      - {algebra: real, rate: high}
-
-``exclude`` leaves out all combinations that match one of its entries. Every run is a process of ``zoo fit``.
-"""
+"""Sweeps: the grid of runs that a YAML file describes (see docs/sweeps.md), and the folder of their results."""
 
 from __future__ import annotations
 
@@ -185,7 +172,7 @@ def sweep(
     Interrupted runs resume from their last checkpoint. A run that fails is reported, and the others continue.
 
     Args:
-        values: The content of the file, see the module's docstring.
+        values: The content of the file: ``base``, ``axes`` and ``exclude``.
         file: The name of the file, for messages.
         options: Where to train which runs.
         say: Called with each line of progress.

@@ -159,13 +159,9 @@ METHOD = (
 
 
 class Crossing(NamedTuple):
-    """The comparison of an arm with that of the reals.
+    """The comparison of an arm with that of the reals, between the percent ``low`` and ``high`` of the real weights.
 
     Attributes:
-        arm: Label of the arm.
-        real: Label of the arm of the reals.
-        low: Least percent of the real weights that both have.
-        high: Greatest such percent.
         below: The percent below which the arm is ahead down to ``low``: ``high`` for the whole range, None if not at ``low``.
         crossings: Every percent at which the means cross, falling.
         by_seed: ``below`` of each seed that both have.

@@ -41,9 +41,6 @@ def lottery(runs: Sequence[str], *, split: str = "test", metric: str = "", mode:
         split: ``test`` or ``val``.
         metric: The metric to draw, such as perplexity; by default the one that selected the epochs.
         mode: Whether another metric is to be maximised (``max``) or minimised (``min``).
-
-    Raises:
-        InputError: If a folder is not a lottery run or has no rows yet, or the runs cannot be compared.
     """
     check_rules((split in ("val", "test"), f"lottery: split={split!r}: use val or test"))
     read = read_runs(runs)
@@ -89,13 +86,9 @@ def rounds_table(arms: Sequence[Curve], metric: str, split: str) -> Table:
 
 
 class Layer(NamedTuple):
-    """The surviving weights of a layer, or of all.
+    """The surviving weights of a layer, or of all, by round: counts in bins with the same edges [BINS + 1], and in total.
 
-    Attributes:
-        edges: Edges of the bins, the same in all rounds, [BINS + 1].
-        counts: Surviving weights in each bin, by round.
-        left: Number of surviving weights by round.
-        numbers: Number of weights when nothing is pruned.
+    ``numbers`` is the number of weights when nothing is pruned.
     """
 
     edges: list[float]

@@ -205,13 +205,10 @@ def _prune_heads(name: str, module: Any, ratio: float) -> Cut:
 
 
 class _Units(NamedTuple):
-    """The removable units of a layer.
+    """The removable units that a layer writes, with its output channels of each unit.
 
-    Attributes:
-        group: The group of torch-pruning, which removes channels of the writer and of all dependent layers.
-        writer: The layer that writes the units.
-        channels: The output channels of each unit.
-        members: The matrices that write or read the units, with their channels of each unit.
+    ``members`` are the matrices that write or read the units, with their channels of each unit; ``group`` is the group of
+    torch-pruning, which removes channels of the writer and of all dependent layers.
     """
 
     group: Any
