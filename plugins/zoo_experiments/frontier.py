@@ -19,16 +19,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import torch
 from safetensors.torch import save_model
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from zoo.atomic import write_json
 from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError
 from zoo.layers import keep_matrices
-from zoo.training.bench import evaluation_step, first_batch, side_by_side, training_step
+from zoo.training.bench import batch_length, evaluation_step, first_batch, side_by_side, training_step
 from zoo.training.folder import RUNS, file_name
 from zoo_experiments.options import Sweep
 from zoo_experiments.sweep import read_rows, sweep, sweep_points
@@ -185,8 +183,7 @@ def costs(values: Mapping[str, Any], file: str) -> dict[str, dict[str, float]]:
             task.requires_grad_(False)  # FlopCounterMode cannot hook parameters with gradients in inference mode
             with FlopCounterMode(display=False) as counter:
                 evaluation_step(task, batch)()
-            examples = next(len(part) for part in tree_leaves(batch) if isinstance(part, torch.Tensor))
-            adds = counter.get_total_flops() // 2 // examples
+            adds = counter.get_total_flops() // 2 // batch_length(batch)
             with TemporaryDirectory() as folder:
                 save_model(task.net, f"{folder}/model.safetensors")
                 size = Path(folder, "model.safetensors").stat().st_size

@@ -91,7 +91,7 @@ def describe_model(model: Model, format: str) -> dict[str, Any]:
 
 def torch_layers(net: nn.Module) -> dict[str, str]:
     """Return the representations of all torch layers with weights, by name."""
-    layers = {name: m for name, m in net.named_modules() if type(m).__module__.startswith("torch.nn") and m._parameters}
+    layers = {name: m for name, m in net.named_modules() if type(m).__module__.startswith("torch.nn") and m.state_dict()}
     return {name: f"torch.nn.{module!r}" for name, module in layers.items() if not list(module.children())}
 
 
@@ -179,10 +179,9 @@ def with_scanned_lstms(net: nn.Module) -> nn.Module:
     for name, old in list(net.named_modules()):
         if isinstance(old, nn.LSTM):
             new = LSTM(reals(), old.input_size, old.hidden_size, old.num_layers, old.bidirectional, old.dropout)
-            parts = [[getattr(old, key) for key in keys] for keys in old._all_weights]
             cells: list[Any] = list(new.cells)
             with torch.no_grad():
-                for cell, (inp, hidden, bias, zero) in zip(cells, parts, strict=True):
+                for cell, (inp, hidden, bias, zero) in zip(cells, old.all_weights, strict=True):
                     cell.from_input[0].components.copy_(inp.view_as(cell.from_input[0].components))
                     cell.from_hidden[0].components.copy_(hidden.view_as(cell.from_hidden[0].components))
                     cell.bias.copy_(bias + zero)

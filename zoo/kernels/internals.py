@@ -1,4 +1,4 @@
-"""Private names of torch that kernels and layers use."""
+"""Private names of torch that kernels and layers use; tests/test_private_names.py lists all that the zoo uses."""
 
 import torch
 from torch import Tensor

@@ -151,9 +151,7 @@ def _matrices_and_tables(model: nn.Module) -> tuple[dict[int, Prunable], set[int
     for name, module in modules.items():
         parent, _, child = name.removesuffix(".weight_module").rpartition(".")
         parts = vectors_written(modules[parent], child) if child else 0
-        for key, parameter in module._parameters.items():
-            if parameter is None:
-                continue
+        for key, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
             if isinstance(module, nn.Embedding | nn.EmbeddingBag) or (isinstance(module, Weight) and module.transposed):
                 tables.add(id(parameter))
             if (matrix := _matrix(module, key, parameter, parts)) is not None:

@@ -168,7 +168,7 @@ def _heads_of(module: nn.Module) -> int:
     writers = children.keys() & _HEAD_WRITERS.keys()
     if not heads or not writers or children.keys() != {*writers, "proj"}:
         return 0
-    direct = [p for p in module._parameters.values() if p is not None]
+    direct = list(module.parameters(recurse=False))
     if any(p.ndim != 2 or len(p) != heads for p in direct) or not all(isinstance(x, Linear) for x in children.values()):
         return 0
     has_blocks = all(children[name].out.blocks == _HEAD_WRITERS[name] * heads for name in writers)

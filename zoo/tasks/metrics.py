@@ -129,7 +129,7 @@ def even_states(metric: Metric) -> None:
     Torchmetrics 1.9 gathers lists without a reduction (as in retrieval metrics) element by element, which fails if the
     processes had different numbers of batches; and for a process without batches it assumes floats.
     """
-    names = [name for name, default in metric._defaults.items() if isinstance(default, list)]
+    names = [name for name, state in metric.metric_state.items() if isinstance(state, list)]
     is_distributed = distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
     if not is_distributed or not names:
         return

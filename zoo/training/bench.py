@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from zoo.backbones.build import count
@@ -67,8 +66,12 @@ def bench(options: Bench) -> dict[str, Any]:
             training_step(task, batch)()
         setting = {"algebra": name, "parameters": count(task.net)["total"], "flops": counter.get_total_flops()}
         rows.append(setting | {"training": training[name], "evaluation": evaluation[name]})
-    size = len(next(part for part in tree_leaves(batch) if isinstance(part, torch.Tensor)))  # the data may be smaller
-    setting = {"backbone": options.backbone, "batch_size": size, "threads": torch.get_num_threads(), "kernel": status()}
+    setting = {
+        "backbone": options.backbone,
+        "batch_size": batch_length(batch),
+        "threads": torch.get_num_threads(),
+        "kernel": status(),
+    }
     return setting | {"rows": rows}
 
 
@@ -80,6 +83,13 @@ def first_batch(options: Fit) -> tuple[Task, Any]:
     net = build_network(planned, None)
     task = planned.task.from_info(net, data.info, getattr(data, "tokenizer", None), **planned.task_options)
     return task, next(iter(data.train_dataloader()))
+
+
+def batch_length(batch: Any) -> int:
+    """Return the number of rows of the first tensor of a batch, which may be less than ``batch_size``."""
+    while not isinstance(batch, torch.Tensor):
+        batch = next(iter(batch.values() if isinstance(batch, Mapping) else batch))
+    return len(batch)
 
 
 def training_step(task: Task, batch: Any) -> Call:

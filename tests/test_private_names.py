@@ -1,0 +1,84 @@
+"""The private names of torch and Lightning that the zoo uses are listed here and exist in the installed versions."""
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.loggers import wandb
+from lightning.pytorch.strategies import DDPStrategy, launchers
+from torch import nn
+
+from zoo.training.resume import logged_steps, set_counters
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTED = {"_asdict", "_fields", "_replace", "_exit"}  # of named tuples and os
+HOOKS = {"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"}
+PRIVATE = {
+    "plugins/zoo_export/export.py": {"_modules"},
+    "zoo/algebras/product.py": {"_C", "_buffers", "_parameters"},
+    "zoo/conversion/replacement.py": HOOKS,
+    "zoo/kernels/internals.py": {
+        "_C",
+        "_are_functorch_transforms_active",
+        "_current_level",
+        "_higher_order_ops",
+        "_is_any_autocast_enabled",
+        "_is_tracing",
+        "_len_torch_dispatch_stack",
+    },
+    "zoo/layers/weight.py": {"_forward_hooks", "_forward_pre_hooks"},
+    "zoo/pruning/masks.py": {"_ConvNd", "_ConvTransposeNd"},
+    "zoo/pruning/structured.py": {"_BatchNorm"},
+    "zoo/training/processes.py": {"_SubprocessScriptLauncher", "_signal_connector", "_sigterm_notifier_fn", "_timeout"},
+    "zoo/training/resume.py": {"_batches_that_stepped", "_data_fetcher", "_results"},
+    "zoo/training/trainer.py": {"_save_dir", "_sync_buffers", "_wandb_init"},
+}
+
+
+def defined(tree: ast.AST) -> Iterator[str]:
+    """Yield the names that a module defines, including attributes of ``self``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self":
+            yield node.attr
+
+
+def used(tree: ast.AST) -> Iterator[str]:
+    """Yield the attributes and the parts of imported names."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (getattr(node, "module", None) or "").split(".")
+            yield from (part for alias in node.names for part in alias.name.split("."))
+
+
+def test_all_private_names_are_listed():
+    paths = [path for package in ("zoo", "plugins") for path in (ROOT / package).rglob("*.py") if "test" not in path.name]
+    trees = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+    ours = {name for tree in trees.values() for name in defined(tree)} | DOCUMENTED
+    found = {file: {name for name in used(tree) if re.match("_(?!_)", name)} - ours for file, tree in trees.items()}
+    assert {file: names for file, names in found.items() if names} == PRIVATE
+
+
+def test_private_names_exist():
+    trainer = pl.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
+    loop = trainer.fit_loop
+    assert hasattr(loop, "_data_fetcher")
+    assert hasattr(loop.epoch_loop, "_results")
+    assert logged_steps(trainer) == 0
+    set_counters(trainer, 1, 3)
+    assert logged_steps(trainer) == 3
+    assert hasattr(trainer._signal_connector, "_sigterm_notifier_fn")
+    assert hasattr(DDPStrategy(), "_timeout")
+    assert hasattr(launchers, "_SubprocessScriptLauncher")
+    assert hasattr(torch.nn.parallel.DistributedDataParallel, "_sync_buffers")
+    assert {"_save_dir", "_wandb_init"} <= set(re.findall(r"self\.(\w+)", inspect.getsource(wandb.WandbLogger.__init__)))
+    assert vars(nn.Linear(1, 1)).keys() >= HOOKS | {"_buffers", "_modules", "_parameters"}
