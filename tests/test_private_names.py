@@ -32,7 +32,7 @@ PRIVATE = {
     },
     "zoo/layers/weight.py": {"_forward_hooks", "_forward_pre_hooks"},
     "zoo/pruning/masks.py": {"_ConvNd", "_ConvTransposeNd"},
-    "zoo/pruning/structured.py": {"_BatchNorm"},
+    "zoo/pruning/structured.py": {"_BatchNorm", "_OutputOp"},
     "zoo/training/processes.py": {"_SubprocessScriptLauncher", "_signal_connector", "_sigterm_notifier_fn", "_timeout"},
     "zoo/training/resume.py": {"_batches_that_stepped", "_data_fetcher", "_results"},
     "zoo/training/trainer.py": {"_save_dir", "_sync_buffers", "_wandb_init"},
