@@ -2,9 +2,14 @@
 
 from collections import Counter
 
+import numpy as np
 import pytest
+from zoo_datasets import images, published
+from zoo_datasets.corpora import shakespeare
 from zoo_datasets.published import imdb, mpqa, mr, qnli, snli, sst, subj, trec, wikiqa
 from zoo_datasets.text_sets import read_copy
+
+from zoo.data.module import ready
 
 TABLES = [
     (mr.record, "mr", {"train": 10662}, {"0": 5331, "1": 5331}),
@@ -33,3 +38,24 @@ def test_rows_and_labels(shared, record, folder, sizes, labels):
     tables = read_copy(record, shared / folder)
     assert {split: len(table) for split, table in tables.items()} == sizes
     assert labels is None or Counter(tables["train"].labels) == labels
+
+
+def test_other_sets(shared):
+    pairs = ready(published.multi30k(shared / "multi30k_ende", tokenizer="space"))
+    assert pairs.info.sizes == {"train": 29000, "val": 1014, "test": 1000}
+    assert pairs.splits["train"].texts[1][1] == "Mehrere Männer mit Schutzhelmen bedienen ein Antriebsradsystem."
+    talks = ready(published.iwslt15(shared / "iwslt15_envi_tst", vocab=500))
+    assert talks.info.sizes == {"train": 1475, "val": 78, "test": 1268}
+    style = ready(published.shakespeare_style(shared / "shakespeare_style", tokenizer="space"))
+    assert style.info.sizes == {"train": 18395, "val": 1218, "test": 1462}
+    plays = ready(shakespeare(path=shared / "tinyshakespeare"))
+    assert (plays.info.sizes, plays.info.vocab_size) == ({"train": 1003854, "val": 55770, "test": 55770}, 2 + 65)
+
+
+def test_images(shared):
+    data = ready(images.cifar10(shared / "cifar10"))
+    assert data.info.sizes == {"train": 45000, "val": 5000, "test": 10000}
+    assert data.info.mean == pytest.approx((0.4914, 0.4822, 0.4465), abs=0.005)  # the published means
+    data = ready(images.pneumoniamnist(shared / "pneumoniamnist"))
+    assert data.info.sizes == {"train": 4708, "val": 524, "test": 624}
+    assert np.bincount(data.splits["test"].labels).tolist() == [234, 390]
