@@ -24,7 +24,7 @@ def row(release: Release) -> str:
 
 def table() -> str:
     """Format the catalogue of the zoo as a Markdown table."""
-    head = "| checkpoint | network | algebra | data | test result | parameters | relative to real | kB | licence |"
+    head = "| checkpoint | network | algebra | data | test result | parameters | relative to real | kB | license |"
     rows = [row(release) for release in of_catalogue(str(packaged()), "")]
     return "\n".join([head, "|---|---|---|---|---|---:|---:|---:|---|", *rows])
 

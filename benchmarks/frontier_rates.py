@@ -50,7 +50,7 @@ def draw(panels: Sequence[tuple[str, Mapping[str, Any], Rows]], path: Path) -> N
 
 
 def lines(axes: Axes, config: Mapping[str, Any], rows: Rows) -> None:
-    """Draw one line per network, coloured by algebra and dashed by width."""
+    """Draw one line per network, colored by algebra and dashed by width."""
     nets, losses = config["axes"]["net"], curves(config, rows)
     colors = colors_of(net["algebra"] for net in nets.values())
     for net, points in losses.items():

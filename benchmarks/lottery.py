@@ -120,7 +120,7 @@ def pruned(options: dict[str, Any], rate: float) -> str:
         "component": "each component matrix separately",
         "global": "all parameters together",
     }
-    start = f"step {options['rewind_step']}" if options["rewind_step"] else "the initialisation (step 0)"
+    start = f"step {options['rewind_step']}" if options["rewind_step"] else "the initialization (step 0)"
     return (
         f"Each round prunes {rate:.0%} of the remaining weights by {options['score']} in {matrices}, "
         f"{scope.get(options['scope'], options['scope'])}, and rewinds to {start}."

@@ -151,10 +151,10 @@ def draw_curves(rows: Iterable[Row], name: str, label: str, images: Path = IMAGE
         return None
     figure = Figure(figsize=(7.2, 4.0), dpi=130, layout="constrained")
     axes = figure.subplots()
-    for colour, (row, runs) in zip(COLOURS * len(curves), curves.items(), strict=False):
+    for color, (row, runs) in zip(COLOURS * len(curves), curves.items(), strict=False):
         for number, curve in enumerate(runs):
             steps, values = zip(*curve, strict=True)
-            axes.plot(steps, values, color=colour, linewidth=1.6, label=None if number else row.replace("_", " "))
+            axes.plot(steps, values, color=color, linewidth=1.6, label=None if number else row.replace("_", " "))
     axes.set_xlabel("steps")
     axes.set_ylabel(label)
     axes.set_ylim(bottom=0)

@@ -131,7 +131,7 @@ def draw_effects(axes: Axes, effects: Sequence[Effect], tasks: list[str], colors
 
 
 def answer(width: Sequence[Effect], weights: Sequence[Effect]) -> str:
-    """Summarise all comparisons in one paragraph."""
+    """Summarize all comparisons in one paragraph."""
     counted = []
     for effects, opponent in (
         (weights, "a smaller real network with the same number of weights"),

@@ -186,7 +186,7 @@ def comparisons(rows: Iterable[Row]) -> list[Comparison]:
 
 
 def verdict(pairs: list[Pair]) -> str:
-    """Summarise in a few words whether the published order holds."""
+    """Summarize in a few words whether the published order holds."""
     tested = [pair for pair in pairs if pair.sure is not None]
     if not tested:
         return "too few seeds" if pairs else "not measured"

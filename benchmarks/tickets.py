@@ -166,7 +166,7 @@ def section(name: str, images: Path) -> list[str]:
         "",
         f"[configs/tickets/{name}.yaml](../configs/tickets/{name}.yaml): {len(results['rows'])} training runs, {hours:.1f} "
         f"core-hours. Each round prunes {base['rate']:.0%} of the remaining weights by magnitude in all matrices of the body, "
-        "each parameter separately, and rewinds to the initialisation. Each ticket is compared with the real network that has "
+        "each parameter separately, and rewinds to the initialization. Each ticket is compared with the real network that has "
         f"the best validation result at its number of weights. Measured {where['date']}, torch {where['torch']}, commit "
         f"{machine.short(results['commit'])}.",
         "",

@@ -30,7 +30,7 @@ log = logging.getLogger("mkdocs.hooks.site")
 
 
 class Examples(griffe.Extension):
-    """Rename the docstring section Example to Examples, which griffe recognises as code."""
+    """Rename the docstring section Example to Examples, which griffe recognizes as code."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Rename the section."""

@@ -103,7 +103,7 @@ def test_invalid_arguments(make, named):
         make()
 
 
-def test_polar_initialisation_needs_a_real_part():
+def test_polar_initialization_needs_a_real_part():
     with raises("unsupported", "polar"):
         Linear(algebra("complex_order(weights=shared)"), 4, 4, init="polar")
 
@@ -143,7 +143,7 @@ def test_factors_of_learned_products(spec):
 
 
 @pytest.mark.parametrize("spec", ["phm-4", "phm(n=4, learned=false)"])
-def test_assigned_product_initialises_every_layer(spec):
+def test_assigned_product_initializes_every_layer(spec):
     rule = algebra(spec)
     with torch.no_grad():
         rule.structure.copy_(algebra("quaternion").structure)

@@ -34,7 +34,7 @@ def takes_runs(report: Callable[..., Report]) -> bool:
 
 
 def plain_console(**options: Any) -> Console:
-    """Return a rich console that does not wrap, truncate or colour its output."""
+    """Return a rich console that does not wrap, truncate or color its output."""
     return Console(soft_wrap=True, highlight=False, markup=False, width=1000, **options)
 
 

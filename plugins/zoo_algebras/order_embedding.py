@@ -31,7 +31,7 @@ class PhasorEmbedding(nn.Module):
     ``normal`` draws frequencies from N(0, 1), as in the listing of App. C. With ``index`` word j starts with
     j / 10000^(2d / D), as in the authors' released code of CNN, FastText and LSTM. Initial phases are uniform in [-pi, pi].
 
-    Pretrained vectors of width D initialise the amplitudes (section 3.1). Vectors of another width are fixed, and the
+    Pretrained vectors of width D initialize the amplitudes (section 3.1). Vectors of another width are fixed, and the
     amplitudes are r = tanh(P v + b) with learned P and b (the projection of Tay et al. 2019).
 
     Args:

@@ -76,7 +76,7 @@ def cifar_set(
 
 
 def _binary(name: str, folder: Path, files: Sequence[str], label_bytes: int) -> Split:
-    """Read records of label bytes (the last one is the label) and 3 x 32 x 32 colour planes."""
+    """Read records of label bytes (the last one is the label) and 3 x 32 x 32 color planes."""
     length = label_bytes + 32 * 32 * 3
     parts = [np.fromfile(resolve_path(folder / file, name), np.uint8) for file in files]
     for file, part in zip(files, parts, strict=True):

@@ -60,7 +60,7 @@ class PruningOptions:
         matrices: all, or qkv for queries, keys and values only.
         include: Shell patterns of additional parameter names, separated by commas.
         exclude: Shell patterns of parameter names that are not pruned, such as "*head*".
-        rewind_step: Step of round 0 to rewind to; 0 is the initialisation.
+        rewind_step: Step of round 0 to rewind to; 0 is the initialization.
     """
 
     score: str = "magnitude"

@@ -21,7 +21,7 @@ LotteryRun = dict[str, Any]
 """The content of ``lottery.json`` of a run, and its ``folder``."""
 LARGEST = 1e100
 """Larger values, which diverged training may report, are not drawn."""
-CONTROLS = {None: "", "random": ", random masks", "reinit": ", new initialisation"}
+CONTROLS = {None: "", "random": ", random masks", "reinit": ", new initialization"}
 
 
 class CurvePoint(NamedTuple):

@@ -77,7 +77,7 @@ class BestNetwork:
 
 @dataclass(frozen=True)
 class Difference:
-    """An estimate with its 95 % interval; positive favours the algebra."""
+    """An estimate with its 95 % interval; positive favors the algebra."""
 
     estimate: float
     low: float

@@ -168,7 +168,7 @@ def weight_files(arms: Sequence[Curve], tickets: Mapping[str, dict[str, Layer]],
 def curves(arms: Sequence[Curve], metric: str, split: str, title: str) -> Any:
     """Draw a metric against the remaining percent of the real network's weights: means, and spread over seeds.
 
-    Colours are those of the algebras, dashes those of the controls, and every arm has a marker of its own.
+    Colors are those of the algebras, dashes those of the controls, and every arm has a marker of its own.
     """
     from matplotlib.figure import Figure
 
@@ -202,7 +202,7 @@ def curves(arms: Sequence[Curve], metric: str, split: str, title: str) -> Any:
 def histograms(rows: Sequence[tuple[str, Layer, str]], title: str) -> Any:
     """Draw histograms of surviving weights like Figures 4 and 6 of Mukhopadhyay et al. (2025).
 
-    ``rows`` are name, layer and colour; the columns are some of the rounds.
+    ``rows`` are name, layer and color; the columns are some of the rounds.
     """
     from matplotlib.figure import Figure
 

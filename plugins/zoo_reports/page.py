@@ -1,4 +1,4 @@
-"""The page of a report and the style of its pictures: HTML, Markdown, text, colours, axes and number formats."""
+"""The page of a report and the style of its pictures: HTML, Markdown, text, colors, axes and number formats."""
 
 import io
 from base64 import b64encode
@@ -16,7 +16,7 @@ REAL = "real"
 """The algebra of the baseline."""
 GREY = "#4d4d4d"
 PALETTE = ("#56b4e9", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#7a5195", "#0072b2")
-"""Colours for any colour vision (Okabe and Ito 2008, with purple instead of yellow)."""
+"""Colors for any color vision (Okabe and Ito 2008, with purple instead of yellow)."""
 MARKERS = "os^DvP<>"
 HEAD = """<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:"><style>
@@ -102,7 +102,7 @@ class Page:
 
 
 def colors_of(algebras: Iterable[str]) -> dict[str, str]:
-    """Return the colour of each algebra: grey for the reals, else by its name, the same in all reports unless already taken."""
+    """Return the color of each algebra: grey for the reals, else by its name, the same in all reports unless already taken."""
     colors = {REAL: GREY}
     for algebra in sorted(set(algebras) - {REAL}):
         start = int(sha256(algebra.encode()).hexdigest(), 16) % len(PALETTE)

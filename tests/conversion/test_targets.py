@@ -112,7 +112,7 @@ def test_attention_over_quaternions_commutes_with_multiplication(kind, has_layou
         ("botnet26t_256", "self_attn.qkv", "the layout of BottleneckAttn.qkv is not known"),
         ("efficientvit_b0", "aggreg.0.1", "the layout of LiteMLA.aggreg is not known"),
         ("efficientvit_b0", "aggreg.0.0", "depthwise"),
-        ("gmlp_ti16_224", "gate.proj", "its initialisation is an identity, which new weights are not"),
+        ("gmlp_ti16_224", "gate.proj", "its initialization is an identity, which new weights are not"),
         ("shvit_s1", "mixer.m.qkv.c", "the layout of SHSA.qkv is not known"),
     ],
 )

@@ -58,5 +58,5 @@ def test_missing_or_unknown_field_raises():
     values = ALL["text"].to_dict()
     with raises("invalid", "sizes"):
         TextInfo.from_dict({key: value for key, value in values.items() if key != "sizes"})
-    with raises("unknown", "'colour'"):
-        TextInfo.from_dict(values | {"colour": "red"})
+    with raises("unknown", "'color'"):
+        TextInfo.from_dict(values | {"color": "red"})

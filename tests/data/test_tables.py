@@ -24,7 +24,7 @@ def wine(tmp_path_factory):
     path = tmp_path_factory.mktemp("wine") / "wine.csv"
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow([*bunch.feature_names, "colour", "quality"])
+        writer.writerow([*bunch.feature_names, "color", "quality"])
         for i, (row, label) in enumerate(zip(bunch.data, bunch.target, strict=True)):
             writer.writerow([*row, COLOURS[i % 2], ("low", "mid", "high")[label]])
     return path
@@ -41,7 +41,7 @@ def test_features_are_standardised_numbers_and_one_hot_categories(wine):
     assert data.task == "vector_classification"
     assert info.sizes == {"train": 144, "val": 16, "test": 18}
     assert data.split_note == "144 train, 16 val, 18 test rows (test and val held out of train)"
-    assert (info.classes, info.columns[-2:], info.values[-3:]) == (("high", "low", "mid"), ("colour",) * 2, (None, *COLOURS))
+    assert (info.classes, info.columns[-2:], info.values[-3:]) == (("high", "low", "mid"), ("color",) * 2, (None, *COLOURS))
     assert x.shape == (144, 15)
     torch.testing.assert_close(x[:, :13].mean(0), torch.zeros(13), atol=1e-5, rtol=0)
     torch.testing.assert_close(x[:, :13].std(0, correction=0), torch.ones(13))

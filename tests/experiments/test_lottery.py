@@ -122,7 +122,7 @@ def test_survivors_are_rewound_and_masks_come_from_the_last_weights(finished):
     reinit = [began for row, began in zip(results["rows"], recorder.began, strict=True) if row["control"] == "reinit"]
     first, second = (one["net.blocks.0.attn.qkv.weight_module.components"] for one in reinit)
     kept = second != 0
-    assert torch.equal(first[kept], second[kept]), "all rounds must have the same other initialisation"
+    assert torch.equal(first[kept], second[kept]), "all rounds must have the same other initialization"
     assert results["rows"][0]["epoch"] == 1, "the best weights must not be the last ones"
     for name, one in prunable(zoo.load(run / "quaternion/seed-0/round-02").net).items():
         assert torch.equal(one.parameter != 0, since[f"net.{name}"] > 2)

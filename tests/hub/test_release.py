@@ -126,7 +126,7 @@ BAD = {
     "no catalogue": "{}",
     "a name with a path": {"../x": {"bytes": 1, "locations": [], "sha256": "0" * 64}},
     "a digest with a path": {"x": {"bytes": 1, "locations": [], "sha256": "../../../x"}},
-    "a licence with an escape": {"x": {"bytes": 1, "locations": [], "sha256": "0" * 64, "license": "\x1b[2J"}},
+    "a license with an escape": {"x": {"bytes": 1, "locations": [], "sha256": "0" * 64, "license": "\x1b[2J"}},
 }
 
 

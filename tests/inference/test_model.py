@@ -92,8 +92,8 @@ def test_pixels_in_any_layout_have_the_same_predictions(model, kind):
         assert model.predict(kind(layout)) == expected
     for layout in (pixels[0], pixels[0][None], pixels[0][..., None], pixels[:1, None]):
         assert model.predict(kind(layout)) == expected[:1]
-    coloured = np.stack([pixels[0]] * 3)
-    for layout in (coloured.transpose(1, 2, 0), coloured[None], coloured.transpose(1, 2, 0)[None]):
+    colored = np.stack([pixels[0]] * 3)
+    for layout in (colored.transpose(1, 2, 0), colored[None], colored.transpose(1, 2, 0)[None]):
         assert model.predict(kind(layout)) == expected[:1]
 
 

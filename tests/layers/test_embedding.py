@@ -43,7 +43,7 @@ def test_look_up_of_any_shape_ignores_autocast():
 
 @pytest.mark.parametrize("init", INITS)
 @pytest.mark.parametrize("scope", ["all", "all+embed"])
-def test_table_has_unit_variance_with_every_initialisation(init, scope):
+def test_table_has_unit_variance_with_every_initialization(init, scope):
     torch.manual_seed(0)
     table = Layers("quaternion", scope=scope, init=init).embedding(400, 64)
     assert abs(table.weight.std() - 1) < 0.05

@@ -32,7 +32,7 @@ def test_unknown_scope(scope):
         Layers("quaternion", scope)
 
 
-def test_unknown_role_and_initialisation():
+def test_unknown_role_and_initialization():
     with raises("unknown", "'gate'"):
         Layers("complex").linear(8, 8, role="gate")
     with raises("unknown", "'xavier'"):

@@ -1,4 +1,4 @@
-"""Initialisation: the variance for all algebras, and the moments of the published ones."""
+"""Initialization: the variance for all algebras, and the moments of the published ones."""
 
 import math
 
@@ -19,7 +19,7 @@ def _seed():
 
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize(("inp", "out", "gain"), [(256, 1024, 1.0), (480, 720, 0.5)])
-def test_variance_initialisation_has_the_expected_std(spec, inp, out, gain):
+def test_variance_initialization_has_the_expected_std(spec, inp, out, gain):
     layer = Linear(algebra(spec), inp, out, gain=gain)
     table, n = layer.algebra.structure, layer.algebra.n
     std = gain / math.sqrt((inp / n) * table.square().sum().item() / n)
@@ -60,7 +60,7 @@ def test_polar_phase_and_axis_are_uniform():
     assert Linear(algebra("real"), 64, 64, init="polar").components.isfinite().all()
 
 
-def test_zero_structure_initialises_zeros():
+def test_zero_structure_initializes_zeros():
     w = torch.full((2, 3, 3), 7.0)
     draw_components(w, torch.zeros(2, 2, 2), 3, 3)
     assert w.abs().max() == 0

@@ -211,7 +211,7 @@ def pretrained(width: int):
 
 
 @pytest.mark.parametrize("width", [32, 20])
-def test_pretrained_vectors_initialise_amplitudes(width):
+def test_pretrained_vectors_initialize_amplitudes(width):
     e = order(vocab_size=400, dim=64, vectors=width)
     matrix, found = pretrained(width)
     e.load_vectors(matrix, found)

@@ -29,7 +29,7 @@ def ddp(*callbacks):
 
 
 def fit_one(ticket):
-    torch.manual_seed(rank + 1)  # different initialisation and dropout on every rank
+    torch.manual_seed(rank + 1)  # different initialization and dropout on every rank
     module = Net()
     ddp(ticket).fit(module, data())
     torch.save([tensors(module), ticket.masks], f"round-{score}-{ticket.round}-{rank}.pt")

@@ -99,7 +99,7 @@ def backbone(
             ``factory(layers, **info)`` with the keywords that it accepts; or a network, which is returned unchanged.
         algebra: A spec such as ``"quaternion"``, or an `Algebra`.
         scope: Which roles are hypercomplex, see `zoo.layers.factory.parse_scope`.
-        init: Initialisation of the matrices, see `zoo.layers.weight.draw_components`.
+        init: Initialization of the matrices, see `zoo.layers.weight.draw_components`.
         embedding: Spec of the token embedding; by default that of the algebra's ``defaults``, or ``table``.
         vectors: Size of the pretrained word vectors that ``load_vectors`` of the embedding will receive.
         info: Facts about the data, such as ``in_channels=1, image_size=28, num_classes=2``; unsupported ones are ignored, and

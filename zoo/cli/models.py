@@ -286,7 +286,7 @@ def print_checkpoints(rows: list[dict[str, Any]]) -> None:
     if not rows:
         print("checkpoints: none in the installed catalogues; ZOO_CATALOGUE=URL names one of a web server")
         return
-    table = plain_table("checkpoint", "algebra", "data", "test", "parameters", "relative to real", "bytes", "licence", "from")
+    table = plain_table("checkpoint", "algebra", "data", "test", "parameters", "relative to real", "bytes", "license", "from")
     for column in table.columns[1:3]:
         column.justify = "left"
     for row in rows:

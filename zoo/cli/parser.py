@@ -26,7 +26,7 @@ SHORT = (("-h", "help"), ("-c", "config"), ("--from", "init_from"), ("--from", "
 """Short flags and their options."""
 SHARED = {
     "run": "A run (runs/NAME), a model folder, a name of zoo list checkpoints, hf:owner/name@revision or https://HOST/FOLDER",
-    "license": "Licence of the weights, as an identifier of the Hub: apache-2.0, mit, cc-by-4.0",
+    "license": "License of the weights, as an identifier of the Hub: apache-2.0, mit, cc-by-4.0",
 }
 """Help texts of arguments that several commands have; their docstrings may replace them."""
 MOST_BYTES = 2**17

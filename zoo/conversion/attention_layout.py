@@ -243,7 +243,7 @@ _CLASS_RULES: dict[str, tuple[str | None, dict[str, Rule | str]]] = {
     "GluMlp": (None, {"fc1": _halves, "fc2": _plain}),
     "ModernBertMLP": (None, {"Wi": _halves, "Wo": _plain}),
     "GatedMlp": (None, {"fc1": _writes(lambda owner: channels(owner.fc2)[0]), "fc2": _plain}),
-    "SpatialGatingUnit": (None, {"proj": "its initialisation is an identity, which new weights are not"}),
+    "SpatialGatingUnit": (None, {"proj": "its initialization is an identity, which new weights are not"}),
     "GatedConvBlock": (None, {"fc1": _writes(_branch_size), "fc2": _reads(_branch_size)}),
     "FocalModulation": (None, {"h": _plain, "proj": _plain}),
     "HSMSSD": (None, {"BCdt_proj": _thirds, "hz_proj": _halves, "out_proj": _plain}),

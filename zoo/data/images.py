@@ -30,7 +30,7 @@ from zoo.data.pixels import (
     checked,
     hold_out,
     image_digest,
-    normalise,
+    normalize,
     resolve,
     shift,
     timm_transform,
@@ -44,7 +44,7 @@ Batch = tuple[Tensor, Tensor]
 
 
 class ImageDataset(BatchDataset[Batch]):
-    """Make normalised batches of a split; an array of images must be [N, S, S, C].
+    """Make normalized batches of a split; an array of images must be [N, S, S, C].
 
     For small images, tensor operations on a whole batch are many times faster than transforms of each image.
     """
@@ -73,7 +73,7 @@ class ImageDataset(BatchDataset[Batch]):
         pixels = self._pixels(rows)
         if self.augment != "none":
             pixels = shift(pixels, random, flip=self.augment == "flip")
-        return normalise(pixels, self.info.mean, self.info.std), self.labels[rows]
+        return normalize(pixels, self.info.mean, self.info.std), self.labels[rows]
 
     def _image(self, row: int) -> Image.Image:
         images, channels = self.images, self.info.in_channels

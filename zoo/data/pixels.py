@@ -161,7 +161,7 @@ def to_pixels(image: Image.Image, channels: int, size: int) -> Tensor:
     return torch.from_numpy(array).reshape(size, size, channels).permute(2, 0, 1)
 
 
-def normalise(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+def normalize(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """Return `(pixels / 255 - mean) / std`, float32, for uint8 [..., C, H, W] and mean and std [C] on the 0..1 scale."""
     centre, scale = (torch.tensor(values, device=pixels.device).view(-1, 1, 1) * 255 for values in (mean, std))
     return pixels.to(torch.float32).sub_(centre).div_(scale)
@@ -175,7 +175,7 @@ def preprocess(image: Image.Image, info: ImageInfo) -> Tensor:
         >>> preprocess(Image.new("RGB", (4, 6), "white"), info).tolist()
         [[[1.0, 1.0], [1.0, 1.0]]]
     """
-    return normalise(to_pixels(image, info.in_channels, info.image_size), info.mean, info.std)
+    return normalize(to_pixels(image, info.in_channels, info.image_size), info.mean, info.std)
 
 
 def channel_statistics(images: Array | EncodedImages, channels: int, size: int) -> Sequence[tuple[float, ...]]:
@@ -200,7 +200,7 @@ AUGMENTATIONS = ("auto", "none", "shift", "flip", "timm")
 
 def resolve(augment: str, info: ImageInfo) -> str:
     """Resolve `auto`: `timm` for RGB of 64 pixels or more, `flip` for RGB of 32 or more, `shift` for others."""
-    # Colour images are assumed to be photographs. On CIFAR-10 `flip` validated better than timm's crops, and is faster.
+    # Color images are assumed to be photographs. On CIFAR-10 `flip` validated better than timm's crops, and is faster.
     if augment != "auto":
         return augment
     if info.in_channels == 1 or info.image_size < 32:
@@ -226,8 +226,8 @@ def shift(pixels: Tensor, generator: torch.Generator, *, flip: bool = False) -> 
 
 
 def timm_transform(info: ImageInfo) -> Callable[[Image.Image], Tensor]:
-    """Return timm's training transform: random resized crop, random flip and normalisation."""
-    # timm's minimum area of 8 % is unrecognisable in small images; 50 % with colour jitter did worse on CIFAR-10.
+    """Return timm's training transform: random resized crop, random flip and normalization."""
+    # timm's minimum area of 8 % is unrecognizable in small images; 50 % with color jitter did worse on CIFAR-10.
     from timm.data.transforms_factory import create_transform
 
     transform: Callable[[Image.Image], Tensor] = create_transform(

@@ -43,7 +43,7 @@ def save(
         backbone: Spec of a network, such as ``"timm/resnet18"``.
         algebra: Spec of its algebra; not needed for a converted network.
         scope: Its scope.
-        init: Its initialisation.
+        init: Its initialization.
         embedding: Spec of its token embedding.
         metrics: Metrics for the card and the manifest; by default those of the `Model`.
         sparse: Whether to store only nonzero numbers and a bit mask, which is smaller for pruned networks.

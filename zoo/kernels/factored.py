@@ -242,7 +242,7 @@ def _images(x: Tensor, w: Tensor, factor: Tensor) -> int:
 
 
 def _empty(like: Tensor, *shape: int) -> Tensor:
-    """Return an uninitialised tensor, channels last in memory if ``like`` is."""
+    """Return an uninitialized tensor, channels last in memory if ``like`` is."""
     if like.is_contiguous() or like.stride(1) != 1:
         return like.new_empty(shape)
     return like.new_empty(shape[0], *shape[2:], shape[1]).movedim(-1, 1)

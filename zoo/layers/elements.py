@@ -50,7 +50,7 @@ class ElementNorm(nn.Module):
         self.gain = nn.Parameter(torch.ones(features // n))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise: [..., C] to [..., C]."""
+        """Normalize: [..., C] to [..., C]."""
         wide = x.to(torch.promote_types(x.dtype, torch.float32))  # 256^2 overflows in float16
         return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)).to(x.dtype) * self.gain.repeat(self.n)
 
@@ -63,7 +63,7 @@ class TokenBatchNorm(nn.BatchNorm1d):
     """
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Normalise: [B, L, C], with a mask [B, L] that is False at padding; in training, padding becomes zero."""
+        """Normalize: [B, L, C], with a mask [B, L] that is False at padding; in training, padding becomes zero."""
         if mask is None or not self.training:
             return super().forward(x.flatten(0, -2)).view_as(x)
         tokens = super().forward(x[mask])

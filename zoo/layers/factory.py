@@ -42,7 +42,7 @@ class Layers:
     Args:
         algebra: The algebra or its spec.
         scope: Roles of the layers over the algebra, see `parse_scope`.
-        init: Initialisation of all matrices, see `zoo.layers.weight.draw_components`.
+        init: Initialization of all matrices, see `zoo.layers.weight.draw_components`.
         embedding: Spec of the word embedding; by default that of the algebra's ``defaults``, or ``table``.
         vectors: Width of pretrained word vectors, or None.
 
@@ -60,7 +60,7 @@ class Layers:
         embedding: str | None = None,
         vectors: int | None = None,
     ) -> None:
-        check_choice("initialisation", init, INITS)
+        check_choice("initialization", init, INITS)
         self.algebra, self.scope, self.init = named(algebra), scope, init
         self.roles = parse_scope(scope)
         self.embedding_spec, self.vectors = embedding, vectors

@@ -91,7 +91,7 @@ class Reparametrization(nn.Module):
         super().__init__()
         self.parametrization = parametrization
         parts = parametrization.right_inverse(matrix) if hasattr(parametrization, "right_inverse") else matrix  # type: ignore[operator]
-        # Weight normalisation has the parts magnitude and matrix: the matrix is computed, the magnitude becomes a parameter.
+        # Weight normalization has the parts magnitude and matrix: the matrix is computed, the magnitude becomes a parameter.
         *others, last = parts if isinstance(parts, tuple) else (parts,)
         if last.shape != matrix.shape or not torch.equal(last, matrix):
             name = type(parametrization).__name__
@@ -143,7 +143,7 @@ class Linear(ComputedWeight):
         out_features: Real output channels.
         bias: Whether to add a real bias, [out_features].
         blocks: Number of vectors side by side on the input and the output axis, which must divide their sizes.
-        init: Initialisation with a factor ``gain``, see `zoo.layers.weight.draw_components`.
+        init: Initialization with a factor ``gain``, see `zoo.layers.weight.draw_components`.
 
     Attributes:
         components: The parameter w, [m, blocks_out * width_out, blocks_in * width_in]; over the reals [out, in].

@@ -33,8 +33,8 @@ class Weight(nn.Module):
         groups: Groups of a convolution; each takes a slice of every component.
         blocks: Number of vectors side by side on the input and the output axis.
         transposed: Whether the matrix is [in, out] instead of [out, in], as in an embedding table.
-        init: Initialisation with a factor ``gain``, see `zoo.layers.weight.draw_components`.
-        fans: Fan-in and fan-out of the initialisation; by default computed from the axes.
+        init: Initialization with a factor ``gain``, see `zoo.layers.weight.draw_components`.
+        fans: Fan-in and fan-out of the initialization; by default computed from the axes.
 
     Example:
         >>> weight = Weight(Algebra(torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [-1.0, 0.0]]])), 6, 4)
@@ -258,12 +258,12 @@ def draw_components(
     2019, section 3.5).
     ``polar`` draws w = r (cos t + u sin t) with r from a chi distribution of n degrees of freedom times
     gain / sqrt(2 (fan_in + fan_out)), t uniform in [-pi, pi] and u a uniform imaginary unit vector (Gaudet and Maida 2018,
-    section 3.4; their quaternion initialisation for n = 4). Component 0 is the real part.
+    section 3.4; their quaternion initialization for n = 4). Component 0 is the real part.
 
     The structure is A, [m, n, n]. ``fan_in`` is the number of input elements of an output element, times the kernel area,
     without padding: real sizes divided by n. ``fan_out`` is the same with inputs and outputs swapped.
     """
-    check_choice("initialisation", init, INITS)
+    check_choice("initialization", init, INITS)
     if init == "polar" and len(components) < structure.shape[1]:
         raise InputError("init=polar is not supported for weights in a subspace: they have no real part", code="unsupported")
     if components.is_meta:

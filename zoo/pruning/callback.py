@@ -111,7 +111,7 @@ class LotteryTicket(Callback):
         pattern: (N, M) instead of a rate.
         matrices: See `zoo.pruning.prunable`, also for ``include`` and ``exclude``.
         rewind_step: ``trainer.global_step`` in the first round at which to take the rewind point (Frankle et al. 2020); 0 for
-            the initialisation. Learning rate schedules restart in every round.
+            the initialization. Learning rate schedules restart in every round.
         seed: Seed of random scores.
 
     Attributes:
@@ -140,7 +140,7 @@ class LotteryTicket(Callback):
         self.rewind_step, self.seed = rewind_step, seed
         check_rules((rewind_step >= 0, f"rewind_step={rewind_step}: must be 0 or more"))
         is_late = bool(rewind_step) and score == "snip"
-        check_rules((not is_late, "score=snip prunes at the initialisation: leave rewind_step out"), code="conflict")
+        check_rules((not is_late, "score=snip prunes at the initialization: leave rewind_step out"), code="conflict")
         self.round = 0
         self.masks: dict[str, Tensor] = {}
         self.rewind_point: dict[str, Tensor] = {}
@@ -181,7 +181,7 @@ class LotteryTicket(Callback):
         return sum(int(mask.sum()) for mask in self.masks.values()), sum(mask.numel() for mask in self.masks.values())
 
     def remember(self, module: nn.Module) -> None:
-        """Take the rewind point from a module, for example from another initialisation as a control."""
+        """Take the rewind point from a module, for example from another initialization as a control."""
         self.rewind_point = {name: t.detach().to("cpu", copy=True) for name, t in _tensors(module)}
 
     def _prune(self, parameters: dict[str, Prunable], values: Any) -> None:

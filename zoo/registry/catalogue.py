@@ -44,7 +44,7 @@ class Entry:
     @property
     def ours(self) -> bool:
         """Whether the zoo itself provides this entry."""
-        return normalise_name(self.distribution) == OURS
+        return normalize_name(self.distribution) == OURS
 
     @property
     def factory(self) -> Callable[..., Any] | None:
@@ -122,8 +122,8 @@ def entries(group: str) -> tuple[Entry, ...]:
     group = full_name(group)
     matching = [entry for entry in _scan(tuple(map(str, sys.path)))[0] if entry.group == group]
     if variable := os.environ.get("ZOO_PLUGINS", "").strip():
-        allowed = {OURS, *(normalise_name(name.strip()) for name in variable.split(","))}  # no distribution is called "off"
-        matching = [entry for entry in matching if normalise_name(entry.distribution) in allowed]
+        allowed = {OURS, *(normalize_name(name.strip()) for name in variable.split(","))}  # no distribution is called "off"
+        matching = [entry for entry in matching if normalize_name(entry.distribution) in allowed]
     registered = [
         Entry(name, where, f"{factory.__module__}:{getattr(factory, '__qualname__', name)}", LOCAL, "")
         for (where, name), factory in _REGISTERED.items()
@@ -154,7 +154,7 @@ def _scan(path: tuple[str, ...]) -> tuple[tuple[Entry, ...], tuple[Fault, ...]]:
     for distribution in distributions():
         try:
             points = [point for point in distribution.entry_points if point.group in GROUPS.values()]
-            if points and (key := normalise_name(distribution.metadata["Name"])) not in installed:
+            if points and (key := normalize_name(distribution.metadata["Name"])) not in installed:
                 source = distribution.metadata["Name"], distribution.version
                 installed[key] = [Entry(point.name, point.group, point.value, *source) for point in points]
         except Exception as error:
@@ -163,10 +163,10 @@ def _scan(path: tuple[str, ...]) -> tuple[tuple[Entry, ...], tuple[Fault, ...]]:
     return tuple(entry for found in installed.values() for entry in found), tuple(problems)
 
 
-def normalise_name(distribution: str) -> str:
-    """Return the normalised name of a distribution (PEP 503).
+def normalize_name(distribution: str) -> str:
+    """Return the normalized name of a distribution (PEP 503).
 
-    >>> normalise_name("Dual-_.Numbers")
+    >>> normalize_name("Dual-_.Numbers")
     'dual-numbers'
     """
     return re.sub(r"[-_.]+", "-", distribution).lower()

@@ -10,7 +10,7 @@ from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin
 
 from zoo.errors import InputError, one_line, shorten
-from zoo.registry.catalogue import Entry, entries, faults, full_name, load, normalise_name, plugin_error, singular
+from zoo.registry.catalogue import Entry, entries, faults, full_name, load, normalize_name, plugin_error, singular
 from zoo.registry.spec import Spec, Value, write_value
 
 Options = TypeVar("Options")
@@ -212,10 +212,10 @@ def resolve(group: str, spec: str | Spec) -> tuple[Entry, Spec]:
     available = entries(group)
     for distribution, name, options in _interpretations(spec.name):
         matches = [
-            entry for entry in available if entry.name == name and distribution in {"", normalise_name(entry.distribution)}
+            entry for entry in available if entry.name == name and distribution in {"", normalize_name(entry.distribution)}
         ]
         if len(matches) > 1:
-            choices = " or ".join(f"{normalise_name(entry.distribution)}:{entry.name}" for entry in matches)
+            choices = " or ".join(f"{normalize_name(entry.distribution)}:{entry.name}" for entry in matches)
             raise InputError(f"{singular(matches[0].group)} {name!r} is provided by two packages: use {choices}")
         if matches:
             if repeated := options.keys() & spec.options.keys():
@@ -228,7 +228,7 @@ def resolve(group: str, spec: str | Spec) -> tuple[Entry, Spec]:
 def _interpretations(name: str) -> Iterator[tuple[str, str, dict[str, Value]]]:
     """Yield the interpretations of a name: distribution (or ""), entry name, implied options."""
     distribution, colon, rest = name.partition(":")
-    roots = [("", name), (normalise_name(distribution), rest)] if colon else [("", name)]
+    roots = [("", name), (normalize_name(distribution), rest)] if colon else [("", name)]
     yield from ((root, full, {}) for root, full in roots)
     for root, full in roots:
         family, _, variant = full.partition("/")

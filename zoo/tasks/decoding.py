@@ -97,7 +97,7 @@ def temperature_scaled(logits: Tensor, temperature: float) -> Tensor:
 
 
 def top_k(logits: Tensor, k: int) -> Tensor:
-    """Keep the k largest logits of every row; ties are resolved in favour of lower token ids."""
+    """Keep the k largest logits of every row; ties are resolved in favor of lower token ids."""
     order = logits.argsort(dim=-1, descending=True, stable=True)
     return logits.scatter(-1, order[:, k:], -math.inf)
 

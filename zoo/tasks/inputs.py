@@ -12,7 +12,7 @@ from torch import Tensor
 from zoo.data.columns import read_rows
 from zoo.data.files import read_text
 from zoo.data.info import ImageInfo, TableInfo, VectorInfo
-from zoo.data.pixels import ENDINGS, EncodedImages, normalise, preprocess
+from zoo.data.pixels import ENDINGS, EncodedImages, normalize, preprocess
 from zoo.errors import InputError
 
 TABLES = (".csv", ".jsonl", ".json", ".parquet")
@@ -165,7 +165,7 @@ def normalize_floats(images: Tensor, info: ImageInfo, name: str = "the images") 
     if not (low >= 0 and high <= 1):
         advice = "floats must be in [0, 1]; use normalized=True for images that are already normalized"
         raise InputError(f"{name}: values from {low:.3g} to {high:.3g}: {advice}")
-    return normalise(images.float() * 255, info.mean, info.std)
+    return normalize(images.float() * 255, info.mean, info.std)
 
 
 def read_vectors(inputs: Sequence[Any], info: VectorInfo) -> Iterator[Example]:

@@ -96,9 +96,9 @@ class Fit:
         algebra: Spec of the algebra; zoo list algebras shows what is installed.
         data: Spec of the data set; by default the embedded one recommended by the backbone.
         scope: Which matrices are hypercomplex: all, or roles joined by +, such as attention or all+head.
-        init: Initialisation of the matrices: variance, glorot or polar.
+        init: Initialization of the matrices: variance, glorot or polar.
         embedding: Spec of the word embedding; the default depends on the algebra, mostly table.
-        vectors: File of pretrained word vectors (GloVe or word2vec) that initialise the embedding.
+        vectors: File of pretrained word vectors (GloVe or word2vec) that initialize the embedding.
         init_from: Source of the initial weights, with the same backbone and algebra; --from for short.
         teacher: Source of a teacher for distillation: a run, a model folder or a name.
         distillation: Options of distillation.

@@ -40,8 +40,8 @@ def test_an_archive_is_read(archive, pixels):
     assert data.info.sizes == {"train": 30, "val": 30, "test": 30}
     assert (data.info.in_channels, data.info.image_size) == (1, 6)
     assert npz(archive(), classes=("x", "y", "z"), size=12).info.image_size == 12
-    colour = npz(archive(train_images=pixels(30, 40, 40, 3)), size=40)
-    assert colour.augment == data.augment == "shift", "organs have a left and a right"
+    color = npz(archive(train_images=pixels(30, 40, 40, 3)), size=40)
+    assert color.augment == data.augment == "shift", "organs have a left and a right"
 
 
 def test_archive_without_splits(archive):

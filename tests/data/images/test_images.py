@@ -9,7 +9,7 @@ from tests.errors import raises
 from zoo.data import ImageData as unopened_ImageData
 from zoo.data import ImageInfo, Split, ready
 from zoo.data.images import shift
-from zoo.data.pixels import EncodedImages, checked, hold_out, image_digest, normalise, preprocess, to_pixels
+from zoo.data.pixels import EncodedImages, checked, hold_out, image_digest, normalize, preprocess, to_pixels
 from zoo.data.splits import stratified
 
 LABELS = np.random.RandomState(1).choice(4, 203, p=[0.5, 0.3, 0.15, 0.05])
@@ -86,11 +86,11 @@ def info(channels, size):
     )
 
 
-def test_normalise_is_its_formula():
+def test_normalize_is_its_formula():
     pixels = torch.arange(256).repeat(3, 1).view(3, 16, 16).to(torch.uint8)
     mean, std = (0.2, 0.4, 0.6), (0.1, 0.2, 0.3)
     expected = (pixels.double() / 255 - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
-    torch.testing.assert_close(normalise(pixels, mean, std), expected.float(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(normalize(pixels, mean, std), expected.float(), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("mode", ["1", "P", "RGBA", "CMYK", "I;16"])
