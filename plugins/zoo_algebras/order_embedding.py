@@ -129,12 +129,12 @@ class PhasorEmbedding(nn.Module):
         """Return w of every word, [V, D], or [V, 1] if dimensions share it; None if words share it."""
         return None if self.frequency is None or len(self.frequency.weight) == 1 else self.frequency.weight.detach()
 
-    def load_vectors(self, matrix: Tensor, found: Tensor) -> None:
-        """Set the rows ``found`` [V] to pretrained vectors [V, width], and scale the others to the same standard deviation."""
+    def load_vectors(self, matrix: Tensor, known: Tensor) -> None:
+        """Set the rows ``known`` [V] to pretrained vectors [V, width], and scale the others to the same standard deviation."""
         table = self.amplitude.weight
         with torch.no_grad():
-            table.mul_(matrix[found].square().mean().sqrt() / self.spread)
-            table[found] = matrix[found].to(table)
+            table.mul_(matrix[known].square().mean().sqrt() / self.spread)
+            table[known] = matrix[known].to(table)
 
 
 def _table(name: str, sharing: str, words: int, width: int) -> nn.Embedding:

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import zoo
 from tests.errors import raises
-from zoo.pruning import CubicSparsity, LotteryTicket, lottery, prunable, rounds_until
+from zoo.pruning import CubicSparsity, LotteryTicket, iterate_rounds, prunable, rounds_until
 from zoo.pruning import masks as lib
 from zoo.training.trainer import moving_average
 
@@ -97,7 +97,7 @@ def test_rounds_start_at_the_rewind_point_with_exact_counts(rewind_step, unit):
         trainer(ticket, Look(seen)).fit(made[-1], data())
         ends.append(tensors(made[-1]))
 
-    rounds = list(lottery(fit_one, ticket, 3))
+    rounds = list(iterate_rounds(fit_one, ticket, 3))
     left = {"inner.weight_module.components": 32 // (4 if unit == "element" else 1), "head.weight": 48}
     for number, done in enumerate(rounds):
         survivors = left["inner.weight_module.components"] * (4 if unit == "element" else 1) + left["head.weight"]
@@ -128,11 +128,11 @@ def test_the_seed_determines_a_round():
             trainer(ticket).fit(module, data())
             return tensors(module)
 
-        *_, last = lottery(fit_one, ticket, 2, seed=7)
+        *_, last = iterate_rounds(fit_one, ticket, 2, seed=7)
         ends.append(last.result)
     fresh, end = LotteryTicket(0.3), None
     fresh.load_state_dict(copy.deepcopy(ticket.state_dict()))
-    for done in lottery(fit_one, fresh, 2, seed=7):
+    for done in iterate_rounds(fit_one, fresh, 2, seed=7):
         end = done.result
         assert done.number == 2
     for name, value in ends[0].items():
@@ -316,7 +316,7 @@ def test_any_function_of_the_round_is_a_schedule(rate, survivors):
     def fit_one(ticket):
         Trainer(fast_dev_run=True, callbacks=[ticket], accelerator="cpu").fit(BoringModel())
 
-    assert [done.survivors for done in lottery(fit_one, LotteryTicket(rate), 3)] == survivors
+    assert [done.survivors for done in iterate_rounds(fit_one, LotteryTicket(rate), 3)] == survivors
 
 
 def test_the_cubic_schedule_reaches_its_sparsity():

@@ -17,7 +17,7 @@ import torch
 from lightning.pytorch.strategies import DDPStrategy
 from tests.pruning.test_callback import Net, data, tensors, trainer
 from zoo.errors import InputError
-from zoo.pruning import LotteryTicket, lottery
+from zoo.pruning import LotteryTicket, iterate_rounds
 from zoo.pruning.masks import tensor_digest
 
 torch.set_num_threads(1)
@@ -37,7 +37,7 @@ def fit_one(ticket):
 
 for score in ("magnitude", "random"):
     ticket = LotteryTicket(0.4, score=score, seed=rank)
-    results[score] = [[done.survivors, tensor_digest(ticket.masks)] for done in lottery(fit_one, ticket, 2)]
+    results[score] = [[done.survivors, tensor_digest(ticket.masks)] for done in iterate_rounds(fit_one, ticket, 2)]
     results[score].append(tensor_digest(ticket.rewind_point))
 if rank:
     ticket.rewind_point["head.bias"][1] += 1

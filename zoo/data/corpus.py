@@ -278,9 +278,9 @@ class CorpusData(DataModule[CorpusInfo]):
     def _stream_loader(self, split: str, starts: Array) -> DataLoader[Any]:
         """Return a loader of this process's share of the streams, whose starts are [segments, streams]."""
         rank, world = process_rank()
-        own = starts[:, rank::world]
-        sampler = EpochSampler(partial(always, own.ravel()), even=split == "train", rank=0, world=1)
-        return self.loader(self.dataset(split), sampler, batch_size=max(1, own.shape[1]))
+        local = starts[:, rank::world]
+        sampler = EpochSampler(partial(always, local.ravel()), even=split == "train", rank=0, world=1)
+        return self.loader(self.dataset(split), sampler, batch_size=max(1, local.shape[1]))
 
 
 def _block_length(max_length: int | None, tokenizer: str | Tokenizer) -> int:

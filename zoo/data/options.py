@@ -100,14 +100,16 @@ def options_of(
             more.append(p.replace(kind=Parameter.KEYWORD_ONLY, default=defaults.get(name, p.default)))
 
     def decorate(preset: Preset) -> Preset:
-        own = [p for p in signature(preset, eval_str=True).parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
-        names = {p.name for p in own}
+        preset_options = [
+            p for p in signature(preset, eval_str=True).parameters.values() if p.kind is not Parameter.VAR_KEYWORD
+        ]
+        names = {p.name for p in preset_options}
 
         @wraps(preset)
         def called(*args: Any, **options: Any) -> Any:
             return preset(*args, **{**(extra or {}), **defaults, **options})
 
-        called.__signature__ = Signature([*own, *(p for p in more if p.name not in names)])  # type: ignore[attr-defined]
+        called.__signature__ = Signature([*preset_options, *(p for p in more if p.name not in names)])  # type: ignore[attr-defined]
         return called
 
     return decorate

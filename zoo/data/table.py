@@ -209,9 +209,9 @@ def split_files(
                 break
     if not any(split in files for split in trained):
         example = f"{(*names.get('train', ()), *SPLITS['train'])[0]}{endings[0]}"
-        found = sorted(file.name for file in root.iterdir())
+        existing = sorted(file.name for file in root.iterdir())
         raise InputError(
-            f"{preset}: {root} has no file {example}; the folder has {quote_few(found) or 'nothing'}", code="missing"
+            f"{preset}: {root} has no file {example}; the folder has {quote_few(existing) or 'nothing'}", code="missing"
         )
     return files
 

@@ -143,8 +143,8 @@ class EmbeddingTable(nn.Module):
         is_projected = projection != "none"
         self.projection = nn.Sequential(layers.linear(width, dim, role="stem"), nonlinear) if is_projected else nn.Identity()
 
-    def load_vectors(self, matrix: Tensor, found: Tensor) -> None:
-        """Set the rows ``found`` [V] to pretrained vectors [V, width], and draw the others with the same standard deviation.
+    def load_vectors(self, matrix: Tensor, known: Tensor) -> None:
+        """Set the rows ``known`` [V] to pretrained vectors [V, width], and draw the others with the same standard deviation.
 
         Not supported for a table over an algebra, because its rows share weights.
         """
@@ -152,13 +152,13 @@ class EmbeddingTable(nn.Module):
             raise InputError(
                 "pretrained vectors are not supported with the role embed in --scope: remove it", code="unsupported"
             )
-        if not found.any():
+        if not known.any():
             raise InputError("no token of the vocabulary has a pretrained vector")
-        spread = matrix[found].square().mean().sqrt()
+        spread = matrix[known].square().mean().sqrt()
         with torch.no_grad():
             drawn = torch.randn_like(matrix) * spread
             drawn[0] = 0
-            self.table.components.copy_(torch.where(found[:, None], matrix, drawn))
+            self.table.components.copy_(torch.where(known[:, None], matrix, drawn))
 
     @property
     def can_be_tied(self) -> bool:

@@ -1,6 +1,14 @@
 """Lottery tickets (masks, pruning schedules and a Lightning callback) and structured pruning."""
 
-from zoo.pruning.callback import ConstantRate, CubicSparsity, LotteryTicket, PruningSchedule, Round, lottery, rounds_until
+from zoo.pruning.callback import (
+    ConstantRate,
+    CubicSparsity,
+    LotteryTicket,
+    PruningSchedule,
+    Round,
+    iterate_rounds,
+    rounds_until,
+)
 from zoo.pruning.masks import Prunable, Pruning, prunable
 from zoo.pruning.structured import Cut, prune_structure
 
@@ -13,7 +21,7 @@ __all__ = [
     "Pruning",
     "PruningSchedule",
     "Round",
-    "lottery",
+    "iterate_rounds",
     "prunable",
     "prune_structure",
     "rounds_until",

@@ -326,7 +326,9 @@ class Round(NamedTuple):
     result: Any
 
 
-def lottery(fit_one: Callable[[LotteryTicket], Any], ticket: LotteryTicket, rounds: int, *, seed: int = 0) -> Iterator[Round]:
+def iterate_rounds(
+    fit_one: Callable[[LotteryTicket], Any], ticket: LotteryTicket, rounds: int, *, seed: int = 0
+) -> Iterator[Round]:
     """Train and prune a ticket in rounds: yield the dense round 0, then the pruned rounds.
 
     Between rounds, the caller may save ``ticket.state_dict()`` to resume later, or stop iterating.

@@ -160,7 +160,7 @@ def _scan(path: tuple[str, ...]) -> tuple[tuple[Entry, ...], tuple[Fault, ...]]:
         except Exception as error:
             reason = f"invalid METADATA or entry_points.txt ({type(error).__name__}: {one_line(error)})"
             problems.append(Fault(str(getattr(distribution, "_path", "")), reason))
-    return tuple(entry for found in installed.values() for entry in found), tuple(problems)
+    return tuple(entry for group in installed.values() for entry in group), tuple(problems)
 
 
 def normalize_name(distribution: str) -> str:

@@ -242,7 +242,7 @@ def _unknown(group: str, name: str, available: tuple[Entry, ...]) -> InputError:
     """Return the error for an unknown name, with the closest name and the installed ones."""
     names = sorted({entry.name for entry in available})
     head, tail = re.fullmatch(r"(.*?)(/.*|-[0-9]+)?", name).groups("")  # type: ignore[union-attr]
-    close = [found + tail for found in get_close_matches(head.lower(), names, 1) if found + tail != name]
+    close = [match + tail for match in get_close_matches(head.lower(), names, 1) if match + tail != name]
     hint = f" did you mean {close[0]!r}?" if close else ""
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     installed = f"{', '.join(names[:_SHOWN]) or 'none'}{more}; see: zoo list {group.removeprefix('zoo.')}"
