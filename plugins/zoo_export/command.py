@@ -38,15 +38,15 @@ def export(
 
     model = load(path)
     if format == "zoo":
-        return Result(copy_model(path, model, folder, sparse) | {"folder": to}, print_export)
+        return Result(copy_model(model, folder, sparse) | {"folder": to}, print_export)
     data = to_fetch(path) if quantize else None
     result = export_folded(model, folder, format, quantize=quantize, measure=data is None) | {"folder": to}
     return Result(result | ({"unmeasured": f"{data} may have to be fetched"} if data else {}), print_folded)
 
 
-def copy_model(path: Path, model: Any, folder: Path, sparse: bool) -> dict[str, Any]:
+def copy_model(model: Any, folder: Path, sparse: bool) -> dict[str, Any]:
     """Write the model folder of a run again, and count bytes and zeros."""
-    from zoo.checkpoint import find, read_config
+    from zoo.checkpoint import read_config
     from zoo.inference.saving import save
 
     tensors = list(model.net.parameters())
@@ -54,15 +54,20 @@ def copy_model(path: Path, model: Any, folder: Path, sparse: bool) -> dict[str, 
     zeros = numbers - sum(int(t.count_nonzero()) for t in tensors)
     folder.parent.mkdir(parents=True, exist_ok=True)
     save(model, folder, sparse=sparse)
-    sizes = [(directory / "model.safetensors").stat().st_size for directory in (find(path), folder)]
-    result = {"parameters": numbers, "zeros": zeros, "bytes_before": sizes[0], "bytes": sizes[1]}
+    dense = sum(t.numel() * t.element_size() for t in model.net.state_dict().values())
+    result = {
+        "parameters": numbers,
+        "zeros": zeros,
+        "bytes": (folder / "model.safetensors").stat().st_size,
+        "bytes_dense": dense,
+    }
     return result | {"packed": sorted(read_config(folder)["sparse"] or {}) if sparse else None}
 
 
 def print_export(result: dict[str, Any]) -> None:
     """Print the folder and the sizes of an exported model folder."""
     share = result["zeros"] / result["parameters"]
-    sizes = f"{result['bytes']:,} bytes of weights, {result['bytes_before']:,} before"
+    sizes = f"{result['bytes']:,} bytes of weights, {result['bytes_dense']:,} without --sparse"
     print(f"{result['folder']}: {sizes}; {share:.1%} of the parameters are zero")
     if result["packed"] == []:
         print("nothing is gained by --sparse: too few weights are zero, a lottery ticket has more (docs/pruning.md)")

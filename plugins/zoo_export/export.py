@@ -171,7 +171,9 @@ def refusing(model: Model) -> Iterator[None]:
             raise
         except Exception as error:  # torch raises errors of a dozen classes here
             kind = model.config.get("backbone") or type(model.net).__name__
-            raise InputError(f"{kind} cannot be exported: {one_line(error)} (--format safetensors always can)") from error
+            raise InputError(
+                f"{kind} cannot be exported: {one_line(error)} (--format safetensors always can)", code="unsupported"
+            ) from error
 
 
 def with_scanned_lstms(net: nn.Module) -> nn.Module:

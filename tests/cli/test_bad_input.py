@@ -155,3 +155,37 @@ def test_a_name_of_two_distributions(environment, refused, call):
     assert "first-zoo:strange" in line
     assert "second-zoo:strange" in line
     assert call(*VIT.split(), "--algebra", "real", "--print_config").code == 0
+
+
+# --- full messages: the only place where their wording is tested ---
+
+MESSAGES = {
+    "fit --backbone vit --algebra quaternion --data csv(path=wine.csv)": "unknown data set 'csv': use table(path=FILE.csv,"
+    " target=COLUMN) or text(path=FILE.csv); installed: ",
+    "fit --backbone vit --algebra quternion": "unknown algebra 'quternion': did you mean 'quaternion'? installed: ",
+    "fit --bakbone vit": "unknown flag --bakbone: did you mean --backbone or --trainer.barebones? (all flags: zoo fit --help)",
+    "fitt": "unknown command 'fitt': did you mean 'fit'? (see zoo --help)",
+    "fit --backbone vit --algebra quaternion --optimizer.lr 0": "optimizer.lr=0.0: must be positive",
+    "fit --backbone vit --algebra quaternion --run_dir full": "the run folder 'full' is not empty: use another --run-dir,"
+    " or delete it",
+    "fit --backbone fasttext --algebra real --data text(path=none.tsv)": "data: none.tsv does not exist (working directory ",
+    "fit --backbone fasttext --algebra real --data text(path=bad.tsv)": "bad.tsv:4: column 'label' is empty; fill it, or"
+    " remove the row",
+    "test nothing": "there is no folder 'nothing' and no model with that name: see: zoo list checkpoints",
+    "test runs/none": "there is no folder 'runs/none': use a run (runs/...) or a model folder",
+    "convert --algebra quaternion": "missing --from: use a run, a model folder, a name from zoo list checkpoints, or timm/NAME",
+    "sweep none.yaml": "cannot read the config 'none.yaml': No such file or directory",
+}
+"""Full messages by call; a message that ends with a space is a prefix."""
+
+
+@pytest.mark.parametrize("words", MESSAGES)
+def test_messages(refused, files, words):
+    line, expected = refused(*words.split()), MESSAGES[words]
+    assert (line[: len(expected)] if expected.endswith(" ") else line) == expected
+
+
+def test_message_of_a_damaged_checkpoint(refused, files, tmp_path):
+    with (tmp_path / "model/model.safetensors").open("ab") as file:
+        file.write(b"x")
+    assert refused("test", "model") == "model/model.safetensors has changed (its checksum differs): copy the folder again"

@@ -9,6 +9,7 @@ from torch import nn
 from zoo_export.export import OnnxNetwork, export, run_by
 
 import zoo
+from tests.errors import raises
 from zoo.checkpoint import find
 from zoo.checkpoint.manifest import MEASURED
 from zoo.hub.sources import locate
@@ -96,7 +97,6 @@ def test_invalid_exports_leave_no_files(call, refused, tmp_path):
     assert "require example inputs" in message
     assert call("export", "alone", "--to", "x", "--format", "safetensors").code == 0
     model.net, model.config["backbone"] = Stubborn(), None
-    with pytest.raises(zoo.InputError, match="Stubborn cannot be exported: ") as error:
+    with raises("unsupported", "Stubborn"):
         export(model, tmp_path / "y", "pt2")
-    assert len(str(error.value).splitlines()) == 1
     assert not list(tmp_path.glob("*y*"))

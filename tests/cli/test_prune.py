@@ -182,5 +182,6 @@ def test_sparse_export_without_zeros(call, run, refused):
     assert code == 0
     assert "nothing is gained by --sparse" in out
     result = json.loads(call("export", run, "--to", "plain", "--json").out)
-    assert (result["packed"], result["bytes"] == result["bytes_before"]) == (None, True)
+    assert result["packed"] is None
+    assert 0 < result["bytes"] - result["bytes_dense"] < 10_000  # the header
     assert "'same' exists: choose another folder with --to" in refused("export", run, "--to", "same")

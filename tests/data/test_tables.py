@@ -13,6 +13,7 @@ from zoo.cli import main
 from zoo.data import ready
 from zoo.data.columns import encode_row, read_rows
 from zoo.data.tabular import from_arrays, table
+from zoo.training.folder import read_run_config, run_name
 
 COLOURS = ("red", "white")
 
@@ -177,4 +178,5 @@ def test_fit_on_arrays(tmp_path):
     trainer = {"max_epochs": 1, "accelerator": "cpu"}
     options = {"backbone": "mlp(dim=8)", "algebra": "complex", "trainer": trainer, "run_dir": str(tmp_path / "run")}
     summary = zoo.fit(data=(x, x[:, 0]), batch_size=16, **options)
+    assert run_name(read_run_config(tmp_path / "run")) == "mlp-dim8-complex-data-seed0"
     assert summary["task"] == "regression"

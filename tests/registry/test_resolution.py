@@ -101,15 +101,15 @@ def test_failure_inside_our_own_factory(ours):
 @pytest.mark.parametrize("error", ["KeyError('gone')", "SystemExit(3)", "ValueError('two\\nlines')"])
 def test_failure_inside_a_third_party_factory(ours, error):
     ours.install("bad-plugin", {"bad": "bad_factory:build"}, {"bad_factory.py": f"def build(x=1): raise {error}"})
-    with pytest.raises(PluginError, match=r"^algebra 'bad' of bad-plugin 1.0 fails on 'bad\(x=2\)': ") as caught:
+    with raises("invalid", "algebra 'bad' of bad-plugin 1.0", "'bad(x=2)'") as caught:
         create("algebras", "bad(x=2)")
+    assert isinstance(caught.value, PluginError)
     assert type(caught.value.__cause__).__name__ in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_input_error_of_a_third_party_is_not_wrapped(ours):
     source = "from zoo.errors import InputError\ndef build(): raise InputError('fix this')"
     ours.install("polite-plugin", {"polite": "polite:build"}, {"polite.py": source})
-    with pytest.raises(InputError, match=r"^fix this$") as caught:
+    with raises("invalid", "fix this") as caught:
         create("algebras", "polite")
     assert not isinstance(caught.value, PluginError)

@@ -28,6 +28,7 @@ from zoo_serving import application as serving  # noqa: E402
 from zoo_serving.command import host_names, listen  # noqa: E402
 
 import zoo  # noqa: E402
+from tests.errors import raises  # noqa: E402
 from zoo import registry  # noqa: E402
 from zoo.cli import main  # noqa: E402
 from zoo.data import ready  # noqa: E402
@@ -194,7 +195,7 @@ def test_texts_pairs_and_numbers(corpus, tmp_path):
     assert "not an array of numbers" in error_of(page.post("/predict", json={"inputs": [["a"]]}))
     assert "1 to 256 at a time" in error_of(page.post("/predict", json={"inputs": [row] * 257}))
     assert "0 inputs" in error_of(page.post("/predict", json={"inputs": []}))
-    with pytest.raises(zoo.InputError, match="has no task"):
+    with raises("invalid", "no task"):
         serving.application(Model(texts.net, {"task": None}), "alone")
 
 
@@ -316,7 +317,8 @@ def test_serve_until_ctrl_c(tmp_path):
             assert name in page.read().decode()
         again = subprocess.run([*command[:-4], "--port", port], capture_output=True, text=True, check=False)
         assert (again.returncode, again.stdout) == (2, "")
-        assert again.stderr == f"zoo: port {port} of 127.0.0.1 is in use: choose another, such as --port {int(port) + 1}\n"
+        assert len(again.stderr.splitlines()) == 1
+        assert port in again.stderr
         ask = partial(httpx2.post, f"{address}/predict", files={"file": picture()}, timeout=60)
         with ThreadPoolExecutor() as pool:
             answer = pool.submit(ask)

@@ -244,6 +244,8 @@ def _unknown(group: str, name: str, available: tuple[Entry, ...]) -> InputError:
     head, tail = re.fullmatch(r"(.*?)(/.*|-[0-9]+)?", name).groups("")  # type: ignore[union-attr]
     close = [match + tail for match in get_close_matches(head.lower(), names, 1) if match + tail != name]
     hint = f" did you mean {close[0]!r}?" if close else ""
+    if group == "zoo.datasets" and head in ("csv", "tsv"):
+        hint = f" use table(path=FILE.{head}, target=COLUMN) or text(path=FILE.{head});"
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     installed = f"{', '.join(names[:_SHOWN]) or 'none'}{more}; see: zoo list {group.removeprefix('zoo.')}"
     broken = " (metadata of a package is broken; see: zoo doctor)" if faults() else ""

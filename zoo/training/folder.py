@@ -19,7 +19,7 @@ from zoo.atomic import write_json, write_text
 from zoo.checkpoint.manifest import file_record, read_json
 from zoo.errors import InputError, check_rules
 from zoo.registry import Spec
-from zoo.training.options import FREE, flat
+from zoo.training.options import FREE, flat, is_object
 from zoo.training.processes import Processes, is_first_process
 from zoo.training.resolve import default_embedding
 
@@ -207,7 +207,7 @@ def run_name(config: Mapping[str, Any]) -> str:
         short_spec("zoo.algebras", config["algebra"]),
         "" if scope == "all" else scope,
         "" if embedding in (None, default_embedding(config["algebra"])) else short_spec("zoo.embeddings", str(embedding)),
-        short_spec("zoo.datasets", config.get("data", "")),
+        "data" if is_object(config.get("data")) else short_spec("zoo.datasets", config.get("data", "")),
     ]
     return f"{file_name('-'.join(part for part in parts if part))}-seed{config['seed']}"
 
