@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from zoo_reports.curves import METHOD, collect, compare_all, crossing_table, read_runs
-from zoo_reports.lottery import curves, rounds_table
-from zoo_reports.page import pictures
+from zoo_reports.curves import METHOD, Curve, collect, compare_all, crossing_table, read_runs
+from zoo_reports.lottery import ALL, Layer, curves, histograms, read_ticket_weights, rounds_table
+from zoo_reports.page import colors_of, pictures
 
 import zoo
 from benchmarks import machine, tickets
@@ -60,8 +60,28 @@ def main() -> None:
             zoo.lottery(**{**options, "data": rooted(options["data"], arguments.root), **start})
         record = json.loads((folder / "lottery.json").read_text(encoding="utf-8")) | {"data": options["data"]}
         results = {"config": options, "commit": machine.commit(), "machine": machine.info(), "lottery": record}
+        results["weights"] = surviving_weights(folder)
         machine.write(RESULTS / f"{file.stem}.json", results)
     write(PAGE, IMAGES)
+
+
+def surviving_weights(folder: Path) -> dict[str, Any]:
+    """Return the histograms of the weights of every arm, by its label."""
+    runs = read_runs([str(folder)])
+    arms = collect(runs, "test", runs[0]["metric"])
+    return {arm.label: read_ticket_weights(arm)[0][ALL]._asdict() for arm in arms}
+
+
+def draw_weights(weights: dict[str, Any], arms: list[Curve], title: str) -> bytes:
+    """Draw the histograms of the weights of every arm."""
+    colors = colors_of(arm.algebra for arm in arms)
+    rows = []
+    for arm in arms:
+        by_round = {
+            key: {int(number): value for number, value in weights[arm.label][key].items()} for key in ("counts", "left")
+        }
+        rows.append((arm.label, Layer(**weights[arm.label] | by_round), colors[arm.algebra]))
+    return pictures("weights", lambda: histograms(rows, f"Surviving weights, {title}"))["weights.png"]
 
 
 def write(page: Path, images: Path) -> None:
@@ -83,6 +103,9 @@ def write(page: Path, images: Path) -> None:
         crossings, notes = compare_all(arms, mode)
         parts += [f"## {file.stem.replace('_', ' ')}", "", about(file.stem, results), "", f"![{title}](images/{name}.png)", ""]
         parts += [*(f"- {crossing.statement}." for crossing in crossings), *(f"- {note}" for note in notes), ""]
+        if weights := results.get("weights"):
+            (images / f"{name}_weights.png").write_bytes(draw_weights(weights, arms, title))
+            parts += [f"![Histograms of the surviving weights](images/{name}_weights.png)", ""]
         for table in (crossing_table(crossings), rounds_table(arms, metric, "test")):
             parts += [f"{table.title}:", "", *table.as_markdown(), ""]
     parts += missing()
