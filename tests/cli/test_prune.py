@@ -170,6 +170,8 @@ def test_sparse_export_round_trip(call, run, tmp_path):
     code, out, err = call("export", "dense", "--sparse", "--to", "new/small")
     assert (code, err) == (0, "")
     assert f"{(tmp_path / 'new/small/model.safetensors').stat().st_size:,} bytes of weights" in out
+    again = json.loads(call("export", "new/small", "--sparse", "--to", "twice", "--json").out)
+    assert again["bytes"] < again["bytes_dense"] / 2
     assert call("export", "new/small", "--to", "again").code == 0
     expected = model.net.state_dict()
     for folder in ("new/small", "again"):
