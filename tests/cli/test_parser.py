@@ -136,7 +136,7 @@ def test_texts_may_start_with_a_dash(word):
     [
         (["--optimizer.betas", "0.9,x"], ["optimizer.betas", "x"]),
         (["--name", "3"], ["--optimizer.name", "--schedule.name"]),
-        (["--optimizer.lr", "3"], ["--optimizer.lr", "--optimizer.lr"]),
+        (["--optimzer.lr", "3"], ["--optimzer.lr", "--optimizer.lr"]),
         (["-c", "."], ["config", "'.'"]),
     ],
     ids=str,
