@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -220,7 +220,24 @@ def parts(rows: Iterable[Row]) -> list[str]:
         "Test accuracy of the Transformer, changing one part at a time.",
         "",
         *table(["Transformer", "`mr`", "`trec`"], lines),
+        *effects(measured),
     ]
+
+
+def effects(measured: Mapping[str, Row]) -> list[str]:
+    """State how the frequencies and the norm change accuracy on mr."""
+    changes = {
+        "N(0, 1) frequencies": ("mr_transformer_order", "released_mr_normal_layer"),
+        "batch norm": ("mr_transformer_order", "released_mr_decay_batch"),
+        "both": ("mr_transformer_order", "mr_print_transformer_order"),
+        "batch norm in complex-vanilla": ("mr_transformer_vanilla", "mr_print_transformer_vanilla"),
+        "batch norm in the real network": ("mr_transformer_none", "released_mr_real_batch"),
+    }
+    if not all(name in measured for pair in changes.values() for name in pair):
+        return []
+    means = {name: score(measured[name], "accuracy").mean for pair in changes.values() for name in pair}
+    effect = ", ".join(f"{title} {means[after] - means[before]:+.3f}" for title, (before, after) in changes.items())
+    return [f"Change of the mean accuracy on `mr`: {effect}.", ""]
 
 
 def rates(rows: Iterable[Row]) -> list[str]:
