@@ -8,8 +8,10 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from zoo import registry
-from zoo.atomic import write_json
+from zoo.atomic import write_json, write_text
 from zoo.errors import check_rules
 from zoo.registry import Spec
 from zoo.training.fit import NOTHING_SAVED, run_fit
@@ -17,7 +19,7 @@ from zoo.training.folder import claim, finished_run, read_summary, write_config
 from zoo.training.options import Fit, config_values
 from zoo.training.resolve import load_data, resolve
 from zoo.training.trainer import check_trainer
-from zoo_experiments.grid import Grid, Here, Point, Row, execute, saying_how_to_resume
+from zoo_experiments.grid import Grid, Here, LocalProcesses, Point, Row, execute, saying_how_to_resume
 
 _OPTIONS = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "vectors_found", "seed")
 _SHARED = (*_OPTIONS, "teacher", "task", "parameters", "equal_size", "versions", "stayed_real", "device")
@@ -35,6 +37,13 @@ class Folds(Grid):
     def train(self, point: Point) -> None:
         """Train or resume a fold in this process."""
         run_fit(replace(point.fit, run_dir=str(self.path(point)), resume="auto"))
+
+    def command(self, point: Point) -> list[str]:
+        """Write the configuration of a fold; return the arguments of ``zoo`` that train or resume it."""
+        config = self.folder / "configs" / f"{point.name}.yaml"
+        config.parent.mkdir(exist_ok=True)
+        write_text(config, yaml.safe_dump(config_values(point.fit), sort_keys=False))
+        return ["fit", "-c", str(config), "--run-dir", str(self.path(point)), "--resume", "auto"]
 
     def read_row(self, point: Point) -> Row:
         """Read the summary of a fold."""
@@ -75,7 +84,9 @@ def cross_validate(options: Fit) -> dict[str, Any]:
         try:
             grid.load()
             write_config(folder.path, config_values(options))
-            execute(grid, Here(grid.train))
+            execute(grid, Here(grid.train) if options.jobs == 1 else LocalProcesses(options.jobs))
+            failures = "; ".join(f"{name} failed: {reason}" for name, reason in grid.failed.items())
+            check_rules((not failures, f"{failures}; resume with: zoo fit --resume {folder.path}"), code="failed")
             grid.write()
         finally:
             if not any(folder.path.glob("fold-*")):
@@ -88,6 +99,7 @@ def check_folds(options: Fit, folds: list[Fit]) -> None:
     devices = options.trainer["devices"]
     check_rules((str(devices) == "1", f"--folds trains on one device, not on --trainer.devices {devices}"), code="conflict")
     check_trainer(options.trainer)
+    check_rules((options.jobs >= 1, f"--jobs {options.jobs}: must be 1 or more"))
     check_rules((len(folds) >= 2, f"folds={options.folds}: must be 2 or more"))
     entry, _ = registry.resolve("zoo.datasets", options.data or "")
     is_cut = "folds" in signature(registry.load(entry)).parameters and not load_data(folds[0]).has_split
@@ -97,7 +109,9 @@ def check_folds(options: Fit, folds: list[Fit]) -> None:
 def fold(options: Fit, number: int) -> Fit:
     """Return the options of one fold as those of an ordinary run."""
     spec = Spec.parse(options.data or "")
-    return replace(options, folds=None, data=str(Spec(spec.name, spec.options | {"folds": options.folds, "fold": number})))
+    return replace(
+        options, folds=None, jobs=1, data=str(Spec(spec.name, spec.options | {"folds": options.folds, "fold": number}))
+    )
 
 
 def combine(summaries: list[Row]) -> Row:

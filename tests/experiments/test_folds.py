@@ -52,6 +52,15 @@ def test_every_fold_is_a_run(workdir, summary):
         assert zoo.load(workdir / "run" / name).evaluate(split="test") == pytest.approx(fold["metrics"], abs=1e-6)
 
 
+def test_parallel_folds_give_the_same_summary(workdir, summary):
+    parallel = zoo.fit(**options(workdir, "parallel", jobs=2))
+    assert {**parallel, "seconds": 0, "run_dir": ""} == {**summary, "seconds": 0, "run_dir": ""}
+    with raises("conflict", "--folds"):
+        zoo.fit(**options(workdir, "single", jobs=2, folds=None))
+    with raises("invalid", "--jobs 0"):
+        zoo.fit(**options(workdir, "none", jobs=0))
+
+
 def test_every_row_is_tested_once_and_not_trained_on_in_its_fold(workdir, summary):
     tested: list[tuple[str, int]] = []
     for number in range(3):

@@ -47,7 +47,7 @@ def fit(*, verbose: bool = True, **options: Any) -> dict[str, Any]:
         options: See `zoo.training.options.Fit`; ``optimizer``, ``schedule`` and ``trainer`` are dicts, as in
             ``zoo.fit(backbone="vit", algebra="quaternion", trainer={"max_epochs": 5})``. Objects may replace specs:
             ``algebra`` may be an `Algebra`, ``backbone`` a network or a factory ``(layers, **info)``, ``data`` a data module
-            and ``task`` a `Task` or a subclass. A network is trained as it is, so ``algebra`` can be left out. config.yaml
+            and ``task`` a `Task` or a subclass. A network is trained unchanged, so ``algebra`` can be left out. config.yaml
             cannot repeat a run with objects that have no spec, and `zoo.load` of the model needs them again.
 
     Returns:
@@ -162,6 +162,7 @@ def run_fit(options: Fit, objects: Objects = NO_OBJECTS, extension: Extension | 
     for experiment in Path(options.resume or "").expanduser().absolute().parents[2:3]:  # of EXPERIMENT/ALGEBRA/seed-N/round-N
         text = f"'{options.resume}' is a round of lottery tickets: use zoo lottery --resume {experiment}"
         check_rules((not (experiment / "lottery.json").exists(), text), code="conflict")
+    check_rules((options.jobs == 1, "--jobs trains folds in parallel: add --folds"), code="conflict")
     planned = plan_run(options, objects)
     if (summary := finished_run(planned.config, options.run_dir, options.resume)) is not None:
         return summary

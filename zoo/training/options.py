@@ -103,6 +103,7 @@ class Fit:
         teacher: Source of a teacher for distillation: a run, a model folder or a name.
         distillation: Options of distillation.
         folds: Number of folds of a cross-validation, for data without a split; each fold is tested once.
+        jobs: Parallel folds, each with its share of the cores.
         task: Spec of the task, such as seq2seq; the default depends on the data.
         optimizer: Options of the optimizer.
         schedule: Options of the learning rate schedule.
@@ -135,6 +136,7 @@ class Fit:
     teacher: str | None = None
     distillation: DistillationOptions = field(default_factory=DistillationOptions)
     folds: int | None = None
+    jobs: int = 1
     task: str | None = None
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)

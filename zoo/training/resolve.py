@@ -315,7 +315,7 @@ def _algebra_name(net: nn.Module, given: str | None) -> str:
         return text if len(names) == 1 else f"{text} {OBJECT}"
     if given not in names:
         actual = f"is over {text}" if names != {REALS} else "has no hypercomplex layers: convert it with zoo.convert first"
-        raise InputError(f"algebra={given}: a network is trained as it is, and this one {actual}", code="conflict")
+        raise InputError(f"algebra={given}: a network is trained unchanged, and this one {actual}", code="conflict")
     return given
 
 
