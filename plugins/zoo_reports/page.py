@@ -17,6 +17,8 @@ REAL = "real"
 GREY = "#4d4d4d"
 PALETTE = ("#56b4e9", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#7a5195", "#0072b2")
 """Colors for any color vision (Okabe and Ito 2008, with purple instead of yellow)."""
+MORE_COLORS = ("#8c564b", "#a0a0a0")
+"""Colors for the algebras of a picture that has more than the palette."""
 MARKERS = "os^DvP<>"
 HEAD = """<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:"><style>
@@ -106,7 +108,7 @@ def colors_of(algebras: Iterable[str]) -> dict[str, str]:
     colors = {REAL: GREY}
     for algebra in sorted(set(algebras) - {REAL}):
         start = int(sha256(algebra.encode()).hexdigest(), 16) % len(PALETTE)
-        order = PALETTE[start:] + PALETTE[:start]
+        order = PALETTE[start:] + PALETTE[:start] + MORE_COLORS
         colors[algebra] = next((color for color in order if color not in colors.values()), order[0])
     return colors
 
