@@ -51,6 +51,12 @@ def test_register_as_a_decorator_checks_options():
         zoo.algebra("scaled(facto=2.0)")
 
 
+def test_a_plugin_must_be_callable():
+    with raises("invalid", "seven", "int", "not callable"):
+        zoo.register("algebras", "seven", 7)
+    assert zoo.algebra("quaternion").n == 4
+
+
 def test_an_algebra_plugin_must_return_an_algebra():
     zoo.register("algebras", "golden", lambda: "golden")
     with raises("invalid", "algebra 'golden' of local", "returned a str"):

@@ -81,7 +81,7 @@ def register(group: str, name: str, factory: Any = None) -> Any:
         factory: The callable that builds the object; it is returned. Without it, `register` is a decorator.
 
     Raises:
-        InputError: If the group is unknown, or the name is invalid or taken.
+        InputError: If the group is unknown, the name is invalid or taken, or the factory is not callable.
 
     Example:
         >>> register("algebras", "nothing", lambda: None)()
@@ -94,6 +94,8 @@ def register(group: str, name: str, factory: Any = None) -> Any:
         raise InputError(f"invalid name {shorten(name)}: use letters, digits, '_', '-', '.', '/' and ':'")
     if factory is None:
         return lambda decorated: register(group, name, decorated)
+    if not callable(factory):
+        raise InputError(f"{name}: a {type(factory).__name__} is not callable: register a function or class")
     if taken := next((entry for entry in entries(group) if entry.name == name and entry.distribution != LOCAL), None):
         raise InputError(f"{taken} already exists: register yours under another name, such as 'my_{name}'", code="conflict")
     _REGISTERED[group, name] = factory
