@@ -124,6 +124,14 @@ def test_invalid_axes_are_rejected(axes):
         check_frontier({"axes": axes}, "a.yaml")
 
 
+@pytest.mark.parametrize("values", [{"optimizer.lr": ["high"]}, {"seed": 0}, {"seed": ["first"]}])
+def test_rates_and_seeds_must_be_numbers(values, tmp_path):
+    axes = {"net": {"a": {"algebra": "real"}}, "seed": [0], **values}
+    with raises("invalid", "a.yaml", "lists of numbers"):
+        frontier({"axes": axes}, "a.yaml", Sweep(run_dir=str(tmp_path / "new")))
+    assert not (tmp_path / "new").exists()
+
+
 TINY = """\
 base:
   data: linear_map(features=8, rows=60)

@@ -54,7 +54,10 @@ def frontier(
     check_frontier(values, file)
     axes, options = values["axes"], options or Sweep()
     folder = Path(options.run_dir).expanduser() if options.run_dir else RUNS / f"frontier-{file_name(Path(file).stem)}"
-    rates, seeds = [float(rate) for rate in axes.get(RATE, ())], [int(seed) for seed in axes["seed"]]
+    try:
+        rates, seeds = [float(rate) for rate in axes.get(RATE, ())], [int(seed) for seed in axes["seed"]]
+    except (TypeError, ValueError) as error:
+        raise InputError(f"'{file}': the axes {RATE} and seed must be lists of numbers") from error
     check_stored(folder / RESULT, values)
     failed = set[Run]()
     while due := next_runs(list(axes["net"]), rates, seeds, read_runs(folder), failed):
