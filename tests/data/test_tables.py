@@ -109,6 +109,11 @@ def test_broken_rows_raise_or_are_skipped(tmp_path):
     assert data.split_note.endswith("; 3 broken rows skipped)")
 
 
+def test_a_regression_on_text_names_its_text(wine):
+    with raises("data", "column 'color' is numeric, but contains text"):
+        ready(table(wine, "color", kind="regression"))
+
+
 @pytest.mark.parametrize(
     ("options", "code", "value"),
     [

@@ -150,7 +150,9 @@ class TableData(DataModule[TableInfo]):
                 problems |= dict.fromkeys(np.flatnonzero(column.words).tolist(), message)
         target = self.raw.columns[self.target]
         missing = np.isnan(target.numbers) if self.kind == "regression" else target.category_texts() == ""
-        return problems | {int(row): f"missing value in the target column {self.target!r}" for row in np.flatnonzero(missing)}
+        for row in np.flatnonzero(missing).tolist():
+            problems.setdefault(row, f"missing value in the target column {self.target!r}")
+        return problems
 
     def _split(self, usable: Array) -> dict[str, Array]:
         """Return the rows of every split; missing splits are cut from the training rows."""
