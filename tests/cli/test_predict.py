@@ -80,6 +80,8 @@ def test_unreadable_images_in_a_folder_are_skipped(tmp_path, call):
     assert err.count("\n") == 1
     assert str(tmp_path / "b.png") in err
     assert call("predict", "vit-digits-quaternion", str(tmp_path / "b.png")).code == 2
+    missing = call("predict", "vit-digits-quaternion", str(tmp_path / "d.png"))
+    assert (missing.code, missing.err) == (2, f"zoo: {tmp_path / 'd.png'}: not a readable image (No such file or directory)\n")
 
 
 # --- the other commands ---

@@ -46,7 +46,8 @@ class EncodedImages:
             with Image.open(io.BytesIO(item) if isinstance(item, bytes) else item, formats=FORMATS) as image:
                 return function(ImageOps.exif_transpose(image))
         except (*_DECODING_ERRORS, InputError) as error:
-            reason = error if isinstance(error, InputError) else f"not a readable image ({type(error).__name__})"
+            reason = f"not a readable image ({getattr(error, 'strerror', None) or type(error).__name__})"
+            reason = str(error) if isinstance(error, InputError) else reason
             raise DataError(f"{self.names[index] if isinstance(item, bytes) else item}: {reason}") from error
 
     def take(self, index: Iterable[int]) -> Self:
