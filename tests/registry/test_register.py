@@ -63,6 +63,13 @@ def test_an_algebra_plugin_must_return_an_algebra():
         zoo.algebra("golden")
 
 
+@pytest.mark.parametrize("spec", ["nothing", lambda layers: None])
+def test_a_backbone_must_return_a_module(spec):
+    zoo.register("backbones", "nothing", lambda layers: None)
+    with raises("invalid", "NoneType", "expected a torch.nn.Module"):
+        zoo.backbone(spec, "quaternion")
+
+
 def test_a_second_registration_replaces_the_first():
     zoo.register("algebras", "golden", golden)
     zoo.register("algebras", "golden", lambda: zoo.Algebra(torch.ones(1, 1, 1)))

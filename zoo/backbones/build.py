@@ -115,14 +115,18 @@ def backbone(
     layers = Layers(algebra, scope, init, embedding, vectors)
     try:
         if isinstance(spec, str):
-            return registry.create("zoo.backbones", spec, layers, **info)  # type: ignore[no-any-return]
-        accepted = signature(spec).parameters
-        takes_all = any(p.kind is Parameter.VAR_KEYWORD for p in accepted.values())
-        return spec(layers, **{name: value for name, value in info.items() if takes_all or name in accepted})
+            net = registry.create("zoo.backbones", spec, layers, **info)
+        else:
+            accepted = signature(spec).parameters
+            takes_all = any(p.kind is Parameter.VAR_KEYWORD for p in accepted.values())
+            net = spec(layers, **{name: value for name, value in info.items() if takes_all or name in accepted})
     except RuntimeError as error:
         if "allocate memory" not in str(error):
             raise
         raise InputError(f"{spec}: the parameters exceed the memory of this machine") from error
+    if not isinstance(net, nn.Module):
+        raise InputError(f"backbone {spec}: returned a {type(net).__name__}, expected a torch.nn.Module")
+    return net
 
 
 def real_twin(spec: str | Factory, **info: Any) -> nn.Module:
