@@ -141,6 +141,7 @@ def test_completion(shell, call):
     [
         (PermissionError(errno.EACCES, "Permission denied", "disk/x"), 2, "Permission denied (disk/x)"),
         (OSError(errno.ENOSPC, "No space left on device", "runs/a"), 1, "No space left on device (runs/a)"),
+        (OSError(errno.ENOSPC, "No space left on device", "a", None, "site/a"), 1, "No space left on device (site/a)"),
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
     ids=repr,

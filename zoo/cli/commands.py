@@ -257,7 +257,8 @@ def report_error(error: BaseException) -> int:
         print(f"zoo: not enough memory{f': {text}' if text else ''}", file=sys.stderr)
         return 1
     if isinstance(error, OSError) and error.strerror:
-        print(f"zoo: {error.strerror}{f' ({printable(str(error.filename))})' if error.filename else ''}", file=sys.stderr)
+        path = error.filename2 or error.filename  # of a copy the target
+        print(f"zoo: {error.strerror}{f' ({printable(str(path))})' if path else ''}", file=sys.stderr)
         is_path = isinstance(error, PermissionError | FileExistsError | NotADirectoryError | IsADirectoryError)
         return 2 if is_path else 1
     print(f"zoo: {type(error).__name__}: {text[:300]}", file=sys.stderr)
