@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from copy import copy
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from warnings import catch_warnings, simplefilter
@@ -101,7 +102,9 @@ def write_program(model: Model, net: nn.Module, file: Path) -> dict[str, Any]:
     for node in exported.graph.nodes:
         node.meta.pop("stack_trace", None)  # contains paths of this machine
     with refusing(model):
-        torch.export.save(exported, file)
+        content = BytesIO()
+        torch.export.save(exported, content)
+        file.write_bytes(content.getvalue())  # on a full disk torch's own writer ends the process
         loaded = torch.export.load(file).module()
     return {"max_difference": check_equal(model, loaded)}
 
@@ -167,7 +170,7 @@ def refusing(model: Model) -> Iterator[None]:
         simplefilter("ignore")
         try:
             yield
-        except InputError:
+        except (InputError, OSError):
             raise
         except Exception as error:  # torch raises errors of a dozen classes here
             kind = model.config.get("backbone") or type(model.net).__name__
@@ -206,7 +209,7 @@ QUANTIZED = ("MatMul", "Gather", "LSTM")  # the quantized operators; a linear la
 
 def write_onnx(model: Model, folded: Model, file: Path, quantize: bool, measure: bool) -> dict[str, Any]:
     """Write the folded network of a model as ONNX, compare it with the model, and optionally quantize it."""
-    traced = program(model, folded.net)
+    traced = program(model, folded.net.requires_grad_(False))  # else torch cannot decompose products without gradients
     names = {"input_names": list(describe_inputs(model)), "output_names": [output_name(folded.info.model_kwargs)]}
     with refusing(model), torch.no_grad():
         exported = torch.onnx.export(traced, dynamo=True, verbose=False, **names)  # type: ignore[arg-type]

@@ -1,5 +1,6 @@
 """``zoo export`` for other runtimes: files, output and errors."""
 
+import errno
 import json
 from importlib.util import find_spec
 
@@ -47,6 +48,13 @@ def test_a_copy_keeps_the_facts_of_training(call, tmp_path):
 
 
 @needs_onnx
+def test_networks_of_two_texts_become_onnx(tmp_path):
+    model = zoo.load("decomposable_attention-entailment-quaternion")
+    assert export(model, tmp_path / "pairs", "onnx")["max_difference"] < 1e-4
+    assert all(parameter.requires_grad for parameter in model.net.parameters())
+
+
+@needs_onnx
 def test_int8_is_small_and_evaluated(call, tmp_path):
     code, out, err = call("export", NAME, "--format", "onnx", "--quantize", "int8", "--to", "small", "--json")
     assert (code, err) == (0, "")
@@ -76,6 +84,17 @@ def test_the_loss_of_an_onnx_network_is_that_of_the_model(tmp_path):
     assert (tmp_path / "result/tokenizer.json").read_text() == model.tokenizer.to_json()
     nodes = load(tmp_path / "result/model.onnx").graph.node
     assert [node.name for node in nodes if node.metadata_props] == []  # they contain paths of this machine
+
+
+@pytest.mark.parametrize("format", ["pt2", pytest.param("onnx", marks=needs_onnx)])
+def test_a_full_disk_is_no_fault_of_the_network(format, tmp_path, monkeypatch):
+    def full(*args, **options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.write_bytes" if format == "pt2" else "torch.onnx.ONNXProgram.save", full)
+    with pytest.raises(OSError, match="No space"):
+        export(zoo.load(NAME), tmp_path / "x", format)
+    assert not list(tmp_path.iterdir())
 
 
 class Stubborn(nn.Module):
