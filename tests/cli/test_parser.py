@@ -99,6 +99,11 @@ def test_values_of_flags(words, name, value):
     assert parsed == value
 
 
+@pytest.mark.parametrize(("text", "rate"), [("0.2", 0.2), ("1e-1", 0.1), ("cubic(final=0.9, rounds=3)",) * 2], ids=str)
+def test_a_flag_is_a_number_or_a_spec(text, rate):
+    assert parse("lottery", *NAMES, "--rate", text)["options"].rate == rate
+
+
 def test_numbers_in_files_as_in_python(files, effective):
     """PyYAML alone reads 1e-3 as a string."""
     files("c", "optimizer: {lr: 1e-3, betas: [0.8, 0.9]}\nvectors:\n")

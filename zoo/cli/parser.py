@@ -212,7 +212,7 @@ class Parser:
                 inside = text.strip()[1:-1] if text.strip()[:1] in ("[", "(") else text
                 parts = [part.strip("'\"") for part in split_at_commas(inside)]
                 value = parts if str in get_args(sequence) else list(map(read_value, parts))
-            elif str not in kinds:
+            elif str not in kinds or float in kinds:
                 value = read_value(text)
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             reason = error if isinstance(error, InputError) else f"{shorten(text)} is not valid YAML"
