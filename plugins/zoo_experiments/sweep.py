@@ -26,6 +26,7 @@ from zoo_experiments.options import Sweep, check_execution
 ROWS = "results.jsonl"
 """One line of JSON for each finished run, in the order of the grid."""
 FROM_SUMMARY = ("metrics", "validation", "parameters", "epochs", "seconds", "task", "data_sha256", "versions", "device", "std")
+_NEEDED = {"name", "axes", "options", "metrics", "parameters"}
 
 
 # --- the file ---
@@ -113,14 +114,15 @@ def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any
 
 def read_rows(folder: Path) -> list[Row]:
     """Read the rows of a sweep; an empty list if there are none."""
+    text = f"'{folder / ROWS}' is damaged: delete it to rebuild it from the runs"
     try:
-        lines = (folder / ROWS).read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in lines]
+        rows = [json.loads(line) for line in (folder / ROWS).read_text(encoding="utf-8").splitlines()]
     except FileNotFoundError:
         return []
     except ValueError as error:
-        text = f"'{folder / ROWS}' is damaged: delete it to rebuild it from the runs"
         raise InputError(text, code="corrupt") from error
+    check_rules((all(isinstance(row, dict) and row.keys() >= _NEEDED for row in rows), text), code="corrupt")
+    return rows
 
 
 class SweepGrid(Grid):

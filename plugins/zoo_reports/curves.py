@@ -21,6 +21,8 @@ LotteryRun = dict[str, Any]
 """The content of ``lottery.json`` of a run, and its ``folder``."""
 LARGEST = 1e100
 """Larger values, which diverged training may report, are not drawn."""
+_OF_RUN = {"backbone", "data", "metric", "mode", "pruning", "rows", "stopped"}
+_OF_ROW = {"algebra", "control", "seed", "round", "folder", "survivors", "weights", "real_weights", "val", "test"}
 CONTROLS = {None: "", "random": ", random masks", "reinit": ", new initialization"}
 
 
@@ -71,6 +73,9 @@ def read_runs(folders: Sequence[str]) -> list[LotteryRun]:
     for folder in dict.fromkeys(Path(folder).expanduser() for folder in folders):
         runs.append({"folder": folder} | read_json(folder / TICKETS))
         check_rules((bool(runs[-1].get("rows")), f"no round of '{folder}' is finished yet"), code="missing")
+        has_rows = all(isinstance(row, dict) and row.keys() >= _OF_ROW for row in runs[-1]["rows"])
+        text = f"'{folder / TICKETS}' is damaged: delete it, and resume to rebuild it from the rounds"
+        check_rules((has_rows and runs[-1].keys() >= _OF_RUN, text), code="corrupt")
     data = {run["data"]: run["folder"] for run in runs}
     check_rules((len(data) == 1, f"runs of different data cannot be compared ({', '.join(data)})"), code="mismatch")
     return runs

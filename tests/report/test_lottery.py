@@ -289,3 +289,14 @@ def test_invalid_runs(lottery_run):
         lottery([str(one)])
     with raises("failed", "nowhere/lottery.json"):
         lottery(["nowhere"])
+
+
+@pytest.mark.parametrize("damage", [{"rows": [1]}, {"rows": [{"algebra": "real"}]}, {"unknown": 1}], ids=str)
+def test_damaged_results(lottery_run, damage):
+    run = lottery_run(lambda algebra, seed, percent: 0.5)
+    record = json.loads((run / "lottery.json").read_text())
+    if "unknown" in damage:
+        del record["metric"]
+    (run / "lottery.json").write_text(json.dumps(record | damage))
+    with raises("corrupt", "lottery.json"):
+        lottery([str(run)])

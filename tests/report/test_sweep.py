@@ -70,3 +70,12 @@ def test_incomparable_runs_are_not_ranked(other, tmp_path):
 def test_nothing_to_report(tmp_path):
     with raises("missing", "study"):
         sweep(write(tmp_path / "study", []))
+
+
+@pytest.mark.parametrize("line", ["null", "{}", "[]", '{"name'])
+def test_damaged_rows(tmp_path, line):
+    (run,) = write(tmp_path / "study", rows())
+    with (tmp_path / "study" / "results.jsonl").open("a") as file:
+        file.write(line + "\n")
+    with raises("corrupt", "results.jsonl"):
+        sweep([run])
