@@ -139,10 +139,11 @@ class Tickets(Grid):
         for name, old, new in changed_options(self.folder, config_values(self.options), MAY_CHANGE):
             text = f"the experiment '{self.folder}' has {name}={old}, not {new}: start a new one"
             raise InputError(f"{text} (you can add rounds, seeds, algebras and controls)", code="mismatch")
+        rows = super().finished_rows()
         for point in self.points:
-            if self.has_summary(point):
+            if point.name in rows:
                 self._remove_checkpoints(point)
-        return super().finished_rows()
+        return rows
 
     def read_row(self, point: Point) -> Row:
         """Read the row of a round from its summary."""

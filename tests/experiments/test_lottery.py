@@ -322,6 +322,12 @@ def test_damaged_and_missing_results(begun):
     (begun / "quaternion/seed-0/ticket.ckpt").write_bytes(b"cut")
     with raises("corrupt", "ticket.ckpt"):
         zoo.lottery(resume="run", rounds=3)
+    folder = begun / "quaternion/seed-0/round-02"
+    (folder / "checkpoints").mkdir()
+    (folder / "summary.json").write_text("{")
+    with raises("corrupt", "summary.json"):
+        zoo.lottery(resume="run")
+    assert (folder / "checkpoints").is_dir(), "the round can be trained again"
 
 
 def test_the_report_reads_the_experiment(finished):
