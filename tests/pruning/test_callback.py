@@ -349,3 +349,9 @@ def test_the_code_of_the_documentation_runs(tmp_path, monkeypatch):
     assert all(torch.equal(saved[name], loaded[name]) for name in saved)
     assert names["done"].number == 2
     assert 0.35 < names["done"].survivors / names["done"].weights < 0.37
+
+
+@pytest.mark.parametrize("rate", [1.5, 1.0, -0.1, float("nan")])
+def test_rounds_need_a_fraction_to_prune(rate):
+    with raises("invalid", "rate"):
+        rounds_until(0.1, rate)

@@ -84,7 +84,9 @@ def rounds_until(share: float, rate: float | str | PruningSchedule) -> int:
     survivors, rounds = Fraction(1), 0
     while survivors > Fraction(str(share)) + Fraction(1, 10**12):
         check_rules((rounds < _MAX_ROUNDS, f"until={share}: not reached within {_MAX_ROUNDS} rounds of the schedule"))
-        survivors *= 1 - Fraction(str(schedule(rounds)))
+        pruned = schedule(rounds)
+        check_rules((0 <= pruned < 1, f"rate={pruned}: the fraction to prune must be in [0, 1)"))
+        survivors *= 1 - Fraction(str(pruned))
         rounds += 1
     return rounds
 
