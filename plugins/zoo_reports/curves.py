@@ -71,6 +71,7 @@ def read_runs(folders: Sequence[str]) -> list[LotteryRun]:
     """Read lottery runs."""
     runs = []
     for folder in dict.fromkeys(Path(folder).expanduser() for folder in folders):
+        check_rules(((folder / TICKETS).exists(), f"'{folder}' is not a run of zoo lottery: no {TICKETS}"), code="missing")
         runs.append({"folder": folder} | read_json(folder / TICKETS))
         check_rules((bool(runs[-1].get("rows")), f"no round of '{folder}' is finished yet"), code="missing")
         has_rows = all(isinstance(row, dict) and row.keys() >= _OF_ROW for row in runs[-1]["rows"])

@@ -57,7 +57,7 @@ def test_exclude():
 @pytest.mark.parametrize(
     ("parts", "code", "values"),
     [
-        ({"axes": {"algebr": ["real"]}}, "invalid", ("algebr", "'algebra'")),
+        ({"axes": {"algebr": ["real"]}}, "unknown", ("algebr", "'algebra'")),
         ({"axes": {"seed": [0]}}, "invalid", ("algebra",)),
         ({"axes": {"algebra": ["real"], "seed": ["x"]}}, "invalid", ("real-seedx",)),
         ({"axes": {"row": {"a b": {"algebra": "real"}, "a-b": {"algebra": "real"}}}}, "invalid", ("folder name",)),

@@ -287,7 +287,7 @@ def test_invalid_runs(lottery_run):
     (one / "lottery.json").write_text(json.dumps(json.loads((one / "lottery.json").read_text()) | {"rows": []}))
     with raises("missing", str(one)):
         lottery([str(one)])
-    with raises("failed", "nowhere/lottery.json"):
+    with raises("missing", "'nowhere'"):
         lottery(["nowhere"])
 
 
