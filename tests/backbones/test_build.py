@@ -1,14 +1,19 @@
-"""Networks from specs and from objects, and checks without data."""
+"""Networks from specs and from objects, checks without data, weight decay, and learned products that learn from data."""
 
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
+from zoo_datasets.vectors import hamilton, rotation
 
 import zoo
 from tests.errors import raises
 from zoo.algebras import Algebra
 from zoo.backbones.build import WIDTHS, backbone, check_spec, count, equal_size, real_twin
+from zoo.data import ready
+from zoo.layers.weight import Weight
 from zoo.registry import Spec
+from zoo.tasks.optimization import make_optimizer, undecayed
 
 INFO = {"in_channels": 1, "image_size": 8, "num_classes": 3}
 
@@ -89,3 +94,86 @@ def test_equal_size_is_the_nearest_of_all_widths(spec, algebra, info):
 
 def test_a_backbone_without_a_width_has_no_equal_size():
     assert equal_size("timm/resnet18", 1000, in_channels=3, num_classes=10) is None
+
+
+TOKENS = {"vocab_size": 20, "max_length": 8}
+IMAGE = {"in_channels": 1, "image_size": 8, "num_classes": 3}
+NETWORKS = {
+    "phm": ("lstm(dim=8, hidden=8)", "phm-4", TOKENS | {"num_classes": 3}, "algebra.structure"),
+    "phm, shared": ("fasttext(dim=8, hidden=8)", "phm(n=4,shared=true)", TOKENS | {"num_classes": 3}, "algebra.structure"),
+    "phm, rank": ("gpt(dim=32, depth=1, heads=2, ffn=32)", "phm(n=4, rank=6)", TOKENS, "algebra.factor_matrices"),
+    "u": ("transformer_xl(dim=32, depth=1, heads=2, ffn=32)", "quaternion", TOKENS, "attention.u"),
+    "class token": ("vit(dim=32, depth=1)", "quaternion", IMAGE, "cls_token"),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_step_without_gradients_shrinks_only_matrices(name):
+    torch.manual_seed(0)
+    spec, algebra, info, undecayed_name = NETWORKS[name]
+    net = zoo.backbone(spec, algebra, **info)
+    for parameter in net.parameters():
+        torch.nn.init.normal_(parameter)
+        parameter.grad = torch.zeros_like(parameter)
+    before = {key: parameter.clone() for key, parameter in net.named_parameters()}
+    make_optimizer(net, "adamw", lr=0.1, weight_decay=0.5).step()
+    untouched = {key for key, parameter in net.named_parameters() if torch.equal(parameter, before[key])}
+    assert any(key.endswith(undecayed_name) for key in untouched)
+    matrices = {f"{key}.components" for key, module in net.named_modules() if isinstance(module, Weight)}
+    assert matrices
+    assert not untouched & matrices
+    vectors = {key for key, parameter in net.named_parameters() if parameter.ndim < 2}
+    assert untouched == vectors | undecayed(net)
+    for key in before.keys() - untouched:
+        torch.testing.assert_close(dict(net.named_parameters())[key], 0.95 * before[key])
+
+
+def learn(data, algebra, steps=3000):
+    """Train as in configs/papers/phm: Adam, batch size 64, and a learning rate that decays to zero."""
+    torch.manual_seed(0)
+    net = zoo.backbone("linear", algebra, **ready(data).info.model_kwargs)
+    x, y = data.splits["train"]
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    for _ in range(steps):
+        rows = torch.randint(len(x), (64,))
+        optimizer.zero_grad()
+        F.mse_loss(net(x[rows]), y[rows]).backward()
+        optimizer.step()
+        schedule.step()
+    return net
+
+
+def squared_error(net, data):
+    x, y = data.splits["test"]
+    with torch.no_grad():
+        return F.mse_loss(net(x), y).item()
+
+
+def test_a_rotation_is_learned():
+    data = ready(rotation())
+    net = learn(data, "phm-3")
+    assert squared_error(net, data) < 1e-6
+    turned = net.weight @ net.weight.T
+    torch.testing.assert_close(turned, torch.eye(3), rtol=0, atol=1e-3)
+
+
+def test_the_learned_rule_is_the_hamilton_product():
+    data, product = ready(hamilton()), zoo.algebra("quaternion")
+    net = learn(data, "phm-4")
+    assert squared_error(net, data) < 1e-6
+    # The 4 x 4 matrix of each element of the weight, and the quaternion that generated its data. The basis of the learned rule
+    # is arbitrary, so products are compared instead of matrices.
+    learned = torch.einsum("ijk,ip->pkj", net.algebra.structure, net.components.flatten(1)).detach()
+    true = data.truth[:, :4].reshape(4, 4, 4).flatten(1).T
+    assert torch.linalg.matrix_rank(true) == 4  # they span all quaternions
+    q, x = torch.randn(50, 4), torch.randn(50, 4)
+    coefficients = q @ torch.linalg.pinv(true)  # q = sum_p coefficients_p true_p
+    ours = torch.einsum("bp,pkj,bj->bk", coefficients, learned, x)
+    torch.testing.assert_close(ours, product(q, x), rtol=0, atol=0.01)
+
+
+def test_a_fixed_wrong_product_does_not_learn_it():
+    data = ready(hamilton())
+    assert squared_error(learn(data, "quaternion"), data) < 1e-6
+    assert squared_error(learn(data, "clifford(p=1, q=1)"), data) > 1e-2

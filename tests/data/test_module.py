@@ -1,5 +1,10 @@
-"""The base class of data modules: setup, split notes and several processes."""
+"""The base class of data modules, DataInfo, and word vectors."""
 
+import gzip
+import json
+import lzma
+
+import numpy as np
 import pytest
 import torch
 
@@ -8,6 +13,8 @@ from zoo.data import BatchDataset, DataInfo, DataModule, loader, ready
 from zoo.data import corpus as module_of_corpora
 from zoo.data.corpus import CorpusData, Text
 from zoo.data.images import digits
+from zoo.data.info import CorpusInfo, ImageInfo, ParallelInfo, TextInfo, VectorInfo
+from zoo.data.vectors import read_vectors
 
 
 class Numbers(BatchDataset):
@@ -112,3 +119,144 @@ def test_any_map_style_dataset_is_read_row_by_row(wrap):
         return [[batch.tolist() for batch in loader] for loader in (train, train, data.val_dataloader())]
 
     assert batches(Plain) == batches(Counting)
+
+
+COMMON = {"sizes": {"train": 9, "val": 1}, "sha256": "ab"}
+TOKENS = {"vocab_size": 20, "max_length": 12}
+ALL = {
+    "image": ImageInfo(in_channels=3, image_size=8, classes=("a", "b"), mean=(0.1, 0.2, 0.3), std=(1, 2, 3), **COMMON),
+    "vector": VectorInfo(in_features=4, out_features=3, **COMMON),
+    "text": TextInfo(classes=("a", "b", "c"), **TOKENS, **COMMON),
+    "text_pair": TextInfo(classes=("a", "b"), pair=True, vectors=3, **TOKENS, **COMMON),
+    "tokens": CorpusInfo(stream=False, **TOKENS, **COMMON),
+    "token_stream": CorpusInfo(stream=True, **TOKENS, **COMMON),
+    "source_target": ParallelInfo(**TOKENS, **COMMON),
+}
+KWARGS = {
+    "image": {"in_channels": 3, "image_size": 8, "num_classes": 2},
+    "vector": {"in_features": 4, "out_features": 3},
+    "text": {**TOKENS, "num_classes": 3, "pair": False},
+    "text_pair": {**TOKENS, "num_classes": 2, "pair": True},
+    "tokens": TOKENS,
+    "token_stream": TOKENS,
+    "source_target": {**TOKENS, "seq2seq": True},
+}
+
+
+@pytest.mark.parametrize("info", ALL.values(), ids=ALL)
+def test_json_round_trip(info):
+    again = type(info).from_dict(json.loads(json.dumps(info.to_dict())))
+    assert again == info
+    assert type(getattr(again, "classes", ())) is tuple
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_model_kwargs_and_inputs(name):
+    assert ALL[name].inputs == name
+    assert ALL[name].model_kwargs == KWARGS[name]
+
+
+def test_example_inputs():
+    assert ALL["image"].example_inputs(2).shape == (2, 3, 8, 8)
+    assert ALL["vector"].example_inputs(3).equal(torch.zeros(3, 4))
+    for name in ("text", "tokens", "token_stream"):
+        assert ALL[name].example_inputs(2).equal(torch.ones(2, 8, dtype=torch.int64))
+    for name in ("text_pair", "source_target"):
+        first, second = ALL[name].example_inputs(3)
+        assert first.shape == second.shape == (3, 8)
+        assert first.data_ptr() != second.data_ptr()
+
+
+def test_missing_or_unknown_field_raises():
+    values = ALL["text"].to_dict()
+    with raises("invalid", "sizes"):
+        TextInfo.from_dict({key: value for key, value in values.items() if key != "sizes"})
+    with raises("unknown", "'color'"):
+        TextInfo.from_dict(values | {"color": "red"})
+
+
+WORDS = ["[PAD]", "the", "Paris", "of", "at name@domain.com"]
+TABLE = {"the": [0.5, 1.0, -2.0], "paris": [1.0, 2.0, 3.0], "at name@domain.com": [7.0, 8.0, 9.0], "unused": [4.0, 4.0, 4.0]}
+EXPECTED = torch.tensor([[0.0] * 3, TABLE["the"], TABLE["paris"], [0.0] * 3, TABLE["at name@domain.com"]])
+
+
+def lines(table=TABLE):
+    return "".join(f"{word} {' '.join(map(str, row))}\n" for word, row in table.items()).encode()
+
+
+def binary(table=TABLE, end=b"\n"):
+    rows = {word.replace(" ", "_"): row for word, row in table.items()}
+    body = b"".join(word.encode() + b" " + np.array(row, "<f4").tobytes() + end for word, row in rows.items())
+    return f"{len(rows)} 3\n".encode() + body
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(content, name="vectors.txt"):
+        path = tmp_path / name
+        path.write_bytes(content)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(("ending", "pack"), [("", bytes), (".gz", gzip.compress), (".xz", lzma.compress)])
+@pytest.mark.parametrize("header", [b"", b"4 3\n"])
+def test_text_is_read(file, ending, pack, header):
+    matrix, found = read_vectors(file(pack(header + lines()), f"vectors.txt{ending}"), WORDS)
+    assert matrix.dtype == torch.float32
+    assert torch.equal(matrix, EXPECTED)
+    assert found.tolist() == [False, True, True, False, True]
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_binary_is_read(file, end):
+    path = file(binary(end=end), "vectors.bin")
+    matrix, found = read_vectors(path, [word.replace(" ", "_") for word in WORDS])
+    assert torch.equal(matrix, EXPECTED)
+    assert found.tolist() == [False, True, True, False, True]
+
+
+def test_binary_words_across_chunks(file, monkeypatch):
+    monkeypatch.setattr("zoo.data.vectors.CHUNK", 5)
+    matrix, _ = read_vectors(file(binary(), "vectors.bin"), [word.replace(" ", "_") for word in WORDS])
+    assert torch.equal(matrix, EXPECTED)
+
+
+def test_exact_word_has_priority_over_lower_case(file):
+    path = file(b"us 1 1\nUS 2 2\nUS 3 3\n")
+    assert read_vectors(path, ["US", "us", "Us"])[0].tolist() == [[2, 2], [1, 1], [1, 1]]
+
+
+def test_carriage_returns_and_trailing_spaces_are_ignored(file):
+    assert torch.equal(read_vectors(file(lines().replace(b"\n", b" \r\n")), WORDS)[0], EXPECTED)
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "value"),
+    [
+        (b"the 1 2 3\nof 1 2\n", 2, "3 numbers"),
+        (b"2 3\nthe 1 2 3\nof 1 2\n", 3, "3 numbers"),
+        (b"the 1 2 3\nof 1 x 3\n", 2, "'of'"),
+        (b"the\nof\n", 1, "no vector"),
+    ],
+)
+def test_invalid_line_raises(file, content, line, value):
+    path = file(content)
+    with raises("data" if line == 1 else "corrupt", f"{path}:{line}: ", value):
+        read_vectors(path, WORDS)
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "value"),
+    [
+        (b"other 1 2\n", "a.txt", "5 words"),
+        (gzip.compress(lines(), mtime=0)[:-9], "a.txt.gz", ": "),
+        (binary()[:-3], "a.bin", "vector 4: "),
+        (lines(), "a.bin", ": "),
+    ],
+)
+def test_invalid_file_raises(file, content, name, value):
+    path = file(content, name)
+    with raises("data", path, value):
+        read_vectors(path, WORDS)

@@ -1,11 +1,13 @@
-"""Untrusted data and configurations: no code runs, memory and time stay small, and one line reports the problem."""
+"""Untrusted data, configurations and command lines: no code runs, memory and time stay small, one line reports the problem."""
 
 import os
 import sys
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
+from tests.faults.commands import attempt, mutations, prepare
 from tests.faults.hostile_data import CORPUS, FEW, REVIEWS, TEXTS
 from tests.faults.process import zoo_command
 from zoo.cli.parser import MOST_BYTES
@@ -43,3 +45,10 @@ def test_the_size_limit_of_a_configuration(tmp_path):
     for size, code in ((MOST_BYTES, 0), (MOST_BYTES + 1, 2)):
         Path(tmp_path, "c.yaml").write_text("seed: 1\n".ljust(size, "#"))
         assert zoo_command([*TEXTS, "-c", "c.yaml", "--print_config"], tmp_path).code == code
+
+
+def test_mutations_are_refused(tmp_path):
+    prepare(tmp_path)
+    results = [(words, attempt(tmp_path, words, text)) for words, text in islice(mutations(0), 15)]
+    assert [(words, ended) for words, ended in results if not ended.refused and ended.code != 0] == []
+    assert sum(ended.refused for _, ended in results) > 7

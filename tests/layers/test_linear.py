@@ -1,16 +1,20 @@
-"""The linear layer against torch: real, complex and padded."""
+"""Linear layers and convolutions against torch, and initialization: the variance for all algebras, the published moments."""
+
+import math
 
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from tests.errors import raises
 from zoo.algebras import algebra, reals
-from zoo.layers import Linear
+from zoo.layers import Conv1d, Conv2d, Linear
+from zoo.layers.weight import draw_components
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_equals_torch_over_the_reals(bias):
+def test_linear_layers_equal_torch_over_the_reals(bias):
     ours, theirs = Linear(reals(), 10, 7, bias), nn.Linear(10, 7, bias)
     state = theirs.state_dict()
     ours.load_state_dict({"weight_module.components": state.pop("weight"), **state})
@@ -20,7 +24,7 @@ def test_equals_torch_over_the_reals(bias):
     torch.testing.assert_close(*results)
 
 
-def test_complex_algebra_equals_torch_complex_numbers():
+def test_linear_layers_over_the_complex_algebra():
     layer, x = Linear(algebra("complex"), 12, 8).double(), torch.randn(5, 12, dtype=torch.float64)
     nn.init.normal_(layer.bias)
     w = torch.complex(*layer.components.detach()).requires_grad_()
@@ -56,3 +60,133 @@ def test_reset_parameters():
     layer.reset_parameters()
     assert not torch.equal(layer.components, before)
     assert layer.bias.abs().max() == 0
+
+
+SPECS = ["real", "complex", "quaternion", "octonion", "sedenion", "clifford(p=2,q=0,r=1)", "phm-4"]
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize(("inp", "out", "gain"), [(256, 1024, 1.0), (480, 720, 0.5)])
+def test_variance_initialization_has_the_expected_std(spec, inp, out, gain):
+    layer = Linear(algebra(spec), inp, out, gain=gain)
+    table, n = layer.algebra.structure, layer.algebra.n
+    std = gain / math.sqrt((inp / n) * table.square().sum().item() / n)
+    assert abs(layer.components.std().item() / std - 1) < 0.03
+    assert abs(layer.components.mean().item()) < 0.05 * std
+    assert layer.bias.abs().max() == 0
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_glorot_bounds_each_component(spec):
+    layer = Linear(algebra(spec), 480, 240, init="glorot")
+    n = layer.algebra.n
+    bound = math.sqrt(6 / (480 / n + 240 / n))
+    assert 0.98 * bound < layer.components.abs().max() <= bound
+    assert abs(layer.components.var().item() / (bound**2 / 3) - 1) < 0.05
+
+
+@pytest.mark.parametrize(("spec", "n"), [("complex", 2), ("quaternion", 4), ("octonion", 8)])
+def test_polar_modulus_is_chi_distributed(spec, n):
+    inp, out = 512, 256
+    layer = Linear(algebra(spec), inp, out, init="polar")
+    scale = 1 / math.sqrt(2 * (inp + out) / n)
+    r = layer.components.detach().double().norm(dim=0).flatten() / scale
+    mean = math.sqrt(2) * math.gamma((n + 1) / 2) / math.gamma(n / 2)
+    for power, moment in ((1, mean), (2, n), (4, n * (n + 2))):
+        assert abs(r.pow(power).mean().item() / moment - 1) < 0.05, power
+
+
+def test_polar_phase_and_axis_are_uniform():
+    w = Linear(algebra("quaternion"), 512, 512, init="polar").components.detach().double().flatten(1)
+    cosine = w[0] / w.norm(dim=0)
+    # The cosine of a uniform phase has the arcsine law: variance 1/2, fourth moment 3/8.
+    assert abs(cosine.square().mean().item() - 1 / 2) < 0.02
+    assert abs(cosine.pow(4).mean().item() - 3 / 8) < 0.02
+    axis = w[1:] / w[1:].norm(dim=0)
+    assert axis.mean(1).abs().max() < 0.03
+    torch.testing.assert_close(axis @ axis.T / axis.shape[1], torch.eye(3, dtype=torch.float64) / 3, atol=0.02, rtol=0)
+    assert Linear(algebra("real"), 64, 64, init="polar").components.isfinite().all()
+
+
+def test_zero_structure_initializes_zeros():
+    w = torch.full((2, 3, 3), 7.0)
+    draw_components(w, torch.zeros(2, 2, 2), 3, 3)
+    assert w.abs().max() == 0
+
+
+OPTIONS = [
+    {},
+    {"stride": 2, "padding": 1},
+    {"padding": 2, "dilation": 2, "bias": False},
+    {"groups": 2, "padding": "same"},
+    {"groups": 4, "stride": 2, "dilation": 2},
+    {"padding": 1, "padding_mode": "circular"},
+    {"padding": 1, "padding_mode": "reflect", "groups": 2},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize(("ours", "theirs"), [(Conv1d, nn.Conv1d), (Conv2d, nn.Conv2d)])
+def test_equals_torch_over_the_reals(ours, theirs, options):
+    layer, torch_layer = ours(reals(), 8, 12, 3, **options), theirs(8, 12, 3, **options)
+    layer.weight, layer.bias = torch_layer.weight, torch_layer.bias
+    x = torch.randn(2, 8, *[9] * len(layer.kernel_size))
+    assert torch.equal(layer(x), torch_layer(x))
+    assert torch.equal(layer(x[0]), torch_layer(x[0]))
+
+
+@pytest.mark.parametrize("options", [{"stride": 2, "padding": 1}, {"dilation": 2}, {"groups": 2}], ids=str)
+@pytest.mark.parametrize(("kind", "convolve"), [(Conv1d, F.conv1d), (Conv2d, F.conv2d)])
+def test_complex_algebra_equals_torch_complex_numbers(kind, convolve, options):
+    layer = kind(algebra("complex"), 12, 8, 3, bias=False, **options)
+    x = torch.randn(2, 12, *[9] * len(layer.kernel_size))
+    expected = convolve(torch.complex(*x.chunk(2, 1)), torch.complex(*layer.components.detach()), **options)
+    torch.testing.assert_close(layer(x), torch.cat([expected.real, expected.imag], 1))
+
+
+def test_wrong_number_of_channels_with_groups():
+    layer = Conv1d(algebra("quaternion"), 10, 14, 3, groups=2)
+    assert layer(torch.randn(10, 5)).shape == (14, 3)
+    for channels in (8, 9, 11, 12):
+        with pytest.raises(RuntimeError):
+            layer(torch.randn(2, channels, 5))
+
+
+@pytest.mark.parametrize(
+    ("channels", "options", "value"),
+    [
+        ((8, 8), {"groups": 3}, "groups=3"),
+        ((8, 8), {"groups": 0}, "groups=0"),
+        ((8, 8), {"groups": 2, "blocks": (1, 2)}, "blocks=(1, 2)"),
+        ((9, 8), {"blocks": (2, 1)}, "9 channels"),
+    ],
+)
+def test_invalid_sizes(channels, options, value):
+    with raises("unsupported" if "groups" in options and "blocks" in options else "invalid", value):
+        Conv2d(algebra("complex"), *channels, 3, **options)
+
+
+@pytest.mark.parametrize(("inp", "out", "groups"), [(64, 128, 1), (64, 128, 2), (144, 144, 8), (144, 144, 24)])
+def test_output_variance_is_one_with_groups(inp, out, groups):
+    # 36 elements are 5 5 5 5 5 5 5 1 or, of 24 groups, 2 for each of the first 18.
+    torch.manual_seed(0)
+    y = Conv2d(algebra("quaternion"), inp, out, 3, groups=groups)(torch.randn(16, inp, 8, 8))
+    assert abs(y.var().item() - 1) < 0.05
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_channels_last(groups):
+    layer, x = Conv2d(algebra("quaternion"), 16, 24, 3, groups=groups), torch.randn(2, 16, 8, 8)
+    expected = layer(x)
+    before = layer.components.detach().clone()
+    nn.Sequential(layer).to(memory_format=torch.channels_last)
+    assert torch.equal(layer.components, before)
+    y = layer(x.to(memory_format=torch.channels_last))
+    torch.testing.assert_close(y, expected)
+    y.sum().backward()
+    assert layer.components.grad.shape == before.shape

@@ -1,9 +1,13 @@
-"""List plugins completely, without importing them."""
+"""List plugins completely, without importing them; plugins registered in this process work like installed ones."""
 
 import sys
 
 import pytest
+import torch
 
+import zoo
+from tests.errors import raises
+from zoo import registry
 from zoo.registry import GROUPS, Entry, entries, summary
 
 MODULE = '''
@@ -84,3 +88,90 @@ def test_every_entry_of_ours_has_a_summary():
         f"zoo.{noun}" for noun in ("algebras", "backbones", "datasets", "tasks", "reports")
     }
     assert [str(entry) for entry in ours if not summary(entry)] == []
+
+
+def golden() -> zoo.Algebra:
+    """Golden integers over the reals: e * e = e + 1."""
+    structure = torch.zeros(2, 2, 2)
+    structure[0, 0, 0] = structure[0, 1, 1] = structure[1, 0, 1] = structure[1, 1, 0] = structure[1, 1, 1] = 1
+    return zoo.Algebra(structure)
+
+
+@pytest.fixture(autouse=True)
+def clean():
+    yield
+    for group in registry.GROUPS:
+        for entry in registry.entries(group):
+            if entry.distribution == "local":
+                registry.unregister(group, entry.name)
+
+
+def test_a_registered_algebra_works_by_name():
+    assert zoo.register("algebras", "golden", golden) is golden
+    assert zoo.algebra("golden").n == 2
+    net = zoo.backbone("vit(dim=32, depth=1)", "golden", in_channels=1, image_size=8, num_classes=2)
+    assert net(torch.zeros(1, 1, 8, 8)).shape == (1, 2)
+
+
+def test_registered_plugins_are_listed_and_can_be_removed():
+    zoo.register("zoo.algebras", "golden", golden)
+    entry = next(entry for entry in registry.entries("algebras") if entry.name == "golden")
+    assert (entry.distribution, registry.summary(entry)) == ("local", "Golden integers over the reals: e * e = e + 1.")
+    registry.unregister("algebras", "golden")
+    with raises("unknown", "'golden'"):
+        zoo.algebra("golden")
+
+
+def test_register_as_a_decorator_checks_options():
+    @zoo.register("algebras", "scaled")
+    def scaled(factor: float = 1.0) -> zoo.Algebra:
+        return zoo.Algebra(torch.full((1, 1, 1), factor))
+
+    assert scaled(3.0).structure.item() == 3
+    assert zoo.algebra("scaled(factor=2.0)").structure.item() == 2
+    with raises("unknown", "'facto'", "'factor'"):
+        zoo.algebra("scaled(facto=2.0)")
+
+
+def test_a_plugin_must_be_callable():
+    with raises("invalid", "seven", "int", "not callable"):
+        zoo.register("algebras", "seven", 7)
+    assert zoo.algebra("quaternion").n == 4
+
+
+def test_an_algebra_plugin_must_return_an_algebra():
+    zoo.register("algebras", "golden", lambda: "golden")
+    with raises("invalid", "algebra 'golden' of local", "returned a str"):
+        zoo.algebra("golden")
+
+
+@pytest.mark.parametrize("spec", ["nothing", lambda layers: None])
+def test_a_backbone_must_return_a_module(spec):
+    zoo.register("backbones", "nothing", lambda layers: None)
+    with raises("invalid", "NoneType", "expected a torch.nn.Module"):
+        zoo.backbone(spec, "quaternion")
+
+
+def test_a_second_registration_replaces_the_first():
+    zoo.register("algebras", "golden", golden)
+    zoo.register("algebras", "golden", lambda: zoo.Algebra(torch.ones(1, 1, 1)))
+    assert zoo.algebra("golden").n == 1
+
+
+def test_names_of_installed_packages_are_rejected():
+    with raises("conflict", "algebra 'octonion' of hypercomplex-zoo", "my_octonion"):
+        zoo.register("algebras", "octonion", golden)
+    assert zoo.algebra("octonion").n == 8
+    zoo.register("backbones", "octonion", golden)  # another group
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "named"),
+    [
+        (("algebra", "x", golden), "unknown", "group 'algebra'"),
+        (("algebras", "two words", golden), "invalid", "'two words'"),
+    ],
+)
+def test_invalid_registrations(arguments, code, named):
+    with raises(code, named):
+        zoo.register(*arguments)
