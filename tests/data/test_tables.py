@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_wine
-from zoo_datasets.vectors import hamilton as unopened_hamilton
+from zoo_datasets.vectors import hamilton, rotation
 from zoo_datasets.vectors import linear_map as unopened_linear_map
-from zoo_datasets.vectors import rotation as unopened_rotation
 
 import zoo
 from tests.errors import raises
@@ -190,14 +189,6 @@ def test_fit_on_arrays(tmp_path):
     assert summary["task"] == "regression"
 
 
-def hamilton(*args, **options):
-    return ready(unopened_hamilton(*args, **options))
-
-
-def rotation(*args, **options):
-    return ready(unopened_rotation(*args, **options))
-
-
 UNITS = "1ijk"
 PRODUCTS = {"ij": (1, "k"), "jk": (1, "i"), "ki": (1, "j"), "ji": (-1, "k"), "kj": (-1, "i"), "ik": (-1, "j")}
 
@@ -220,14 +211,14 @@ def multiplied(w, x):
 
 
 def test_the_truth_of_rotation_is_a_rotation():
-    matrix = rotation().truth
+    matrix = ready(rotation()).truth
     torch.testing.assert_close(matrix @ matrix.T, torch.eye(3))
     assert torch.linalg.det(matrix).item() == pytest.approx(1)
     assert torch.acos((matrix.trace() - 1) / 2).item() == pytest.approx(2.41, abs=5e-3)  # as documented
 
 
 def test_rotated_points():
-    data = rotation()
+    data = ready(rotation())
     assert data.info.model_kwargs == {"in_features": 3, "out_features": 3}
     for x, y in data.splits.values():
         torch.testing.assert_close(y, x @ data.truth.T)
@@ -236,7 +227,7 @@ def test_rotated_points():
 
 @pytest.mark.parametrize("elements", [1, 5])
 def test_hamilton_is_the_hamilton_product(elements):
-    data = hamilton(elements=elements, rows=50)
+    data = ready(hamilton(elements=elements, rows=50))
     w = data.truth[:, :elements].unflatten(0, (4, elements))
     for x, y in data.splits.values():
         expected = multiplied(w, x.unflatten(1, (4, elements))).flatten(1)

@@ -149,14 +149,6 @@ def test_complex_algebra_equals_torch_complex_numbers(kind, convolve, options):
     torch.testing.assert_close(layer(x), torch.cat([expected.real, expected.imag], 1))
 
 
-def test_wrong_number_of_channels_with_groups():
-    layer = Conv1d(algebra("quaternion"), 10, 14, 3, groups=2)
-    assert layer(torch.randn(10, 5)).shape == (14, 3)
-    for channels in (8, 9, 11, 12):
-        with pytest.raises(RuntimeError):
-            layer(torch.randn(2, channels, 5))
-
-
 @pytest.mark.parametrize(
     ("channels", "options", "value"),
     [

@@ -71,7 +71,7 @@ def test_metrics_on_characters_of_one_two_and_three_bytes(measured, tokenizer, v
     assert measured(task_of(net, data.info.vocab_size), data, stage) == pytest.approx(expected, rel=1e-5)
 
 
-def test_label_smoothing_of_tokens_in_training_only():
+def test_label_smoothing_in_training_only():
     data = data_of()
     vocab = data.info.vocab_size
     task, batch = task_of(Pairs(vocab), vocab, 0.2), next(iter(data.val_dataloader()))

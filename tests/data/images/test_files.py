@@ -12,10 +12,6 @@ from zoo.data.options import DataError
 from zoo.data.pixels import preprocess
 
 
-def npz(*args, **options):
-    return ready(images.npz(*args, **options))
-
-
 def imagefolder(*args, **options):
     return ready(images.imagefolder(*args, **{"size": 8, **options}))
 
@@ -35,17 +31,17 @@ def archive(tmp_path, pixels):
 
 
 def test_an_archive_is_read(archive, pixels):
-    data = npz(archive(), classes="cat, dog,eel")
+    data = ready(images.npz(archive(), classes="cat, dog,eel"))
     assert data.info.classes == ("cat", "dog", "eel")
     assert data.info.sizes == {"train": 30, "val": 30, "test": 30}
     assert (data.info.in_channels, data.info.image_size) == (1, 6)
-    assert npz(archive(), classes=("x", "y", "z"), size=12).info.image_size == 12
-    color = npz(archive(train_images=pixels(30, 40, 40, 3)), size=40)
+    assert ready(images.npz(archive(), classes=("x", "y", "z"), size=12)).info.image_size == 12
+    color = ready(images.npz(archive(train_images=pixels(30, 40, 40, 3)), size=40))
     assert color.augment == data.augment == "shift", "organs have a left and a right"
 
 
 def test_archive_without_splits(archive):
-    data = npz(archive(val_images=None, val_labels=None, test_images=None, test_labels=None), val=0.2)
+    data = ready(images.npz(archive(val_images=None, val_labels=None, test_images=None, test_labels=None), val=0.2))
     assert data.info.sizes == {"train": 24, "val": 6}
     assert data.info.classes == ("0", "1", "2")
     with raises("missing", "my.npz", "test split"):
@@ -69,7 +65,7 @@ class Bomb:
 )
 def test_invalid_arrays_raise(archive, changes, value):
     with raises("data", "my.npz", value):
-        npz(archive(**changes))
+        ready(images.npz(archive(**changes)))
 
 
 def test_invalid_archives_raise(tmp_path, archive):
@@ -81,10 +77,10 @@ def test_invalid_archives_raise(tmp_path, archive):
     for damaged in (b"not a zip file", lone, bytes(content)):
         path.write_bytes(damaged)
         with raises("data", "my.npz"):
-            npz(path)
+            ready(images.npz(path))
     for path, code in (("no.npz", "missing"), (tmp_path, "data")):
         with raises(code, str(path)):
-            npz(path)
+            ready(images.npz(path))
 
 
 def test_class_folders_without_splits(folder):
@@ -165,13 +161,9 @@ def test_invalid_folders_raise(folder, splits, extra, code, value):
 # --- digits ---
 
 
-def digits(**options):
-    return ready(images.digits(**options))
-
-
 def test_splits_of_digits_are_fixed():
     every = {image.tobytes(): i for i, image in enumerate(np.rint(load_digits().images * 255 / 16).astype(np.uint8))}
-    first, second = digits(seed=0), digits(seed=5, batch_size=3)
+    first, second = ready(images.digits(seed=0)), ready(images.digits(seed=5, batch_size=3))
     assert first.info == second.info
     assert first.info.sizes == {"train": 1257, "val": 180, "test": 360}
     assert (first.info.in_channels, first.info.image_size, first.info.classes) == (1, 8, tuple("0123456789"))
@@ -191,4 +183,4 @@ def test_splits_of_digits_are_fixed():
 def test_changed_digits_raise(monkeypatch):
     monkeypatch.setattr(images, "DIGITS_SHA256", "0" * 64)
     with raises("mismatch", "0" * 12):
-        digits()
+        ready(images.digits())

@@ -6,8 +6,7 @@ import torch
 from PIL import Image
 
 from tests.errors import raises
-from zoo.data import ImageData as unopened_ImageData
-from zoo.data import ImageInfo, Split, ready
+from zoo.data import ImageData, ImageInfo, Split, ready
 from zoo.data.images import shift
 from zoo.data.pixels import EncodedImages, checked, hold_out, image_digest, normalize, preprocess, to_pixels
 from zoo.data.splits import stratified
@@ -112,17 +111,13 @@ def test_centre_crop_is_not_distorted():
     assert to_pixels(Image.fromarray(wide), 1, 4).unique().tolist() == [200]
 
 
-def ImageData(*args, **options):
-    return ready(unopened_ImageData(*args, **options))
-
-
 @pytest.fixture
 def make(pixels):
     def build(rows=40, shape=(4, 4), test=7, **options):
         splits = {"train": Split(pixels(rows, *shape), np.arange(rows) % 2)}
         if test:
             splits["test"] = Split(pixels(test, *shape, seed=1), np.arange(test) % 2)
-        return ImageData(splits, ["a", "b"], **{"batch_size": 8, "augment": "none", **options})
+        return ready(ImageData(splits, ["a", "b"], **{"batch_size": 8, "augment": "none", **options}))
 
     return build
 
@@ -142,7 +137,7 @@ def test_statistics_come_from_the_training_split_only(make, pixels):
     def info(train=0, val=1, test=2):
         seeds = {"train": train, "val": val, "test": test}
         splits = {name: Split(pixels(20, 4, 4, seed=seed), np.arange(20) % 2) for name, seed in seeds.items()}
-        return ImageData(splits, ["a", "b"]).info
+        return ready(ImageData(splits, ["a", "b"])).info
 
     assert info(val=5, test=6).mean == info().mean
     assert info(val=5, test=6).std == info().std
@@ -173,7 +168,7 @@ def test_encoded_images_equal_their_arrays(pixels, tmp_path):
         Image.fromarray(array).save(file)
     encoded = EncodedImages(files, [file.name for file in files])
     labels = np.arange(20) % 2
-    lazy, eager = (ImageData({"train": Split(i, labels)}, "ab", size=8, augment="flip") for i in (encoded, raw))
+    lazy, eager = (ready(ImageData({"train": Split(i, labels)}, "ab", size=8, augment="flip")) for i in (encoded, raw))
     assert lazy.info.mean == pytest.approx(eager.info.mean)
     torch.testing.assert_close(orders(lazy)[0], orders(eager)[0])
 

@@ -10,7 +10,7 @@ from PIL import Image
 from zoo_datasets import images as published
 from zoo_datasets.images import cifar10 as unopened_cifar10
 from zoo_datasets.images import cifar100 as unopened_cifar100
-from zoo_datasets.images import pneumoniamnist as unopened_pneumoniamnist
+from zoo_datasets.images import pneumoniamnist
 
 from tests.errors import raises
 from zoo.data import ready
@@ -136,10 +136,6 @@ def test_pickles_are_refused(tmp_path):
         cifar10(tmp_path)
 
 
-def pneumoniamnist(*args, **options):
-    return ready(unopened_pneumoniamnist(*args, **options))
-
-
 @pytest.fixture
 def archive(tmp_path, pixels):
     arrays = {}
@@ -152,11 +148,11 @@ def archive(tmp_path, pixels):
 
 
 def test_local_file_or_its_folder(archive):
-    data = pneumoniamnist(archive)
+    data = ready(pneumoniamnist(archive))
     assert data.info.classes == ("normal", "pneumonia")
-    assert data.info == pneumoniamnist(archive.parent).info
+    assert data.info == ready(pneumoniamnist(archive.parent)).info
     assert data.augment == "shift"
-    assert pneumoniamnist(archive, size=14).info.image_size == 14
+    assert ready(pneumoniamnist(archive, size=14)).info.image_size == 14
 
 
 def test_downloaded_archives_are_verified(archive, monkeypatch):
@@ -168,8 +164,8 @@ def test_downloaded_archives_are_verified(archive, monkeypatch):
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
     with raises("corrupt", "MD5"):
-        pneumoniamnist()
+        ready(pneumoniamnist())
     mine = published.medmnist("pneumoniamnist", hashlib.md5(archive.read_bytes()).hexdigest(), "normal | pneumonia")
-    assert ready(mine()).info == pneumoniamnist(archive).info
+    assert ready(mine()).info == ready(pneumoniamnist(archive)).info
     where = ("albertvillanova/medmnist-v2", "data/pneumoniamnist.npz")
     assert asked[0] == (where, {"repo_type": "dataset", "revision": published.REVISION})

@@ -10,10 +10,6 @@ from zoo.data.splits import with_validation
 from zoo.data.table import Table, read_pairs, table_digest
 
 
-def parallel(*args, **options):
-    return ready(sets.parallel(*args, **options))
-
-
 def write(folder, **files):
     """Write files; `train_en` is train.en."""
     for name, content in files.items():
@@ -37,10 +33,12 @@ def test_folder_of_splits(tmp_path):
     write(tmp_path, train_en=lines("one"), train_de=lines("eins"), dev_en=lines("one", 5), dev_de=lines("eins", 5))
     (tmp_path / "test.en.gz").write_bytes(gzip.compress(lines("one", 7).encode()))
     write(tmp_path, test_de=lines("eins", 7), train_fr="un\n", README_md="\n")
-    data = parallel(path=tmp_path, source="en", target="de", tokenizer="space")
+    data = ready(sets.parallel(path=tmp_path, source="en", target="de", tokenizer="space"))
     assert data.info.sizes == {"train": 40, "val": 5, "test": 7}
     assert data.splits["test"].texts[1][3] == "eins 3"
-    assert parallel(path=tmp_path, source="de", target="en", tokenizer="space").splits["test"].texts[1][3] == "one 3"
+    assert (
+        ready(sets.parallel(path=tmp_path, source="de", target="en", tokenizer="space")).splits["test"].texts[1][3] == "one 3"
+    )
 
 
 @pytest.mark.parametrize(
@@ -57,7 +55,7 @@ def test_folder_of_splits(tmp_path):
 def test_invalid_files_raise(tmp_path, files, code, values):
     write(tmp_path, **files)
     with raises(code, *(value.replace("T/", f"{tmp_path}/") for value in values)):
-        parallel(tmp_path / "a.en", tmp_path / "b.de")
+        ready(sets.parallel(tmp_path / "a.en", tmp_path / "b.de"))
 
 
 def test_same_source_and_target_raise(tmp_path):
@@ -65,10 +63,10 @@ def test_same_source_and_target_raise(tmp_path):
     (tmp_path / "b.de").symlink_to(tmp_path / "a.en")
     for target in ("a.en", "b.de"):
         with raises("conflict", "a.en: "):
-            parallel(tmp_path / "a.en", tmp_path / target)
+            ready(sets.parallel(tmp_path / "a.en", tmp_path / target))
     write(tmp_path, train_en=lines("one"))
     with raises("conflict", "train.en: "):
-        parallel(path=tmp_path, source="en", target="en")
+        ready(sets.parallel(path=tmp_path, source="en", target="en"))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +82,7 @@ def test_same_source_and_target_raise(tmp_path):
 def test_invalid_folders_raise(tmp_path, files, code, values):
     write(tmp_path, **files)
     with raises(code, "parallel: ", *values):
-        parallel(path=tmp_path, source="en", target="de")
+        ready(sets.parallel(path=tmp_path, source="en", target="de"))
 
 
 def pairs(count=100, **options):

@@ -3,7 +3,7 @@ import re
 
 import pytest
 import torch
-from zoo_datasets.generated import mlu as preset
+from zoo_datasets.generated import mlu
 
 from tests.errors import raises
 from zoo.data.module import ready
@@ -133,17 +133,13 @@ def test_invalid_data_raises(splits, options, code, value):
         data(splits, **options)
 
 
-def mlu(**options):
-    return ready(preset(**options))
-
-
 LINE = re.compile(r"([xy])=(-?\d+),([xy])=(-?\d+),([xy])([-+*])([xy])")
 COUNTS = {"train": 4000, "val": 300, "test": 500}
 
 
 @pytest.fixture(scope="module")
 def made():
-    return mlu(**COUNTS)
+    return ready(mlu(**COUNTS))
 
 
 def parts(source):
@@ -172,7 +168,7 @@ def test_no_triple_occurs_twice(made):
 
 def test_pairs_depend_on_counts_only(made):
     before = random.getstate()
-    other = mlu(**{**COUNTS, "train": 1000}, seed=7, batch_size=4)
+    other = ready(mlu(**{**COUNTS, "train": 1000}, seed=7, batch_size=4))
     assert random.getstate() == before
     for name in ("val", "test"):
         assert other.splits[name].texts == made.splits[name].texts

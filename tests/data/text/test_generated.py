@@ -1,20 +1,18 @@
-"""Generated texts: agreement of subject and verb, and entailment of formulas."""
+"""Generated texts: agreement of subject and verb, entailment of formulas; and the glosses of WordNet."""
 
-from collections import defaultdict
-from itertools import product
+import inspect
+import sys
+from collections import Counter, defaultdict
+from itertools import pairwise, product
 
 import pytest
 from zoo_datasets import generated as grammar
-from zoo_datasets.generated import CLASSES
-from zoo_datasets.generated import agreement as preset
-from zoo_datasets.generated import entailment as entailment_preset
+from zoo_datasets import glosses as wordnet
+from zoo_datasets.generated import CLASSES, agreement, entailment
+from zoo_datasets.glosses import Gloss, glosses, words
 
-from zoo.data.module import ready
-
-
-def agreement(*args, **options):
-    return ready(preset(*args, **options))
-
+from tests.errors import raises
+from zoo.data import ready
 
 NUMBER = {word: number for forms in grammar.NOUNS for number, word in zip(("singular", "plural"), forms, strict=True)}
 
@@ -31,7 +29,7 @@ def rows(table):
 
 @pytest.fixture(scope="module")
 def data():
-    return agreement()
+    return ready(agreement())
 
 
 def test_every_noun_shows_its_number():
@@ -58,7 +56,7 @@ def test_every_word_is_in_the_training_split_and_every_noun_is_a_head_in_both_nu
 
 @pytest.mark.parametrize("attractors", range(5))
 def test_attractors_change_the_test_split_only(data, attractors):
-    other = agreement(attractors=attractors)
+    other = ready(agreement(attractors=attractors))
     for name in ("train", "val"):
         assert rows(other.splits[name]) == rows(data.splits[name])
     known = {text for name in ("train", "val") for text in data.splits[name].texts[0]}
@@ -69,10 +67,6 @@ def test_attractors_change_the_test_split_only(data, attractors):
         assert NUMBER[head] == label
         assert len(between) == attractors
         assert all(NUMBER[noun] != label for noun in between)
-
-
-def entailment(*args, **options):
-    return ready(entailment_preset(*args, **options))
 
 
 def worlds(formula, variables):
@@ -93,34 +87,163 @@ def relation(premise, hypothesis):
 
 
 @pytest.fixture(scope="module")
-def pairs():
-    return entailment()
+def implications():
+    return ready(entailment())
 
 
 @pytest.mark.parametrize("variables", [4, 5, 6])
 def test_labels_are_those_of_the_truth_tables(variables):
-    pairs = entailment(variables=variables, rows=900)
-    for table in pairs.splits.values():
+    implications = ready(entailment(variables=variables, rows=900))
+    for table in implications.splits.values():
         for premise, hypothesis, label in pairs_of(table):
             one, other = worlds(premise, variables), worlds(hypothesis, variables)
             assert 0 < len(one) < 2**variables
             assert 0 < len(other) < 2**variables
             assert relation(one, other) == label
-    used = {word for table in pairs.splits.values() for column in table.texts for text in column for word in text.split()}
+    used = {
+        word for table in implications.splits.values() for column in table.texts for text in column for word in text.split()
+    }
     assert used == {*"abcdef"[:variables], "and", "or", "not", "(", ")"}
 
 
 @pytest.mark.parametrize("side", [0, 1])
-def test_one_formula_alone_is_uninformative(pairs, side):
-    for table in pairs.splits.values():
+def test_one_formula_alone_is_uninformative(implications, side):
+    for table in implications.splits.values():
         labels = defaultdict(list)
         for text, label in zip(table.texts[side], table.labels, strict=True):
             labels[text].append(label)
         assert all(sorted(found) == sorted(CLASSES) for found in labels.values())
 
 
-def test_no_formula_is_in_two_splits(pairs):
-    seen = [{text for column in table.texts for text in column} for table in pairs.splits.values()]
+def test_no_formula_is_in_two_splits(implications):
+    seen = [{text for column in table.texts for text in column} for table in implications.splits.values()]
     assert sum(map(len, seen)) == len(set.union(*seen))
-    every = [row[:2] for table in pairs.splits.values() for row in pairs_of(table)]
+    every = [row[:2] for table in implications.splits.values() for row in pairs_of(table)]
     assert len(set(every)) == len(every)
+
+
+EVERY = wordnet.read_glosses()
+BY_DEFINITION = {}
+for gloss in EVERY:
+    BY_DEFINITION.setdefault(gloss.definition, []).append(gloss)
+
+
+def test_all_glosses_are_read_without_timm_being_imported(monkeypatch):
+    assert len(EVERY) == len({gloss.key for gloss in EVERY}) == 21844
+    assert EVERY[0] == Gloss(
+        "n00004475",
+        "organism, being",
+        "a living thing that has (or can develop) the ability to act or function independently",
+        "other",
+    )
+    for name in [name for name in sys.modules if name.split(".")[0] == "timm"]:
+        monkeypatch.delitem(sys.modules, name)
+    wordnet.read_glosses()
+    assert "timm" not in sys.modules
+
+
+def test_topics_are_ranges_of_offsets():
+    counts = Counter(gloss.topic for gloss in EVERY)
+    assert counts == {
+        "animal": 3955, "artifact": 7858, "body": 88, "food": 1851, "object": 238,
+        "other": 603, "person": 2844, "plant": 4330, "substance": 77,
+    }  # fmt: skip
+    documented = inspect.getdoc(glosses)
+    by_key = {gloss.key: gloss for gloss in EVERY}
+    for topic, ends in wordnet.TOPICS.items():
+        assert f"{topic} {counts[topic]}" in " ".join(documented.split())
+        for end in ends:
+            assert by_key[f"n{end:08}"].topic == topic
+            assert by_key[f"n{end:08}"].lemmas.split(", ")[0].split()[0] in inspect.getsource(wordnet).replace(
+                "Townes", "Charles Townes"
+            )
+    ranges = sorted(wordnet.TOPICS.values())
+    assert all(last < first for (_, last), (first, _) in pairwise(ranges))
+
+
+def test_splits_are_stratified_and_share_no_definition_or_lemmas():
+    splits = wordnet.cut(EVERY)
+    assert {name: len(split) for name, split in splits.items()} == {"train": 17471, "val": 1094, "test": 3279}
+    assert sorted(gloss.key for split in splits.values() for gloss in split) == [gloss.key for gloss in EVERY]
+    for text in (lambda gloss: words(gloss.definition), lambda gloss: words(gloss.lemmas)):
+        seen = [{text(gloss) for gloss in split} for split in splits.values()]
+        assert sum(map(len, seen)) == len(set.union(*seen))
+    shares = Counter(gloss.topic for gloss in EVERY)
+    for name, share in {"train": 0.8, **wordnet.SHARES}.items():
+        for topic, count in Counter(gloss.topic for gloss in splits[name]).items():
+            assert abs(count - share * shares[topic]) <= 0.01 * shares[topic] + 2
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    return ready(glosses("pairs", tokenizer="word"))
+
+
+@pytest.fixture(scope="module")
+def ranking():
+    return ready(glosses("ranking", tokenizer="word"))
+
+
+def test_a_pair_is_right_if_the_lemmas_are_those_of_the_definition(pairs):
+    assert pairs.info.sizes == {"train": 20000, "val": 2000, "test": 4000}
+    for table in pairs.splits.values():
+        for lemmas, definition, label in zip(*table.texts, table.labels, strict=True):
+            assert (label == "right") == any(gloss.lemmas == lemmas for gloss in BY_DEFINITION[definition])
+
+
+def test_wrong_lemmas_are_of_the_topic_and_of_no_other_split(pairs):
+    topics = {}
+    for gloss in EVERY:
+        topics.setdefault(gloss.lemmas, set()).add(gloss.topic)
+    for table in pairs.splits.values():
+        for lemmas, definition in zip(*table.texts, strict=True):
+            assert topics[lemmas] & {gloss.topic for gloss in BY_DEFINITION[definition]}
+    for column in range(2):
+        seen = [{words(text) for text in table.texts[column]} for table in pairs.splits.values()]
+        assert sum(map(len, seen)) == len(set.union(*seen))
+
+
+def test_ranking_has_one_right_answer_among_the_candidates_of_a_question(ranking):
+    data = ranking
+    assert data.info.sizes == {"train": 20000, "val": 1992, "test": 4000}
+    assert data.info.classes == ("irrelevant", "relevant")
+    by_key = {gloss.key: gloss for gloss in EVERY}
+    for name, table in data.splits.items():
+        groups = {}
+        for definition, lemmas, label, group in zip(*table.texts, table.labels, table.groups, strict=True):
+            assert definition == by_key[group].definition
+            assert (label == "relevant") == (lemmas == by_key[group].lemmas)
+            groups.setdefault(group, []).append((lemmas, label))
+        sizes = Counter(len(rows) for rows in groups.values())
+        assert sizes == {"train": {4: 5000}, "val": {8: 248, 4: 2}, "test": {8: 500}}[name]
+        assert all(len({lemmas for lemmas, _ in rows}) == len(rows) for rows in groups.values())
+        right = Counter([label for _, label in rows].index("relevant") for rows in groups.values())
+        assert max(right.values()) < 1.5 * len(groups) / max(sizes)
+    keys = [set(table.groups) for table in data.splits.values()]
+    assert sum(map(len, keys)) == len(set.union(*keys))
+
+
+@pytest.mark.parametrize("limit", [5, 9, 100])
+def test_limited_topics_have_the_same_labels_in_every_split(limit):
+    splits = ready(glosses(limit=limit)).splits
+    assert {len(table) for table in splits.values()} == {limit}
+    assert len({frozenset(table.labels) for table in splits.values()}) == 1
+    assert len(set(splits["train"].labels)) == 9 or limit < 9
+    assert all(len(set(table.texts[0])) > 0.9 * limit for table in splits.values())
+
+
+def test_changed_file_raises(monkeypatch):
+    monkeypatch.setitem(wordnet.FILE_SHA256, "imagenet_synset_to_lemma.txt", "0" * 64)
+    with raises("mismatch", "1b8babda1874", "1.0.31"):
+        ready(glosses())
+
+
+# --- tasks that write ---
+
+
+def test_seq2seq_glosses():
+    data = ready(glosses(task="seq2seq", limit=60))
+    assert (data.task, data.info.inputs, data.info.sizes) == ("seq2seq", "source_target", {"train": 60, "val": 60, "test": 60})
+    known = {gloss.definition: gloss.lemmas for split in wordnet.cut(wordnet.read_glosses()).values() for gloss in split}
+    for pairs in data.splits.values():
+        assert all(target in known[source].split(", ") for source, target in zip(pairs.texts[0], pairs.texts[1], strict=True))

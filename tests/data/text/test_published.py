@@ -7,7 +7,7 @@ from dataclasses import replace
 import datasets
 import pytest
 from zoo_datasets import published
-from zoo_datasets.published import sva as unopened_sva
+from zoo_datasets.published import sva
 from zoo_datasets.text_sets import answerable, fetch_text_set, read_copy
 
 from tests.errors import raises
@@ -135,10 +135,6 @@ def test_invalid_copies_raise(tmp_path):
         ready(published.mr(tmp_path / "train.tsv.gz"))
 
 
-def sva(*args, **options):
-    return ready(unopened_sva(*args, **options))
-
-
 @pytest.fixture
 def agreement_files(tmp_path):
     for name, rows in (("val", 100), ("test.2", 7)):
@@ -148,7 +144,7 @@ def agreement_files(tmp_path):
 
 
 def test_agreement_is_split_by_line_number(agreement_files):
-    data = sva(agreement_files)
+    data = ready(sva(agreement_files))
     assert data.info.sizes == {"train": 80, "val": 10, "test": 10}
     assert data.info.classes == ("singular", "plural")
     numbers = {split: {int(text.split()[-1]) % 10 for text in table.texts[0]} for split, table in data.splits.items()}
@@ -157,14 +153,14 @@ def test_agreement_is_split_by_line_number(agreement_files):
 
 
 def test_agreement_by_attractors_keeps_the_training_rows(agreement_files):
-    data = sva(agreement_files, attractors=2)
+    data = ready(sva(agreement_files, attractors=2))
     assert data.info.sizes == {"train": 80, "val": 10, "test": 7}
-    assert list(data.splits["train"].texts[0]) == list(sva(agreement_files).splits["train"].texts[0])
+    assert list(data.splits["train"].texts[0]) == list(ready(sva(agreement_files)).splits["train"].texts[0])
     for wrong, code in ((3, "missing"), (6, "invalid"), (-1, "invalid")):
         with raises(code, wrong):
-            sva(agreement_files, attractors=wrong)
+            ready(sva(agreement_files, attractors=wrong))
     with raises("missing", "sva(path=FOLDER)"):
-        sva()
+        ready(sva())
 
 
 ENTRIES = [entry for entry in registry.entries("datasets") if entry.ours]

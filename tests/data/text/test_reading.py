@@ -240,10 +240,6 @@ def text(*args, **options):
     return ready(local.text(*args, **options))
 
 
-def pairs(*args, **options):
-    return ready(local.pairs(*args, **options))
-
-
 def ranking(*args, **options):
     return ready(local.ranking(*args, **options))
 
@@ -260,10 +256,10 @@ def columns(tmp_path):
 
 def test_pairs(columns):
     path = columns("x.tsv", [("first", "second", "label"), *[(f"a{i}", f"b{i}", f"{i % 3}") for i in range(60)]])
-    made = pairs(path)
+    made = ready(local.pairs(path))
     assert made.task == "pair_classification"
     assert made.info.num_classes == 3
-    assert pairs(path, first="second", second="first").info.sha256 != made.info.sha256
+    assert ready(local.pairs(path, first="second", second="first")).info.sha256 != made.info.sha256
 
 
 def test_rankings(columns):
