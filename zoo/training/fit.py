@@ -96,10 +96,7 @@ def _merge_resumed(options: Mapping[str, Any]) -> dict[str, Any]:
         return dict(options)
     if options.get("run_dir") is not None:
         raise InputError("run_dir and resume exclude each other: a run resumes in its own folder", code="conflict")
-    folder = Path(options["resume"]).expanduser()
-    text = f"'{folder}' has lottery tickets: use zoo lottery --resume {folder}"
-    check_rules((not (folder / "lottery.json").exists(), text), code="conflict")
-    merged = read_run_config(folder)
+    merged = read_run_config(Path(options["resume"]).expanduser())
     for name, value in options.items():
         both = isinstance(value, Mapping) and isinstance(merged.get(name), Mapping)
         merged[name] = {**merged[name], **value} if both else value
