@@ -49,8 +49,8 @@ def untouched(monkeypatch):
         ({"ema": 1.5}, "invalid", ["ema=1.5"]),
         ({"matmul_precision": "low"}, "unknown", ["matmul_precision"]),
         ({"kernel": "fast"}, "unknown", ["kernel='fast'"]),
-        ({"trainer": {"limit_train_batches": 1.5}}, "invalid", ["--trainer.limit_train_batches"]),
-        ({"trainer": {"precision": 17}}, "invalid", ["--trainer.precision", "17"]),
+        ({"trainer": {"limit_train_batches": 1.5}}, "invalid", ["--trainer", "limit_train_batches"]),
+        ({"trainer": {"precision": 17}}, "invalid", ["--trainer", "17"]),
         ({"trainer": {"max_epochs": -1}}, "invalid", ["--trainer.max_steps"]),
         # conflicts and missing values
         ({"decoding": {"beam": 2}}, "unknown", ["decoding"]),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
-import re
 import signal
 import sys
 import threading
@@ -152,9 +151,7 @@ def build_trainer(arguments: Mapping[str, Any]) -> Trainer:
     try:
         return Trainer(**{"use_distributed_sampler": False, **launched_devices(), **arguments})
     except (MisconfigurationException, ValueError, TypeError, RuntimeError, LookupError) as error:
-        text = one_line(error)
-        names = [name for name in arguments if re.search(rf"\b{name}\b", text, re.IGNORECASE)]
-        raise InputError(f"--trainer{f'.{names[0]}' if len(names) == 1 else ''}: {text}") from error
+        raise InputError(f"--trainer.*: {one_line(error)}") from error
 
 
 def join(settings: Mapping[str, Any], in_order: bool = False, timeout: float = 1800) -> Processes:
