@@ -66,17 +66,17 @@ def main() -> None:
 
 
 def surviving_weights(folder: Path) -> dict[str, Any]:
-    """Return the histograms of the weights of every arm, by its label."""
+    """Return the histograms of the weights of every arm whose models are readable, by its label."""
     runs = read_runs([str(folder)])
-    arms = collect(runs, "test", runs[0]["metric"])
-    return {arm.label: read_ticket_weights(arm)[0][ALL]._asdict() for arm in arms}
+    layers = {arm.label: read_ticket_weights(arm)[0] for arm in collect(runs, "test", runs[0]["metric"])}
+    return {label: layer[ALL]._asdict() for label, layer in layers.items() if layer}
 
 
 def draw_weights(weights: dict[str, Any], arms: list[Curve], title: str) -> bytes:
     """Draw the histograms of the weights of every arm."""
     colors = colors_of(arm.algebra for arm in arms)
     rows = []
-    for arm in arms:
+    for arm in (arm for arm in arms if arm.label in weights):
         by_round = {
             key: {int(number): value for number, value in weights[arm.label][key].items()} for key in ("counts", "left")
         }

@@ -108,7 +108,7 @@ def forest(width: Sequence[Effect], weights: Sequence[Effect], path: Path) -> No
 
 def draw_effects(axes: Axes, effects: Sequence[Effect], tasks: list[str], colors: dict[str, str]) -> None:
     """Draw one panel of the forest plot."""
-    labelled = set[str]()
+    labeled = set[str]()
     for task in tasks:
         of_task = [effect for effect in effects if effect.task == task]
         for number, (_, algebra, difference) in enumerate(of_task):
@@ -120,9 +120,9 @@ def draw_effects(axes: Axes, effects: Sequence[Effect], tasks: list[str], colors
                 marker="o",
                 markersize=4,
                 elinewidth=1,
-                label=None if algebra in labelled else algebra,
+                label=None if algebra in labeled else algebra,
             )
-            labelled.add(algebra)
+            labeled.add(algebra)
     axes.axvline(0, color="#222222", linewidth=0.8)
     axes.set_xscale("symlog", linthresh=5)
     axes.set_xticks([-50, -20, -5, 0, 5, 20, 50], ["-50", "-20", "-5", "0", "5", "20", "50"])

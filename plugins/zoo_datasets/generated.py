@@ -51,7 +51,7 @@ NOUNS = LIVING + _forms(THINGS)  # singular and plural of every noun
 
 @options_of(TextData, tokenizer="space", classes=NUMBERS)
 def agreement(attractors: int | None = None, rows: int = 12000, **options: Any) -> TextData:
-    """Sentences up to their verb, labelled by the number of the verb: singular or plural; 9600 / 1200 / 1200 rows.
+    """Sentences up to their verb, labeled by the number of the verb: singular or plural; 9600 / 1200 / 1200 rows.
 
     After Linzen et al. 2016, but from a grammar, so that the labels are exact:
 

@@ -1,4 +1,4 @@
-"""The published sets of labelled images.
+"""The published sets of labeled images.
 
 Every preset reads the local copy `path`, or downloads the set from the Hugging Face Hub; see `cifar_set` and `medmnist`. All
 other options are those of `ImageData`.

@@ -1,4 +1,4 @@
-"""Published sets of labelled texts and of pairs of texts: records, and how to read them from the Hub or a local copy."""
+"""Published sets of labeled texts and of pairs of texts: records, and how to read them from the Hub or a local copy."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -50,12 +50,12 @@ TEXT, SENTENCE, BARE = Layout(("text",), "label"), Layout(("sentence",), "label"
 
 @dataclass(frozen=True)
 class TextSet:
-    """One published set of labelled texts."""
+    """One published set of labeled texts."""
 
     name: str
     repository: str  # on the Hub and, after an @, its commit; or a branch if none is known, so that only `rows` detects changes
     splits: Mapping[str, tuple[str, ...]]  # the Hub's splits that make up each split; several are concatenated
-    rows: Mapping[str, int] = field(default_factory=dict)  # of the Hub's splits, unlabelled ones included
+    rows: Mapping[str, int] = field(default_factory=dict)  # of the Hub's splits, unlabeled ones included
     config: str | None = None  # of the repository
     hub: Layout = TEXT
     columns: tuple[Layout, ...] = (TEXT, SENTENCE, BARE)  # of local files; the first that match are read
@@ -116,11 +116,11 @@ def fetch_text_set(record: TextSet) -> dict[str, Table]:
         columns = [["" if cell is None else str(cell) for cell in column] for column in joined]
         texts, (labels, *groups) = columns[: len(record.hub.texts)], columns[len(record.hub.texts) :]
         source = f"{record.repository.partition('@')[0]}, {' + '.join(parts)}"
-        splits[split] = labelled_rows(Table(tuple(texts), labels, groups[0] if groups else None, source))
+        splits[split] = labeled_rows(Table(tuple(texts), labels, groups[0] if groups else None, source))
     return splits
 
 
-def labelled_rows(table: Table) -> Table:
+def labeled_rows(table: Table) -> Table:
     """Remove rows without a label or without a text."""
     rows = zip(table.labels, *table.texts, strict=True)
     return table.where([label not in UNLABELLED and all(map(str.strip, texts)) for label, *texts in rows])
@@ -160,7 +160,7 @@ def _read(record: TextSet, file: Path, split: str) -> Table | None:
         expected = ", or ".join(", ".join(map(str, layout.all)) for layout in record.columns)
         raise DataError(f"{file}: {record.name} needs the columns {expected}; the file has {quote_few(names) or 'no columns'}")
     texts: dict[str, Any] = dict(zip(("text",) if len(layout.texts) == 1 else ("first", "second"), layout.texts, strict=True))
-    table = labelled_rows(read_table(file, **texts, label=layout.label, group=layout.group, header=layout.width is None))
+    table = labeled_rows(read_table(file, **texts, label=layout.label, group=layout.group, header=layout.width is None))
     if not len(table) and split != "test":
         raise DataError(f"{file}: no row has a label")
     return table if len(table) else None

@@ -8,15 +8,14 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from zoo import registry
-from zoo.atomic import write_json, write_text
+from zoo.atomic import write_json
 from zoo.errors import check_rules
 from zoo.registry import Spec
 from zoo.training.fit import NOTHING_SAVED, run_fit
 from zoo.training.folder import claim, finished_run, read_summary, write_config
 from zoo.training.options import Fit, config_values
+from zoo.training.processes import Signals
 from zoo.training.resolve import load_data, resolve
 from zoo.training.trainer import check_trainer
 from zoo_experiments.grid import Grid, Here, LocalProcesses, Point, Row, execute, saying_how_to_resume
@@ -37,13 +36,6 @@ class Folds(Grid):
     def train(self, point: Point) -> None:
         """Train or resume a fold in this process."""
         run_fit(replace(point.fit, run_dir=str(self.path(point)), resume="auto"))
-
-    def command(self, point: Point) -> list[str]:
-        """Write the configuration of a fold; return the arguments of ``zoo`` that train or resume it."""
-        config = self.folder / "configs" / f"{point.name}.yaml"
-        config.parent.mkdir(exist_ok=True)
-        write_text(config, yaml.safe_dump(config_values(point.fit), sort_keys=False))
-        return ["fit", "-c", str(config), "--run-dir", str(self.path(point)), "--resume", "auto"]
 
     def read_row(self, point: Point) -> Row:
         """Read the summary of a fold."""
@@ -84,9 +76,13 @@ def cross_validate(options: Fit) -> dict[str, Any]:
         try:
             grid.load()
             write_config(folder.path, config_values(options))
-            execute(grid, Here(grid.train) if options.jobs == 1 else LocalProcesses(options.jobs))
+            if options.jobs == 1:
+                execute(grid, Here(grid.train))
+            else:
+                with Signals():
+                    execute(grid, LocalProcesses(options.jobs))
             failures = "; ".join(f"{name} failed: {reason}" for name, reason in grid.failed.items())
-            check_rules((not failures, f"{failures}; resume with: zoo fit --resume {folder.path}"), code="failed")
+            check_rules((not failures, f"{failures}; {grid.resume_text()}"), code="failed")
             grid.write()
         finally:
             if not any(folder.path.glob("fold-*")):

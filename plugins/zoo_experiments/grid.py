@@ -17,10 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import yaml
+
+from zoo.atomic import write_text
 from zoo.errors import InputError, Interrupted, Stop, one_line
 from zoo.training.checkpoints import DivergenceError
 from zoo.training.folder import changed_options
-from zoo.training.options import Fit, build
+from zoo.training.options import Fit, build, config_values
 from zoo.training.processes import PARENT
 from zoo.training.resolve import plan_run
 from zoo_experiments.options import Execution
@@ -66,8 +69,12 @@ class Grid(ABC):
         return self.folder / point.name
 
     def command(self, point: Point) -> list[str]:
-        """Return the arguments of ``zoo`` that train or resume a point in a separate process."""
-        return ["fit", "--resume", str(self.path(point))]
+        """Write the configuration of a point; return the arguments of ``zoo`` that train or resume it in a separate process."""
+        config = self.folder / "configs" / f"{point.name}.yaml"
+        config.parent.mkdir(parents=True, exist_ok=True)
+        values = config_values(point.options) if isinstance(point.options, Fit) else dict(point.options)
+        write_text(config, yaml.safe_dump(values, sort_keys=False))
+        return ["fit", "-c", str(config), "--run-dir", str(self.path(point)), "--resume", "auto"]
 
     @abstractmethod
     def read_row(self, point: Point) -> Row:

@@ -126,7 +126,7 @@ class Tickets(Grid):
 
     @property
     def metric(self) -> tuple[str, str]:
-        """The reported metric, and whether to maximise (``max``) or minimise it (``min``)."""
+        """The reported metric, and whether to maximize (``max``) or minimize it (``min``)."""
         row = next(iter(self.rows.values()), {"metric": "loss", "mode": "min"})
         return row["metric"], row["mode"]
 
@@ -170,12 +170,12 @@ class Tickets(Grid):
 
     def stopped(self, arm: Arm) -> dict[str, Any] | None:
         """Return why an arm has no more rounds: its training diverged, or its validation metric collapsed."""
-        name, maximise = self.metric[0], self.metric[1] == "max"
+        name, maximize = self.metric[0], self.metric[1] == "max"
         start = self.rows.get(arm.ticket.point(0), {"val": {}})["val"].get(name)
-        collapse = self.options.collapse or (0.5 if maximise else 1.0)
+        collapse = self.options.collapse or (0.5 if maximize else 1.0)
         limit = None
         if start is not None and start > 0 and collapse < 1:
-            limit = start * (1 - collapse) if maximise else start / (1 - collapse)
+            limit = start * (1 - collapse) if maximize else start / (1 - collapse)
         rounds = self.options.rounds or 0
         for number in range(rounds + 1):
             failure = self.failed.get(arm.point(number), "")
@@ -184,8 +184,8 @@ class Tickets(Grid):
             value = self.rows.get(arm.point(number), {"val": {}})["val"].get(name)
             if limit is None or value is None or number == rounds:
                 continue
-            if value < limit if maximise else value > limit:
-                text = f"{name} {value:.4g} in validation is {'below' if maximise else 'above'} {limit:.4g}"
+            if value < limit if maximize else value > limit:
+                text = f"{name} {value:.4g} in validation is {'below' if maximize else 'above'} {limit:.4g}"
                 return arm.key | {"round": number, "reason": f"{text} (--collapse {collapse:g})"}
         return None
 

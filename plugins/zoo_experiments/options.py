@@ -86,7 +86,7 @@ class Lottery(Execution, Fit):
         seeds: Number of seeds per algebra, from --seed on.
         controls: Control arms: random (random masks with as many weights) and reinit (the same masks, other initial weights).
         collapse: Relative loss of the validation metric of round 0 that ends an arm; 1 for never. By default 0.5 for a metric
-            to maximise, such as accuracy; a metric to minimise ends no arm.
+            to maximize, such as accuracy; a metric to minimize ends no arm.
         pruning: Options of pruning.
         only: Folder of a single round to train, in the experiment given by --resume.
     """

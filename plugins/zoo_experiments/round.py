@@ -124,7 +124,7 @@ class RoundExtension(Extension):
         """Set the masks and the rewind point of the round; those in a checkpoint of the round replace them."""
         ticket, number, trainer = self.ticket, self.number, run.trainer
         if number > 0:  # the sizes of the splits are printed once for each arm
-            trainer.callbacks = [one for one in trainer.callbacks if not isinstance(one, SplitNote)]  # type: ignore[attr-defined]
+            trainer.callbacks = [item for item in trainer.callbacks if not isinstance(item, SplitNote)]  # type: ignore[attr-defined]
         parameters = prunable(run.task, ticket.matrices, include=ticket.include, exclude=ticket.exclude)
         if self.arm.control is None and number == 0:
             weights = {name: matrix.parameter for name, matrix in parameters.items()}
@@ -184,9 +184,9 @@ class RoundExtension(Extension):
 
 
 def watched(task: Task) -> tuple[str, str]:
-    """Return the metric that is reported, and whether to maximise (``max``) or minimise it (``min``).
+    """Return the metric that is reported, and whether to maximize (``max``) or minimize it (``min``).
 
-    It is the one that chooses the best epoch; if that is the loss, the first metric of the task to maximise, if any.
+    It is the one that chooses the best epoch; if that is the loss, the first metric of the task to maximize, if any.
     """
     name, mode = task.monitor
     high = (name for name, metric in task.default_metrics().items() if getattr(metric, "higher_is_better", False))

@@ -10,8 +10,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from zoo.atomic import write_text
 from zoo.checkpoint.manifest import number
 from zoo.errors import InputError, check_rules
@@ -57,7 +55,7 @@ def sweep_points(values: Mapping[str, Any], file: str) -> list[Point]:
 def grid_points(values: Mapping[str, Any], file: str) -> Iterator[Point]:
     """Yield the runs of a sweep without checking their options."""
     base, axes = nested(values.get("base") or {}), values.get("axes") or {}
-    labels = {axis: labelled_options(axis, choices) for axis, choices in axes.items()}
+    labels = {axis: labeled_options(axis, choices) for axis, choices in axes.items()}
     exclude = [{axis: as_labels(choices) for axis, choices in entry.items()} for entry in values.get("exclude") or []]
     for axis, label in [(axis, label) for entry in exclude for axis, excluded in entry.items() for label in excluded]:
         text = f"'{file}' excludes {axis}={label}, but the axes are {', '.join(labels)} with other labels"
@@ -79,7 +77,7 @@ def grid_points(values: Mapping[str, Any], file: str) -> Iterator[Point]:
         yield Point(name, chosen, options)
 
 
-def labelled_options(axis: str, choices: Any) -> dict[str, dict[str, Any]]:
+def labeled_options(axis: str, choices: Any) -> dict[str, dict[str, Any]]:
     """Return the options of every value of an axis by label."""
     if isinstance(choices, Mapping):
         return {str(label): nested(options) for label, options in choices.items()}
@@ -141,13 +139,6 @@ class SweepGrid(Grid):
     def path(self, point: Point) -> Path:
         """Return the folder of a run."""
         return self.folder / "runs" / point.name
-
-    def command(self, point: Point) -> list[str]:
-        """Write the configuration of a run; return the arguments of ``zoo`` that train or resume it."""
-        config = self.folder / "configs" / f"{point.name}.yaml"
-        config.parent.mkdir(parents=True, exist_ok=True)
-        write_text(config, yaml.safe_dump(dict(point.options), sort_keys=False))
-        return ["fit", "-c", str(config), "--run-dir", str(self.path(point)), "--resume", "auto"]
 
     def read_row(self, point: Point) -> Row:
         """Read the row of a finished run from its summary."""

@@ -83,7 +83,7 @@ def read_runs(folders: Sequence[str]) -> list[LotteryRun]:
 
 
 def lottery_metric(runs: Sequence[LotteryRun], metric: str, mode: str) -> tuple[str, str]:
-    """Return the metric to draw, and whether to maximise (``max``) or minimise it (``min``)."""
+    """Return the metric to draw, and whether to maximize (``max``) or minimize it (``min``)."""
     chosen = {(run["metric"], run["mode"]) for run in runs}
     names = ", ".join(sorted(name for name, _ in chosen))
     is_clear = bool(metric) or len(chosen) == 1

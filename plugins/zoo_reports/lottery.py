@@ -40,7 +40,7 @@ def lottery(runs: Sequence[str], *, split: str = "test", metric: str = "", mode:
         runs: Folders of ``zoo lottery`` with the same metric and data.
         split: ``test`` or ``val``.
         metric: The metric to draw, such as perplexity; by default the one that selected the epochs.
-        mode: Whether another metric is to be maximised (``max``) or minimised (``min``).
+        mode: Whether another metric is to be maximized (``max``) or minimized (``min``).
     """
     check_rules((split in ("val", "test"), f"lottery: split={split!r}: use val or test"))
     read = read_runs(runs)

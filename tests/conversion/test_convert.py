@@ -195,14 +195,14 @@ def test_subclasses_with_a_forward_of_their_own_stay_real():
     class Renamed(nn.Linear):
         pass
 
-    class Standardised(nn.Conv2d):
+    class Standardized(nn.Conv2d):
         def _conv_forward(self, x, weight, bias):
             return super()._conv_forward(x, weight - weight.mean(), bias)
 
-    net = nn.Sequential(Scaled(8, 8), Renamed(8, 8), Standardised(8, 8, 1))
+    net = nn.Sequential(Scaled(8, 8), Renamed(8, 8), Standardized(8, 8, 1))
     changed = convert(net, "complex")
     assert changed.conversion.converted == ("1",)
-    assert changed.conversion.real == {n: f"{k} overrides forward" for n, k in (("0", "Scaled"), ("2", "Standardised"))}
+    assert changed.conversion.real == {n: f"{k} overrides forward" for n, k in (("0", "Scaled"), ("2", "Standardized"))}
 
 
 def test_reasons_to_stay_real():

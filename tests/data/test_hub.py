@@ -90,7 +90,7 @@ def test_splits_of_a_text_are_concatenated_and_cut(hub):
         ready(corpora.text8(max_length=32))
 
 
-def test_labelled_texts_have_a_revision_and_no_rows_without_a_label(hub, changed):
+def test_labeled_texts_have_a_revision_and_no_rows_without_a_label(hub, changed):
     def columns(count):
         return {
             "question": [f"why {i} ?" for i in range(count)],

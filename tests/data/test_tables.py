@@ -38,7 +38,7 @@ def write(path, header, *rows):
     return path
 
 
-def test_features_are_standardised_numbers_and_one_hot_categories(wine):
+def test_features_are_standardized_numbers_and_one_hot_categories(wine):
     data = ready(table(wine, "quality"))
     info, (x, y) = data.info, data.splits["train"]
     assert data.task == "vector_classification"
@@ -73,7 +73,7 @@ def test_task_depends_on_the_target(tmp_path, values, kind, task):
     assert ready(table(path, "b", kind=kind)).task == task
 
 
-def test_numeric_target_is_standardised(tmp_path):
+def test_numeric_target_is_standardized(tmp_path):
     path = write(tmp_path / "x.csv", "a,b", *(f"{i},{100 + i / 3}" for i in range(90)))
     data = ready(table(path, "b"))
     y, info = torch.cat([y for _, y in data.splits.values()]), data.info

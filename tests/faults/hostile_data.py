@@ -29,7 +29,7 @@ def command(base: list[str], data: str) -> list[str]:
 # --- arrays ---
 
 
-def labelled(split: str, label: int, dtype: str = "uint64") -> Case:
+def labeled(split: str, label: int, dtype: str = "uint64") -> Case:
     """An archive with an invalid label in a split."""
 
     def make(folder: Path) -> list[str]:
@@ -160,7 +160,7 @@ REVIEWS = "text\tlabel\n" + "".join(f"film number {i}\t{('bad', 'good')[i % 2]}\
 LABELS = (("train", 2**64 - 1), ("val", 10**6))
 
 CORPUS: dict[str, Case] = {
-    **{f"a label of {label:.0e} for {split}": labelled(split, label) for split, label in LABELS},
+    **{f"a label of {label:.0e} for {split}": labeled(split, label) for split, label in LABELS},
     "an array of a size below zero": promised((-5, 8, 8)),
     "an archive that unpacks to 128 MB": zipped_zeros,
     "an archive of pickled objects": objects,

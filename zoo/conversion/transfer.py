@@ -127,7 +127,7 @@ def block_rows(matrix: Tensor, out: AxisLayout, inp: AxisLayout) -> Tensor:
 
 
 def nearest_components(matrix: Tensor, structure: Tensor, out: AxisLayout, inp: AxisLayout) -> Tensor:
-    r"""Return the w that minimises || matrix - real_matrix(structure, w) ||_F, [m, out.elements, in.elements, *kernel].
+    r"""Return the w that minimizes || matrix - real_matrix(structure, w) ||_F, [m, out.elements, in.elements, *kernel].
 
     Each position (o, c) of the blocks is a separate least-squares problem: M_kj = sum_i A[i, j, k] w_i over the pairs (k, j)
     that are not padding. Weights that only multiply padding are zero.

@@ -143,7 +143,7 @@ def split_names(names: str | Iterable[str]) -> list[str]:
 
 
 def encode_row(info: TableInfo, cells: Mapping[str, Any]) -> Tensor:
-    """Return the features of a row, float32 [in_features], standardised as in training."""
+    """Return the features of a row, float32 [in_features], standardized as in training."""
     parsed = {name: parse_cell(cell) for name, cell in cells.items()}
     features = []
     for column, value in zip(info.columns, info.values, strict=True):
@@ -151,7 +151,7 @@ def encode_row(info: TableInfo, cells: Mapping[str, Any]) -> Tensor:
         if value is None and text and math.isnan(number):
             raise DataError(f"column {column!r} is numeric, but contains {text[:40]!r}")
         features.append(number if value is None else float(text == value))
-    return info.standardise(torch.tensor(features, dtype=torch.float64))
+    return info.standardize(torch.tensor(features, dtype=torch.float64))
 
 
 def read_rows(path: Path, info: TableInfo) -> Iterator[tuple[int, Tensor]]:

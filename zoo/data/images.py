@@ -1,4 +1,4 @@
-"""The data module of labelled images, and its presets for local images and the digits of scikit-learn."""
+"""The data module of labeled images, and its presets for local images and the digits of scikit-learn."""
 
 import random as python_random
 import zipfile
@@ -93,7 +93,7 @@ def _to_image(pixels: Array) -> Image.Image:
 
 
 class ImageData(DataModule[ImageInfo]):
-    """Feed batches (images float32 [B, C, S, S], labels int64 [B]) of labelled images.
+    """Feed batches (images float32 [B, C, S, S], labels int64 [B]) of labeled images.
 
     Args:
         splits: `train`, and optionally `val` and `test`; or a function that reads them. Without `val`, a share of `train` is

@@ -54,7 +54,7 @@ class DataInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageInfo(DataInfo):
-    """Info of labelled images, which are square and have 1 (grey) or 3 (RGB) channels.
+    """Info of labeled images, which are square and have 1 (grey) or 3 (RGB) channels.
 
     Attributes:
         classes: The label names; label i is called `classes[i]`.
@@ -116,7 +116,7 @@ class TableInfo(VectorInfo):
     target_mean: float = 0.0
     target_std: float = 1.0
 
-    def standardise(self, x: Tensor) -> Tensor:
+    def standardize(self, x: Tensor) -> Tensor:
         """Return features [..., in_features] of the table's own units as a network reads them; NaN becomes the mean."""
         mean, std = (torch.tensor(values, dtype=torch.float64) for values in (self.mean, self.std))
         return ((x.double() - mean) / std).nan_to_num(0.0).float()
@@ -146,7 +146,7 @@ class TokenInfo(DataInfo):
 
 @dataclass(frozen=True, kw_only=True)
 class TextInfo(TokenInfo):
-    """Info of labelled texts or labelled pairs of texts.
+    """Info of labeled texts or labeled pairs of texts.
 
     Attributes:
         classes: The label names; label i is called `classes[i]`.

@@ -1,4 +1,4 @@
-"""Labelled images: encoded files, splits, the tensors that a network reads, and augmentation of whole batches."""
+"""Labeled images: encoded files, splits, the tensors that a network reads, and augmentation of whole batches."""
 
 import hashlib
 import io

@@ -122,7 +122,7 @@ def read_table(
     header: bool | str = "auto",
     on_bad_rows: str = "error",
 ) -> Table:
-    """Read a file of labelled texts or pairs.
+    """Read a file of labeled texts or pairs.
 
     Columns are given by name, or by number from 0: `text`, or `first` and `second` of a pair, `label`, and `group`, which
     identifies the question of a ranking. The file extension is the format: .tsv (quotes are plain characters, only a line feed

@@ -30,9 +30,9 @@ MAX_AUTO_CLASSES = 20
 class TableData(DataModule[TableInfo]):
     """Feed batches (x float32 [B, features], y) of a table; y is int64 [B] for classes, float32 [B, 1] for numbers.
 
-    A numeric column is one feature, standardised with the mean and standard deviation of the training rows; missing numbers
+    A numeric column is one feature, standardized with the mean and standard deviation of the training rows; missing numbers
     become the mean. A text column is a 0/1 feature for each category in the training rows; a missing or unknown category is all
-    zeros. A numeric target is standardised too; metrics and predictions are in its own units.
+    zeros. A numeric target is standardized too; metrics and predictions are in its own units.
 
     Args:
         read: Reads the columns.

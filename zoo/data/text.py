@@ -1,4 +1,4 @@
-"""The data module of labelled texts and pairs of texts, and its presets for local files."""
+"""The data module of labeled texts and pairs of texts, and its presets for local files."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -79,7 +79,7 @@ class TokenData(DataModule[Info]):
 
 
 class TextData(TokenData[TextInfo]):
-    """Feed batches (tokens, labels) of labelled texts; for pairs tokens is a tuple.
+    """Feed batches (tokens, labels) of labeled texts; for pairs tokens is a tuple.
 
     Tokens are int64 [B, L], padded with 0 on the right to the longest text of the batch; labels are int64 [B]. If rows have
     questions (`Table.groups`) the data are a ranking: labels say whether an answer is right (1, 0), and batches have a third
@@ -176,7 +176,7 @@ def text(
     on_bad_rows: str = "error",
     **options: Any,
 ) -> TextData:
-    """Labelled texts from a TSV, CSV, JSONL or Parquet file, or a folder with train.* and optionally val.* and test.*.
+    """Labeled texts from a TSV, CSV, JSONL or Parquet file, or a folder with train.* and optionally val.* and test.*.
 
     Args:
         path: The file or folder; files may be compressed (.gz, .xz). A single file is cut into splits, see `TextData`.
@@ -200,7 +200,7 @@ def pairs(
     on_bad_rows: str = "error",
     **options: Any,
 ) -> TextData:
-    """Labelled pairs of texts from a TSV, CSV, JSONL or Parquet file, or a folder as for `text`.
+    """Labeled pairs of texts from a TSV, CSV, JSONL or Parquet file, or a folder as for `text`.
 
     `first`, `second` and `label` are columns, by name or by number from 0; the other options are those of `text`.
     """
@@ -219,7 +219,7 @@ def ranking(
     on_bad_rows: str = "error",
     **options: Any,
 ) -> TextData:
-    """Questions and answers to rank, right ones labelled 1 and wrong ones 0, from files or a folder as for `text`.
+    """Questions and answers to rank, right ones labeled 1 and wrong ones 0, from files or a folder as for `text`.
 
     `query`, `answer`, `label` and `group` are columns, by name or by number from 0; the last one identifies the question, by
     default by its text. The other options are those of `text`.

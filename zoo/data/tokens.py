@@ -3,7 +3,8 @@
 import mmap
 import tempfile
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, Self
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from zoo.data.loader import Array, BatchDataset, generator
+from zoo.errors import InputError
 
 Ints = npt.NDArray[np.int32]
 
@@ -46,23 +48,37 @@ class RaggedFile:
     """Write sequences to an unnamed temporary file, of which the system keeps in memory only what is used."""
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 (closed with this object)
         self._lengths = array("i")
+        with _naming_folder():
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115 (closed with this object)
 
     def __del__(self) -> None:
-        self._file.close()
+        with suppress(OSError, AttributeError):  # the disk is full, or the file could not be created
+            self._file.close()
 
     def append(self, sequence: bytes | Array) -> None:
         """Write a sequence."""
-        self._file.write(bytes(sequence))
+        with _naming_folder():
+            self._file.write(bytes(sequence))
         self._lengths.append(len(sequence))
 
     def mapped(self, dtype: str) -> tuple[Array, Array]:
         """Return all items as a read-only array that is mapped from the file, and the length of each sequence."""
-        self._file.flush()
+        with _naming_folder():
+            self._file.flush()
         is_empty = not any(self._lengths)
         content = b"" if is_empty else mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
         return np.frombuffer(content, dtype), np.array(self._lengths, np.int32)
+
+
+@contextmanager
+def _naming_folder() -> Iterator[None]:
+    """Name the folder of temporary files in errors of the disk."""
+    try:
+        yield
+    except OSError as error:
+        text = f"cannot store texts in {tempfile.gettempdir()} ({error.strerror}): free space, or set TMPDIR to another folder"
+        raise InputError(text, code="failed") from error
 
 
 class Texts(Ragged):

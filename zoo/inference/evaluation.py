@@ -132,7 +132,7 @@ def _columns(rows: list[Any]) -> Any:
 
 
 def target_tensor(targets: Sequence[Any], info: Any, by_value: bool = False) -> Tensor:
-    """Return labels as int64 [B], and other targets as float32 [B, out_features], standardised for a table.
+    """Return labels as int64 [B], and other targets as float32 [B, out_features], standardized for a table.
 
     Labels are class names or indices; with ``by_value``, numbers are names if all class names are numbers, as in `zoo.fit`.
     """

@@ -171,7 +171,7 @@ def normalize_floats(images: Tensor, info: ImageInfo, name: str = "the images") 
 def read_vectors(inputs: Sequence[Any], info: VectorInfo) -> Iterator[Example]:
     """Yield vectors, float32 [in_features], from arrays and tensors [in_features] or [N, in_features].
 
-    For a model of a table, also read the rows of files; vectors in the original units of the table are standardised.
+    For a model of a table, also read the rows of files; vectors in the original units of the table are standardized.
     """
     number = 0
     for item in inputs:
@@ -191,6 +191,6 @@ def read_vectors(inputs: Sequence[Any], info: VectorInfo) -> Iterator[Example]:
             shape = list(vectors.shape)
             raise InputError(f"input {number} of shape {shape}: expected finite vectors of size {info.in_features}")
         for vector in vectors.reshape(-1, info.in_features):
-            value = info.standardise(vector) if isinstance(info, TableInfo) else vector
+            value = info.standardize(vector) if isinstance(info, TableInfo) else vector
             yield Example(f"vector {number}", value, {"input": vector.tolist()})
             number += 1

@@ -1,4 +1,4 @@
-"""Language modelling, and the base class of all tasks whose network generates text."""
+"""Language modeling, and the base class of all tasks whose network generates text."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -133,7 +133,7 @@ class Perplexity(Ratio):
 
 
 class LanguageModel(GenerativeTask):
-    """Language modelling with cross entropy in nats; measures perplexity per token, bits per character and bits per byte.
+    """Language modeling with cross entropy in nats; measures perplexity per token, bits per character and bits per byte.
 
     The memory of a network with ``net.has_memory`` is passed from batch to batch, separately in training and evaluation, and
     is empty at the start of each epoch. Batches are (tokens [B, L], targets [B, L], lengths [B, 2] in characters and bytes);

@@ -175,7 +175,7 @@ class AnswerRanking(Task):
 class Regression(Task):
     """Regression with the mean squared error over all elements of the targets.
 
-    Targets of tables are standardised in training; metrics and predictions are in their original units.
+    Targets of tables are standardized in training; metrics and predictions are in their original units.
 
     Args:
         net: Maps inputs [B, in] to outputs [B, num_targets].
@@ -206,7 +206,7 @@ class Regression(Task):
         return StepOutput(F.mse_loss(outputs, targets), self.in_units(outputs.detach()), self.in_units(targets))
 
     def in_units(self, values: Tensor) -> Tensor:
-        """Convert standardised targets of a table to their original units; targets of other data are unchanged."""
+        """Convert standardized targets of a table to their original units; targets of other data are unchanged."""
         if not isinstance(self.info, TableInfo):
             return values
         return values * self.info.target_std + self.info.target_mean

@@ -1,4 +1,4 @@
-"""Labelled images: splits, preprocessing, statistics and augmentation."""
+"""Labeled images: splits, preprocessing, statistics and augmentation."""
 
 import numpy as np
 import pytest

@@ -5,6 +5,7 @@ import gzip
 import json
 import lzma
 import pathlib
+import tempfile
 from mmap import mmap
 
 import pyarrow as pa
@@ -285,3 +286,11 @@ def test_missing_columns_raise(columns):
     ):
         with raises(code, *values):
             read(path.with_name(name), **options)
+
+
+@pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_names_the_folder_of_temporary_files(file, monkeypatch):
+    path = file("label,text\n0,one\n1,two\n", "x.csv")
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: open("/dev/full", "r+b"))  # noqa: SIM115
+    with raises("failed", tempfile.gettempdir(), "TMPDIR"):
+        read_table(path, text="text")
