@@ -194,6 +194,19 @@ def test_invalid_options_of_convnets(variant, code, value):
         build(variant, image_size=7)
 
 
+@pytest.mark.parametrize("algebra", ["real", "quaternion"])
+@pytest.mark.parametrize("variant", ["resnet-8(channels=(8, 8, 16))", "conv-2(channels=(8, 8), hidden=(8, 8))"])
+def test_channels_are_last_in_memory_on_cpus(variant, algebra):
+    net = zoo.backbone(f"convnet/{variant}", algebra).eval()
+    images, seen = torch.randn(2, 3, 32, 32), []
+    for module in net.modules():
+        if isinstance(module, nn.ReLU):
+            module.register_forward_hook(lambda module, inputs, out: seen.append(out))
+    out = net(images)
+    assert all(y.is_contiguous(memory_format=torch.channels_last) for y in seen if y.ndim == 4)
+    torch.testing.assert_close(out, nn.Sequential(*net)(images))
+
+
 def test_a_residual_block_equals_its_definition():
     torch.manual_seed(0)
     block, x = ResidualBlock(Layers("real"), 4, 6, 2, True).double().eval(), torch.randn(2, 4, 8, 8, dtype=torch.float64)

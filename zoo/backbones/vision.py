@@ -5,6 +5,7 @@ from collections import OrderedDict
 from pickle import UnpicklingError
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -221,7 +222,7 @@ def convnet(
         parts[f"fc{number}"], parts[f"fc_relu{number}"] = layers.linear(features, width, role="ffn"), nn.ReLU()
         features = width
     parts["head_dropout"], parts["head"] = nn.Dropout(dropout), layers.linear(features, num_classes, role="head")
-    return nn.Sequential(parts)
+    return ConvNet(parts)
 
 
 def _checked_widths(name: str, widths: tuple[int, ...] | None, preset: tuple[int, ...], variant: str) -> tuple[int, ...]:
@@ -255,7 +256,19 @@ def resnet(
             width = out
     parts["pool"], parts["flatten"] = nn.AdaptiveAvgPool2d(1), nn.Flatten()
     parts["head_dropout"], parts["head"] = nn.Dropout(dropout), layers.linear(width, num_classes, role="head")
-    return nn.Sequential(parts)
+    return ConvNet(parts)
+
+
+class ConvNet(nn.Sequential):
+    """The modules in turn; on CPUs with channels last in memory, where oneDNN's convolutions are faster."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Classify images: [B, in_channels, H, W] to [B, num_classes]."""
+        if x.device.type == "cpu":  # not measured on GPUs
+            x = x.contiguous(memory_format=torch.channels_last)
+        for module in self:
+            x = module(x)
+        return x
 
 
 class ResidualBlock(nn.Module):
