@@ -30,7 +30,11 @@ ORDER = (
 )
 """Order of the first sections; the others follow sorted by name."""
 RATES = ("shakespeare", "shakespeare_mup")
-"""Frontiers without and with scaled learning rates; the second has no section of its own."""
+"""Frontiers without and with scaled learning rates."""
+SEARCHES = {"cifar10": ("cifar10_rates", "cifar10_check")}
+"""Frontiers whose learning rates were searched in shorter runs: the results of these, and of a check in runs of full length."""
+PARTS = {RATES[1], *(name for names in SEARCHES.values() for name in names)}
+"""Frontiers without a section of their own."""
 TEMPLATE = Path(__file__).parent / "frontier_template.md"
 
 
@@ -59,8 +63,8 @@ def measured(name: str) -> Measured:
 
 
 def read() -> list[Measured]:
-    """Read all measured frontiers in page order, except the one with scaled learning rates."""
-    names = {path.stem for path in RESULTS.glob("*.json")} - {RATES[1]}
+    """Read all measured frontiers that have a section, in page order."""
+    names = {path.stem for path in RESULTS.glob("*.json")} - PARTS
     return [measured(name) for name in (*(name for name in ORDER if name in names), *sorted(names - {*ORDER}))]
 
 
@@ -85,11 +89,25 @@ def section(frontier: Measured, images: Path) -> list[str]:
         "",
         *network_table(frontier).as_markdown(),
         "",
+        *searches([name for name in SEARCHES.get(frontier.name, ()) if (RESULTS / f"{name}.json").exists()]),
         *costs,
         f"{len(stored['rows'])} runs, {hours:.1f} core-hours. Measured {where['date']} on one thread of {where['processor']}, "
         f"shared with other work (seconds are approximate); torch {where['torch']}, commit {commits}.",
         "",
     ]
+
+
+def searches(names: Iterable[str]) -> list[str]:
+    """Tabulate the validation metric by learning rate, the best in bold."""
+    found = [(measured(name).config["base"]["trainer"]["max_epochs"], row) for name in names for row in measured(name).rows]
+    rates, rows = sorted({row["lr"] for _, row in found}), []
+    for net, epochs in dict.fromkeys((row["net"], epochs) for epochs, row in found):
+        values = {row["lr"]: row["validation"] for length, row in found if (row["net"], length) == (net, epochs)}
+        best = (max if found[0][1]["mode"] == "max" else min)(values, key=lambda rate: values[rate])
+        texts = {rate: f"**{value:.4f}**" if rate == best else f"{value:.4f}" for rate, value in values.items()}
+        rows.append([net, str(epochs), *(texts.get(rate, "-") for rate in rates)])
+    head = ["validation loss by learning rate", "epochs", *(f"{rate:g}" for rate in rates)]
+    return [*Table("", head, rows).as_markdown(), ""] if rows else []
 
 
 def answers(frontiers: Iterable[Measured]) -> list[str]:

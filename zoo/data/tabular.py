@@ -146,7 +146,7 @@ class TableData(DataModule[TableInfo]):
         problems: dict[int, str] = {}
         for column in self.raw.columns.values():
             if not self._is_category(column):
-                message = f"column {column.name!r} is numeric, but contains text"
+                message = f"column {column.name!r} is numeric, but contains text or infinity"
                 problems |= dict.fromkeys(np.flatnonzero(column.words).tolist(), message)
         target = self.raw.columns[self.target]
         missing = np.isnan(target.numbers) if self.kind == "regression" else target.category_texts() == ""
