@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks import fused, growth, machine, memory, papers_times, peers
+from benchmarks import convnets, fused, growth, machine, memory, papers_times, peers
 from zoo.kernels import base
 from zoo.kernels import fused as operator
 
@@ -29,12 +29,13 @@ MULTIPLICATIONS = {
 def text() -> str:
     """Return the text of the page: the template with its tables."""
     rows, used, attended = read(fused.RESULTS), read(memory.RESULTS), read(fused.RESULTS.parent / "attention_products.json")
-    grown, others = read(growth.RESULTS), read(peers.RESULTS)
+    grown, others, layouts = read(growth.RESULTS), read(peers.RESULTS), read(convnets.RESULTS)
     slower = [f"- {name}: {cell(row)}" for name, row in rows.items() if row["ratio"] > 1 and row["section"] != "busy"]
     libraries = ", ".join(f"{name} {note}" for name, note in others["libraries"].items())
     parts: dict[str, object] = {row["section"]: "\n".join(section(row["section"], rows)) for row in rows.values()}
     parts |= {"slower": "\n".join(slower), "constants": "\n".join(constants())}
     parts |= {"attention": "\n".join(attention(attended)), "attention_commit": machine.short(attended["commit"])}
+    parts |= {"convnets": "\n".join(convnets.table(layouts)), "convnets_made": made(layouts)}
     parts |= {"memory": "\n".join(memory.table(used)), "memory_made": made(used)}
     parts |= {"growth": "\n".join(growth.section(grown)), "growth_threads": grown["features"]["ms"]["machine"]["threads"]}
     parts |= {"peers": "\n".join(peers.section(others)), "peers_made": made(others), "peers_libraries": libraries}

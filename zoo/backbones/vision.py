@@ -260,7 +260,7 @@ def resnet(
 
 
 class ConvNet(nn.Sequential):
-    """The modules in turn; on CPUs with channels last in memory, where oneDNN's convolutions are faster."""
+    """The modules in turn; on CPUs with channels last in memory, which is faster (docs/speed.md)."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Classify images: [B, in_channels, H, W] to [B, num_classes]."""
