@@ -31,7 +31,7 @@ ORDER = (
 """Order of the first sections; the others follow sorted by name."""
 RATES = ("shakespeare", "shakespeare_mup")
 """Frontiers without and with scaled learning rates."""
-SEARCHES = {"cifar10": ("cifar10_rates", "cifar10_check")}
+SEARCHES = {"cifar10": ("cifar10_rates", "cifar10_check"), "multi30k": ("multi30k_rates", "multi30k_check")}
 """Frontiers whose learning rates were searched in shorter runs: the results of these, and of a check in runs of full length."""
 PARTS = {RATES[1], *(name for names in SEARCHES.values() for name in names)}
 """Frontiers without a section of their own."""
