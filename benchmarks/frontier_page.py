@@ -98,12 +98,12 @@ def section(frontier: Measured, images: Path) -> list[str]:
 
 
 def searches(names: Iterable[str]) -> list[str]:
-    """Tabulate the validation metric by learning rate, the best in bold."""
+    """Tabulate the validation loss by learning rate, the best in bold; both searches select by the loss."""
     found = [(measured(name).config["base"]["trainer"]["max_epochs"], row) for name in names for row in measured(name).rows]
     rates, rows = sorted({row["lr"] for _, row in found}), []
     for net, epochs in dict.fromkeys((row["net"], epochs) for epochs, row in found):
         values = {row["lr"]: row["validation"] for length, row in found if (row["net"], length) == (net, epochs)}
-        best = (max if found[0][1]["mode"] == "max" else min)(values, key=lambda rate: values[rate])
+        best = min(values, key=lambda rate: values[rate])
         texts = {rate: f"**{value:.4f}**" if rate == best else f"{value:.4f}" for rate, value in values.items()}
         rows.append([net, str(epochs), *(texts.get(rate, "-") for rate in rates)])
     head = ["validation loss by learning rate", "epochs", *(f"{rate:g}" for rate in rates)]
