@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from zoo_experiments.frontier import RESULT, costs, frontier, read_runs
 from zoo_experiments.options import Sweep
+from zoo_experiments.sweep import ROWS
 
 from benchmarks import frontier_page, machine
 from benchmarks.frontier_page import RESULTS
@@ -37,6 +38,7 @@ def restore(path: Path, folder: Path, values: dict[str, Any]) -> None:
         rows = [{"commit": results["commit"]} | row for row in results["rows"]]
         folder.mkdir(parents=True)
         write_json(folder / RESULT, {"config": values, "rows": rows, "costs": results["costs"]})
+        (folder / ROWS).touch()  # without it, a sweep refuses a folder that is not empty
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from zoo_experiments.frontier import RATE, next_runs
 from zoo_reports.frontier import BestNetwork, Frontier, best_networks, draw, draw_costs, network_table, sentence, text_of
 from zoo_reports.page import Table, pictures
 
@@ -57,9 +58,7 @@ def measured(name: str) -> Measured:
     stored = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     comment = " ".join(line.removeprefix("# ") for line in text.splitlines()[1:] if line.startswith("# "))
     config, rows = yaml.safe_load(text), stored["rows"]
-    return Measured(
-        name, config, rows, best_networks(rows, int(config["axes"]["seed"][0])), stored.get("costs", {}), comment, stored
-    )
+    return Measured(name, config, rows, best_networks(rows), stored.get("costs", {}), comment, stored)
 
 
 def read() -> list[Measured]:
@@ -139,10 +138,10 @@ def not_run() -> list[str]:
             lines.append(f"- {path.stem.replace('_', ' ')}: {command}")
             continue
         rows = json.loads(results.read_text(encoding="utf-8"))["rows"]
-        counts = {point.net: len(point.values) for point in best_networks(rows, axes["seed"][0])}
-        missing = [net for net in axes["net"] if counts.get(net, 0) < len(axes["seed"])]
+        due = {net for net, _, _ in next_runs(list(axes["net"]), axes.get(RATE, ()), axes["seed"], rows, set())}
+        missing = [net for net in axes["net"] if net in due]
         if missing:
-            lines.append(f"- {path.stem.replace('_', ' ')}, some seeds of {', '.join(missing)}: {command}")
+            lines.append(f"- {path.stem.replace('_', ' ')}, some runs of {', '.join(missing)}: {command}")
     return lines
 
 

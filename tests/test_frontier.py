@@ -14,6 +14,7 @@ from zoo_experiments.sweep import sweep_points as runs_of
 from zoo_reports.frontier import BestNetwork, best_networks, contrast, mean_difference, opponents
 
 from benchmarks import digits, fused, machine, readme, recovery, speed_page
+from benchmarks import frontier as benchmark
 from tests.errors import raises
 from zoo.cli import main
 
@@ -66,17 +67,32 @@ def test_no_comparison_out_of_range_or_with_one_seed():
 
 
 def test_rates_are_selected_by_validation_only():
-    rows = [row("a", 0.1, 0, 2.0, test=9.0), row("a", 0.2, 0, 3.0, test=1.0), row("a", 0.1, 1, 9.0, test=7.0)]
-    assert best_rate(rows[:2]) == 0.1
-    assert best_rate([row | {"mode": "max"} for row in rows[:2]]) == 0.2
-    (best,) = best_networks(rows, seed=0)
+    rows = [row("a", 0.1, 0, 2.0, test=9.0), row("a", 0.2, 0, 3.0, test=1.0), row("a", 0.1, 1, 3.0, test=7.0)]
+    assert best_rate(rows) == 0.1
+    assert best_rate([one | {"mode": "max"} for one in rows]) == 0.2
+    (best,) = best_networks(rows)
     assert (best.lr, best.values, best.rates) == (0.1, (9.0, 7.0), (0.1, 0.2))
+
+
+def test_the_best_rate_has_the_best_mean_of_all_seeds():
+    """A rate with one good run is trained with the other seeds, and does not count before these are finished."""
+    rows = [row("a", 0.1, 0, 4), row("a", 0.2, 0, 2), row("a", 0.4, 0, 3), row("a", 0.2, 1, 6)]
+    runs = ["a"], [0.1, 0.2, 0.4], [0, 1]
+    assert best_rate(rows) == 0.4
+    assert best_rate([row("a", 0.2, 0, 3), row("a", 0.1, 0, 3)]) == 0.1  # the lower one of equals
+    assert best_networks(rows)[0].lr == 0.2
+    rows.append(row("a", 0.8, 0, 5))
+    assert next_runs(*runs, rows, set()) == [("a", 0.4, 1)]
+    assert next_runs(*runs, rows, {("a", 0.4, 1)}) == [("a", 0.05, 0)]  # 0.4 failed; 0.1 is the best, and an edge
+    rows.append(row("a", 0.4, 1, 4))
+    assert next_runs(*runs, rows, set()) == []
+    assert best_networks(rows)[0].lr == 0.4
 
 
 def test_large_word_embeddings_are_not_counted():
     rows = [row("a", 0.1, 0, 1.0, weights=100, embedding=30), row("b", 0.1, 0, 1.0, weights=80, embedding=10)]
-    assert [(one.weights, one.total) for one in best_networks(rows, 0)] == [(70, 100), (70, 80)]
-    assert [one.weights for one in best_networks([rows[1]], 0)] == [80]
+    assert [(one.weights, one.total) for one in best_networks(rows)] == [(70, 100), (70, 80)]
+    assert [one.weights for one in best_networks([rows[1]])] == [80]
 
 
 def test_next_runs():
@@ -85,13 +101,14 @@ def test_next_runs():
     assert next_runs(nets, rates, seeds, [], set()) == grid
     rows = [row("a", 0.1, 0, 3), row("a", 0.2, 0, 2), row("a", 0.4, 0, 3)]
     rows += [row("b", 0.1, 0, 4), row("b", 0.2, 0, 3)]
-    assert next_runs(nets, rates, seeds, rows, set()) == [("b", 0.4, 0)]
+    assert next_runs(nets, rates, seeds, rows, set()) == [("a", 0.2, 1), ("b", 0.4, 0)]
     assert next_runs(nets, rates, seeds, rows, {("b", 0.4, 0)}) == [("a", 0.2, 1), ("b", 0.2, 1)]
     rows.append(row("b", 0.4, 0, 2))
-    assert next_runs(nets, rates, seeds, rows, set()) == [("b", 0.8, 0)]
-    rows += [row("b", 0.8, 0, 5), row("a", 0.2, 1, 9)]
+    assert next_runs(nets, rates, seeds, rows, set()) == [("a", 0.2, 1), ("b", 0.8, 0)]
+    rows += [row("b", 0.8, 0, 5), row("a", 0.2, 1, 3)]
     assert next_runs(nets, rates, seeds, rows, set()) == [("b", 0.4, 1)]
-    assert next_runs(nets, rates, seeds, [*rows, row("b", 0.4, 1, 9)], set()) == []
+    assert next_runs(nets, rates, seeds, [*rows, row("b", 0.4, 1, 3)], set()) == []
+    assert next_runs(nets, [], seeds, [row("a", None, 0, 1)], set()) == [("b", None, 0), ("a", None, 1), ("b", None, 1)]
 
 
 def test_rows_in_frontier_json_count_as_finished(tmp_path):
@@ -160,6 +177,18 @@ def test_the_command_trains_compares_and_draws(tmp_path, monkeypatch, capsys):
     assert {(row["net"], row["seed"]) for row in rows} == set(product(costs, (0, 1)))
     assert main(["frontier", "tiny.yaml", "--run_dir", "out", "--json"]) == 0  # all runs finished
     assert json.loads(capsys.readouterr().out)["rows"] == rows
+
+
+def test_stored_results_continue_without_their_runs(tmp_path):
+    """Only the missing run is trained in a folder that is restored from results."""
+    values = yaml.safe_load(TINY)
+    stored = [row(net, None, seed, 1.0) for net in values["axes"]["net"] for seed in (0, 1)][:-1]
+    results, folder = tmp_path / "results.json", tmp_path / "runs"
+    results.write_text(json.dumps({"commit": "c", "rows": stored, "costs": {net: {} for net in values["axes"]["net"]}}))
+    benchmark.restore(results, folder, values)
+    new, *others = frontier(values, "tiny.yaml", Sweep(run_dir=str(folder)))["rows"]
+    assert (new["net"], new["seed"]) == ("quaternion", 1)
+    assert others == [{"commit": "c"} | one for one in stored]
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,9 @@ set their own rates. Instead of the whole grid, three steps are trained:
 
 1. every network at every rate with the first seed;
 2. further rates, by factors of 2, while the best rate of a network lies at the edge of its rates;
-3. the other seeds at the best rate of each network.
+3. the other seeds at the best rate of each network. If another rate is better than their mean, steps 2 and 3 follow for it.
 
-The best rate has the best validation metric; the test split never chooses.
+The best rate has the best mean validation metric over its seeds; the test split never chooses.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -136,32 +137,48 @@ def summarize(row: Row) -> dict[str, Any]:
 def next_runs(
     nets: Sequence[str], rates: Sequence[float], seeds: Sequence[int], rows: Sequence[Row], failed: set[Run]
 ) -> list[Run]:
-    """Return the missing runs of the first incomplete step.
+    """Return the missing runs of the next step of each network, see the top of this file; the first seed searches the rates.
 
-    The first seed searches the rates, unless the networks set their own rates (`rates` is empty). Failed runs, for example
-    diverged ones, count as the worst.
+    If the networks set their own rates (`rates` is empty), all runs are one step. A rate with a failed run, for example a
+    diverged one, is not the best.
     """
     done = {run_of(row) for row in rows} | failed
     first, *others = seeds
-    best = {net: best_rate(row for row in rows if (row["net"], row["seed"]) == (net, first)) for net in nets}
-    beyond: list[Run] = []
-    for net, rate in best.items():
-        tried = [lr for other, lr, seed in done if (other, seed) == (net, first) and lr is not None]
-        if rate is not None and rate in (min(tried), max(tried)) and len(tried) < len(rates) + MAX_EXTRA_RATES:
-            beyond.append((net, rate / 2 if rate == min(tried) else rate * 2, first))
-    steps: list[list[Run]] = [[(net, rate, first) for net in nets for rate in rates], beyond]
-    steps += [[(net, rate, seed) for net, rate in best.items() if rate] for seed in others]
     if not rates:
-        steps = [[(net, None, seed) for seed in seeds for net in nets]]
-    missing = ([run for run in step if run not in done] for step in steps)
-    return next((step for step in missing if step), [])
+        return [run for seed in seeds for net in nets if (run := (net, None, seed)) not in done]
+    excluded, due = {(net, rate) for net, rate, _ in failed}, list[Run]()
+    for net in nets:
+        tried = {rate for other, rate, seed in done if (other, seed) == (net, first) and rate is not None}
+        best = best_rate(row for row in rows if row["net"] == net and (net, row["lr"]) not in excluded)
+        if not tried.issuperset(rates):
+            runs = [(net, rate, first) for rate in rates]
+        elif best is None:
+            continue
+        elif best in (min(tried), max(tried)) and len(tried) < len(rates) + MAX_EXTRA_RATES:
+            runs = [(net, best / 2 if best == min(tried) else best * 2, first)]
+        else:
+            runs = [(net, best, seed) for seed in others]
+        due += [run for run in runs if run not in done]
+    return due
+    excluded = {(net, rate) for net, rate, _ in failed}
+    for net in nets:
+        best = best_rate(row for row in rows if row["net"] == net and (net, row["lr"]) not in excluded)
+        if best is None:
+            continue
+        tried = {lr for other, lr, seed in done if (other, seed) == (net, first) and lr is not None}
+        runs = [(net, best, seed) for seed in others]
+        if best in (min(tried), max(tried)) and len(tried) < len(rates) + MAX_EXTRA_RATES:
+            runs = [(net, best / 2 if best == min(tried) else best * 2, first)]
+        due += [run for run in runs if run not in done]
+    return due
 
 
 def best_rate(rows: Iterable[Row]) -> float | None:
-    """Return the learning rate with the best validation metric among the runs of one network and seed; None without runs."""
+    """Return the learning rate of one network with the best mean validation metric over its seeds; None without runs."""
     runs = [row for row in rows if row["validation"] is not None]
+    values = {rate: mean(row["validation"] for row in runs if row["lr"] == rate) for rate in {row["lr"] for row in runs}}
     sign = -1 if runs and runs[0]["mode"] == "max" else 1
-    return min(runs, key=lambda row: sign * row["validation"])["lr"] if runs else None
+    return min(sorted(values), key=lambda rate: sign * values[rate], default=None)
 
 
 # --- costs ---

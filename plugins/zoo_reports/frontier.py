@@ -8,6 +8,7 @@ V^2 / sum((c^2 v)^2 / (k - 1)).
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -126,19 +127,19 @@ def mean_difference(pairs: Iterable[tuple[BestNetwork, Mapping[BestNetwork, floa
     return contrast(coefficients) if pairs else None
 
 
-def best_networks(rows: Iterable[Mapping[str, Any]], seed: int) -> list[BestNetwork]:
-    """Return the networks of a frontier at their best rates, smallest first; ``seed`` is the one that searched the rates."""
+def best_networks(rows: Iterable[Mapping[str, Any]]) -> list[BestNetwork]:
+    """Return the networks of a frontier, smallest first, at the best of the rates for which most seeds are finished."""
     rows = list(rows)
     without = max((row["embedding"] / row["weights"] for row in rows), default=0.0) > SHARE
     networks = []
     for net in dict.fromkeys(row["net"] for row in rows):
         of_net = [row for row in rows if row["net"] == net]
-        searched = [row for row in of_net if row["seed"] == seed]
-        lr = best_rate(searched)
+        seeds = Counter(row["lr"] for row in of_net)
+        lr = best_rate(row for row in of_net if seeds[row["lr"]] == max(seeds.values()))
         best = [row for row in of_net if row["lr"] == lr]
         total = of_net[0]["weights"]
         weights = total - (of_net[0]["embedding"] if without else 0)
-        rates = tuple(sorted(row["lr"] for row in searched if row["lr"]))
+        rates = tuple(sorted(rate for rate in seeds if rate))
         values, seconds = tuple(row["test"] for row in best), mean(row["seconds"] for row in best)
         networks.append(BestNetwork(net, of_net[0]["algebra"], weights, total, lr or 0.0, rates, values, seconds))
     return sorted(networks, key=lambda point: point.weights)
@@ -206,7 +207,7 @@ def frontier(runs: Sequence[str]) -> Report:
     stored = read_json(folder / "frontier.json")
     check_rules((bool(stored.get("rows")), f"no run of '{folder}' is finished yet"), code="missing")
     config, rows = stored["config"], stored["rows"]
-    measured = Frontier(folder.name, config, rows, best_networks(rows, int(config["axes"]["seed"][0])), stored.get("costs", {}))
+    measured = Frontier(folder.name, config, rows, best_networks(rows), stored.get("costs", {}))
     sentences, table = [sentence(measured, algebra) for algebra in measured.algebras], network_table(measured)
     about = "Every network at its best learning rate by validation; ± is a 95 % t-interval over seeds."
     page = Page(f"Quality at equal weights: {folder.name}", about, [text.replace("**", "") for text in sentences], [table])
