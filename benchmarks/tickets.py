@@ -8,6 +8,7 @@ is interpolated between rounds. Intervals are computed by `zoo_reports.frontier`
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -47,28 +48,35 @@ Curves = dict[str, list[Ticket]]
 
 
 def run(file: Path, runs: Path, root: Path | None) -> None:
-    """Run or resume the lotteries of a file and write their results."""
-    config = yaml.safe_load(file.read_text(encoding="utf-8"))
-    rows = []
+    """Run or resume the lotteries of a file and write their results; networks with complete results are not run again."""
+    config, path, rows = yaml.safe_load(file.read_text(encoding="utf-8")), RESULTS / f"{file.stem}.json", []
+    stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"rows": []}
+    results = {"metric": stored.get("metric"), "mode": stored.get("mode")}
     for name, network in config["networks"].items():
         options, folder = config["base"] | network, runs / f"tickets-{file.stem}" / name
+        if finished := finished_rows(stored, name, options):
+            rows += finished
+            continue
         start = {"resume": str(folder)} if (folder / "lottery.json").exists() else {"run_dir": str(folder)}
         record = zoo.lottery(**options | {"data": rooted(options["data"], root)} | start)
+        results = {key: record[key] for key in results}
         for row in record["rows"]:
             summary = json.loads((folder / row["folder"] / "summary.json").read_text(encoding="utf-8"))
             fixed = summary["parameters"]["total"] - row["weights"]  # never pruned: stem, head, norms, biases
             copied = {key: row[key] for key in ("seed", "round", "seconds")}
             metrics = {part: row[part][record["metric"]] for part in ("val", "test")}
             rows.append({"network": name, **copied, "left": row["survivors"], "total": row["survivors"] + fixed, **metrics})
-    results = {
-        "config": config,
-        "metric": record["metric"],
-        "mode": record["mode"],
-        "commit": machine.commit(),
-        "machine": machine.info(),
-        "rows": rows,
-    }
-    machine.write_rows(RESULTS / f"{file.stem}.json", results)
+    results |= {"commit": machine.commit(), "machine": machine.info()}
+    machine.write_rows(path, {"config": config} | results | {"rows": rows})
+
+
+def finished_rows(stored: Mapping[str, Any], name: str, options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the stored rows of a network if they are complete and have these options, else an empty list."""
+    rows = [row for row in stored["rows"] if row["network"] == name]
+    if len(rows) != options["seeds"] * (options["rounds"] + 1):
+        return []
+    same = stored["config"]["base"] | stored["config"]["networks"][name] == options
+    return [{"commit": stored["commit"]} | row for row in rows] if same else []
 
 
 def curves(results: dict[str, Any], axis: Axis) -> Curves:

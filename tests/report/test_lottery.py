@@ -15,6 +15,7 @@ from zoo_reports.curves import Crossing, Curve, collect, compare_all, lottery_me
 from zoo_reports.lottery import ALL, lottery, read_ticket_weights
 
 import zoo
+from benchmarks.tickets import comparisons, finished_rows
 from tests.errors import raises
 from zoo.cli import main
 from zoo.pruning import Pruning, prunable
@@ -300,3 +301,42 @@ def test_damaged_results(lottery_run, damage):
     (run / "lottery.json").write_text(json.dumps(record | damage))
     with raises("corrupt", "lottery.json"):
         lottery([str(run)])
+
+
+def ticket(network: str, number: int, seed: int, size: int, val: float, test: float) -> dict[str, Any]:
+    sizes = {"left": size, "total": size + 50}
+    return {"network": network, "seed": seed, "round": number, "seconds": 1.0, **sizes, "val": val, "test": test}
+
+
+def ticket_results() -> dict[str, Any]:
+    """Two rounds and seeds: at 200 weights `narrow` is better on validation (3.5 to 3), `wide` on test data."""
+    networks = {"narrow": {"compare": "real"}, "wide": {"compare": "real"}, "wider": {"compare": "quaternion"}}
+    sizes = {"narrow": ((400, 4), (100, 3)), "wide": ((200, 3), (50, 1)), "wider": ((200, 5), (50, 2))}
+    rows = [
+        ticket(net, number, seed, size, val, {"narrow": val - 2, "wide": 3, "wider": val - seed}[net])
+        for net, rounds in sizes.items()
+        for number, (size, val) in enumerate(rounds)
+        for seed in (0, 1)
+    ]
+    config = {"base": {"seeds": 2, "rounds": 1, "data": "digits"}, "networks": networks}
+    return {"config": config, "metric": "accuracy", "mode": "max", "commit": "c", "rows": rows}
+
+
+def test_validation_chooses_the_real_ticket_at_equal_weights():
+    """At 200 weights, halfway between the rounds of `narrow`, its test result is (2 + 1) / 2; at 50 only `wide` is left."""
+    first, second = comparisons(ticket_results(), "left")
+    assert first[:4] == ["wider", "200", "4.5000", "narrow 1.5000"]
+    assert first[4].startswith("+3.000 [-3.35")  # one degree of freedom: 3 +- 12.706 / 2
+    assert first[5] == "not decided"
+    assert second[:4] == ["wider", "50", "1.5000", "wide 3.0000"]
+    assert {row[1] for row in comparisons(ticket_results(), "total")} == {"250", "100"}
+
+
+def test_complete_results_of_tickets_are_not_trained_again():
+    results = ticket_results()
+    options = results["config"]["base"] | results["config"]["networks"]["wide"]
+    known = finished_rows(results, "wide", options)
+    assert [(row["commit"], row["round"], row["seed"]) for row in known] == [("c", n, seed) for n in (0, 1) for seed in (0, 1)]
+    assert finished_rows(results, "wide", options | {"rate": 0.4}) == []
+    assert finished_rows(results, "wide", options | {"seeds": 3}) == []
+    assert finished_rows({"rows": []}, "wide", options) == []
