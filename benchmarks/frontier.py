@@ -37,7 +37,7 @@ def restore(path: Path, folder: Path, values: dict[str, Any]) -> None:
         results = json.loads(path.read_text(encoding="utf-8"))
         rows = [{"commit": results["commit"]} | row for row in results["rows"]]
         folder.mkdir(parents=True)
-        write_json(folder / RESULT, {"config": values, "rows": rows, "costs": results["costs"]})
+        write_json(folder / RESULT, {"config": values, "rows": rows, "costs": results.get("costs", {})})
         (folder / ROWS).touch()  # without it, a sweep refuses a folder that is not empty
 
 

@@ -168,15 +168,18 @@ def section(name: str, images: Path) -> list[str]:
     results = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     draw(results, images / f"tickets_{name}.png")
     where, hours = results["machine"], sum(row["seconds"] for row in results["rows"]) / 3600
-    base = results["config"]["base"]
+    base, file = results["config"]["base"], Path("configs/tickets") / f"{name}.yaml"
+    config = yaml.safe_load((Path(__file__).parents[1] / file).read_text(encoding="utf-8"))
+    due = [net for net, options in config["networks"].items() if not finished_rows(results, net, config["base"] | options)]
+    changed = f" **To be run again**, with another learning rate or more seeds: {', '.join(due)}." if due else ""
     lines = [
         f"## {name.replace('_', ' ')} at equal weights",
         "",
-        f"[configs/tickets/{name}.yaml](../configs/tickets/{name}.yaml): {len(results['rows'])} training runs, {hours:.1f} "
+        f"[{file}](../{file}): {len(results['rows'])} training runs, {hours:.1f} "
         f"core-hours. Each round prunes {base['rate']:.0%} of the remaining weights by magnitude in all matrices of the body, "
         "each parameter separately, and rewinds to the initialization. Each ticket is compared with the real network that has "
         f"the best validation result at its number of weights. Measured {where['date']}, torch {where['torch']}, commit "
-        f"{machine.short(results['commit'])}.",
+        f"{machine.short(results['commit'])}.{changed}",
         "",
         f"![tickets at equal weights, {name}](images/tickets_{name}.png)",
         "",
