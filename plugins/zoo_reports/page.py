@@ -17,7 +17,7 @@ REAL = "real"
 GREY = "#4d4d4d"
 PALETTE = ("#56b4e9", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#7a5195", "#0072b2")
 """Colors for any color vision (Okabe and Ito 2008, with purple instead of yellow)."""
-MORE_COLORS = ("#8c564b", "#a0a0a0")
+MORE_COLORS = ("#8c564b", "#a0a0a0", "#999933", "#882255")
 """Colors for the algebras of a picture that has more than the palette."""
 MARKERS = "os^DvP<>"
 HEAD = """<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">

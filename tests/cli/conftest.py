@@ -38,8 +38,11 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 def refused(call: Callable[..., Answer], tmp_path: Path) -> Callable[..., str]:
     """Call ``zoo`` with invalid input and return its message; no files may be left behind."""
 
+    def files() -> list[Path]:
+        return sorted(path for path in tmp_path.rglob("*") if "__pycache__" not in path.parts)
+
     def run(*words: object) -> str:
-        before = sorted(tmp_path.rglob("*"))
+        before = files()
         code, out, err = call(*words)
         assert code == 2, (code, err)
         assert out == ""
@@ -48,7 +51,7 @@ def refused(call: Callable[..., Answer], tmp_path: Path) -> Callable[..., str]:
         assert lines[0].startswith("zoo: ")
         assert len(lines[0]) < 500
         assert "Traceback" not in err
-        assert sorted(tmp_path.rglob("*")) == before
+        assert files() == before
         return lines[0].removeprefix("zoo: ")
 
     return run
