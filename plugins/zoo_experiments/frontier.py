@@ -160,17 +160,6 @@ def next_runs(
             runs = [(net, best, seed) for seed in others]
         due += [run for run in runs if run not in done]
     return due
-    excluded = {(net, rate) for net, rate, _ in failed}
-    for net in nets:
-        best = best_rate(row for row in rows if row["net"] == net and (net, row["lr"]) not in excluded)
-        if best is None:
-            continue
-        tried = {lr for other, lr, seed in done if (other, seed) == (net, first) and lr is not None}
-        runs = [(net, best, seed) for seed in others]
-        if best in (min(tried), max(tried)) and len(tried) < len(rates) + MAX_EXTRA_RATES:
-            runs = [(net, best / 2 if best == min(tried) else best * 2, first)]
-        due += [run for run in runs if run not in done]
-    return due
 
 
 def best_rate(rows: Iterable[Row]) -> float | None:
