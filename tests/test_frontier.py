@@ -83,8 +83,8 @@ def test_the_best_rate_has_the_best_mean_of_all_seeds():
     assert best_networks(rows)[0].lr == 0.2
     rows.append(row("a", 0.8, 0, 5))
     assert next_runs(*runs, rows, set()) == [("a", 0.4, 1)]
-    assert next_runs(*runs, rows, {("a", 0.4, 1)}) == [("a", 0.05, 0)]  # 0.4 failed; 0.1 is the best, and an edge
-    rows.append(row("a", 0.4, 1, 4))
+    assert next_runs(*runs, rows, {("a", 0.4, 1)}) == [("a", 0.05, 0)]  # 0.4 failed; 0.1 is the best, and the lowest
+    rows.append(row("a", 0.4, 1, 3.9))
     assert next_runs(*runs, rows, set()) == []
     assert best_networks(rows)[0].lr == 0.4
 
@@ -99,7 +99,7 @@ def test_next_runs():
     nets, rates, seeds = ["a", "b"], [0.1, 0.2, 0.4], [0, 1]
     grid = [(net, rate, 0) for net in nets for rate in rates]
     assert next_runs(nets, rates, seeds, [], set()) == grid
-    rows = [row("a", 0.1, 0, 3), row("a", 0.2, 0, 2), row("a", 0.4, 0, 3)]
+    rows = [row("a", 0.1, 0, 4), row("a", 0.2, 0, 2), row("a", 0.4, 0, 4)]
     rows += [row("b", 0.1, 0, 4), row("b", 0.2, 0, 3)]
     assert next_runs(nets, rates, seeds, rows, set()) == [("a", 0.2, 1), ("b", 0.4, 0)]
     assert next_runs(nets, rates, seeds, rows, {("b", 0.4, 0)}) == [("a", 0.2, 1), ("b", 0.2, 1)]
@@ -109,6 +109,21 @@ def test_next_runs():
     assert next_runs(nets, rates, seeds, rows, set()) == [("b", 0.4, 1)]
     assert next_runs(nets, rates, seeds, [*rows, row("b", 0.4, 1, 3)], set()) == []
     assert next_runs(nets, [], seeds, [row("a", None, 0, 1)], set()) == [("b", None, 0), ("a", None, 1), ("b", None, 1)]
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_the_search_continues_beyond_an_end_that_is_not_worse_than_every_run_of_the_best(mode):
+    sign = 1 if mode == "min" else -1
+    runs = ["a"], [0.1, 0.2, 0.4], [0, 1]
+    rows = [row("a", *run, sign * value, mode=mode) for *run, value in ((0.1, 0, 9), (0.2, 0, 2), (0.4, 0, 3))]
+    assert next_runs(*runs, rows, set()) == [("a", 0.2, 1)]
+    assert next_runs(*runs, [*rows, row("a", 0.2, 1, sign * 2.5, mode=mode)], set()) == []
+    rows.append(row("a", 0.2, 1, sign * 3.5, mode=mode))
+    assert next_runs(*runs, rows, set()) == [("a", 0.8, 0)]
+    assert next_runs(*runs, rows, {("a", 0.8, 0)}) == []
+    assert next_runs(*runs, [*rows, row("a", 0.8, 0, sign * 1, mode=mode)], set()) == [("a", 1.6, 0)]
+    rows[0]["validation"] = sign * 3
+    assert next_runs(*runs, rows, set()) == [("a", 0.05, 0), ("a", 0.8, 0)]
 
 
 def test_rows_in_frontier_json_count_as_finished(tmp_path):

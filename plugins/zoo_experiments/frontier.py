@@ -4,8 +4,11 @@ The file is that of a sweep with an axis ``net`` of labels, an axis ``seed``, an
 set their own rates. Instead of the whole grid, three steps are trained:
 
 1. every network at every rate with the first seed;
-2. further rates, by factors of 2, while the best rate of a network lies at the edge of its rates;
-3. the other seeds at the best rate of each network. If another rate is better than their mean, steps 2 and 3 follow for it.
+2. further rates, by factors of 2, while the lowest or highest rate of a network is the best one;
+3. the other seeds at the best rate of each network.
+
+If another rate is better than their mean, steps 2 and 3 follow for it. If the lowest or highest rate is better than one of the
+runs at the best rate, the optimum may lie beyond it, and further rates follow on that side.
 
 The best rate has the best mean validation metric over its seeds; the test split never chooses.
 """
@@ -149,25 +152,35 @@ def next_runs(
     excluded, due = {(net, rate) for net, rate, _ in failed}, list[Run]()
     for net in nets:
         tried = {rate for other, rate, seed in done if (other, seed) == (net, first) and rate is not None}
-        best = best_rate(row for row in rows if row["net"] == net and (net, row["lr"]) not in excluded)
+        losses = validation_losses(row for row in rows if row["net"] == net and (net, row["lr"]) not in excluded)
         if not tried.issuperset(rates):
             runs = [(net, rate, first) for rate in rates]
-        elif best is None:
+        elif not losses:
             continue
-        elif best in (min(tried), max(tried)) and len(tried) < len(rates) + MAX_EXTRA_RATES:
-            runs = [(net, best / 2 if best == min(tried) else best * 2, first)]
         else:
-            runs = [(net, best, seed) for seed in others]
+            means = {rate: mean(values) for rate, values in losses.items()}
+            best = min(means, key=means.__getitem__)
+            ends = {min(tried): min(tried) / 2, max(tried): max(tried) * 2}
+            runs = [(net, ends[end], first) for end in ends if end in means and means[end] <= max(losses[best])]
+            if not runs or len(tried) >= len(rates) + MAX_EXTRA_RATES:
+                runs = [(net, best, seed) for seed in others]
         due += [run for run in runs if run not in done]
     return due
 
 
 def best_rate(rows: Iterable[Row]) -> float | None:
     """Return the learning rate of one network with the best mean validation metric over its seeds; None without runs."""
-    runs = [row for row in rows if row["validation"] is not None]
-    values = {rate: mean(row["validation"] for row in runs if row["lr"] == rate) for rate in {row["lr"] for row in runs}}
-    sign = -1 if runs and runs[0]["mode"] == "max" else 1
-    return min(sorted(values), key=lambda rate: sign * values[rate], default=None)
+    losses = validation_losses(rows)
+    return min(losses, key=lambda rate: mean(losses[rate]), default=None)
+
+
+def validation_losses(rows: Iterable[Row]) -> dict[float, list[float]]:
+    """Return the validation metrics of one network by learning rate, lowest rate first; lower is better, also for accuracy."""
+    losses: dict[float, list[float]] = {}
+    for row in sorted(rows, key=lambda row: row["lr"] or 0.0):
+        if row["validation"] is not None:
+            losses.setdefault(row["lr"], []).append(-row["validation"] if row["mode"] == "max" else row["validation"])
+    return losses
 
 
 # --- costs ---
