@@ -25,6 +25,8 @@ METRICS = ("accuracy", "map", "bits_per_character", "bleu", "exact_match")
 """Metrics in order of preference; a task is compared by the first one that all of its rows have."""
 CONTROLS = ("hamilton", "linear_map")
 """Frontiers that validate the method; they are not tasks."""
+RANDOM_PRODUCTS = "phm(n=4, learned=false)"
+"""A control of some frontiers that is no algebra in use; docs/frontier.md lists it."""
 TOO_LITTLE_DATA = ("iwslt15",)
 """Data sets that are too small here for any network to learn the task."""
 TEMPLATE = Path(__file__).parent / "papers_template.md"
@@ -84,7 +86,7 @@ def frontier_effects(frontiers: Iterable[Measured], at_width: bool) -> list[Effe
         real = sum(point.mean for point in frontier.real) / len(frontier.real)
         for algebra in frontier.algebras:
             difference = frontier.equal_width(algebra) if at_width else frontier.equal_weights(algebra)
-            if difference:
+            if difference and algebra != RANDOM_PRODUCTS:
                 effects.append(Effect(f"{frontier.name.replace('_', ' ')} (frontier)", algebra, relative(difference, real)))
     return effects
 

@@ -187,7 +187,7 @@ def sweep(
         stack.enter_context(lock_folder(folder) if (folder / ROWS).is_file() else claim({}, str(folder)))
         grid = SweepGrid(folder, points)
         missing = [name for name in wanted if name not in grid.rows]
-        say(f"{len(wanted)} runs, {len(wanted) - len(missing)} finished; results in {folder}")
+        say(f"{len(wanted)} run{'s' * (len(wanted) != 1)}, {len(wanted) - len(missing)} finished; results in {folder}")
 
         def report(point: Point) -> None:
             row, ended = grid.rows.get(point.name), sum(name in grid.rows or name in grid.failed for name in missing)

@@ -153,7 +153,7 @@ def test_a_killed_sweep_resumes_to_the_results_of_a_single_run(tmp_path, monkeyp
         time.sleep(0.02)
     assert not read_rows(Path("cut"))
     assert main(["sweep", str(file), "--run-dir", "cut"]) == 0
-    assert "1 runs, 0 finished" in capsys.readouterr().out
+    assert "1 run, 0 finished" in capsys.readouterr().out
     assert main(["fit", "-c", "cut/configs/quaternion.yaml", "--run-dir", "alone"]) == 0
     (row,), alone = read_rows(Path("cut")), json.loads(Path("alone/summary.json").read_text())
     assert {key: row[key] for key in ("metrics", "validation")} == {key: alone[key] for key in ("metrics", "validation")}
@@ -161,7 +161,7 @@ def test_a_killed_sweep_resumes_to_the_results_of_a_single_run(tmp_path, monkeyp
     Path("cut/results.jsonl").write_text("")  # as if killed before it wrote the row
     capsys.readouterr()
     assert main(["sweep", str(file), "--run-dir", "cut"]) == 0
-    assert "1 runs, 1 finished" in capsys.readouterr().out
+    assert "1 run, 1 finished" in capsys.readouterr().out
     assert read_rows(Path("cut")) == [row]
 
 
