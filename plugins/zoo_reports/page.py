@@ -19,6 +19,8 @@ PALETTE = ("#56b4e9", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#7a5195", "#0
 """Colors for any color vision (Okabe and Ito 2008, with purple instead of yellow)."""
 MORE_COLORS = ("#8c564b", "#a0a0a0", "#999933", "#882255")
 """Colors for the algebras of a picture that has more than the palette."""
+COMMON = ("complex", "octonion", "phm-4", "quaternion")
+"""The algebras that choose their colors first."""
 MARKERS = "os^DvP<>"
 HEAD = """<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:"><style>
@@ -104,9 +106,9 @@ class Page:
 
 
 def colors_of(algebras: Iterable[str]) -> dict[str, str]:
-    """Return the color of each algebra: grey for the reals, else by its name, the same in all reports unless already taken."""
+    """Return the color of each algebra: grey for the reals, else by its name; `COMMON` ones have the same in all pictures."""
     colors = {REAL: GREY}
-    for algebra in sorted(set(algebras) - {REAL}):
+    for algebra in (*COMMON, *sorted({*algebras} - {REAL, *COMMON})):
         start = int(sha256(algebra.encode()).hexdigest(), 16) % len(PALETTE)
         order = PALETTE[start:] + PALETTE[:start] + MORE_COLORS
         colors[algebra] = next((color for color in order if color not in colors.values()), order[0])
