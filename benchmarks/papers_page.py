@@ -152,15 +152,23 @@ def answer(width: Sequence[Effect], weights: Sequence[Effect]) -> str:
         names = {effect.task.removesuffix(" (frontier)") for effect in weights if effect.difference.verdict == kind}
         parts += [f"{kind} on {', '.join(sorted(names))}"] if names else []
     where = f" At equal weights, at least one algebra is {' and '.join(parts)}." if parts else ""
-    estimates = [effect.difference.estimate for effect in weights]
     widths = [effect.difference.high - effect.difference.low for effect in weights]
     size = (
-        f" The estimates favor the algebra in {sum(value > 0 for value in estimates)} of {len(weights)}; half of their 95 % "
-        f"intervals are narrower than ± {median(widths) / 2:.1f} % of the real network's result."
+        f" The estimates favor {favored(weights)}. Half of the 95 % intervals are narrower than ± {median(widths) / 2:.1f} % of "
+        "the real network's result."
         if weights
         else ""
     )
     return f"Is a network over an algebra better than a smaller real network? {counted[0]}{where}{size} {counted[1]}"
+
+
+def favored(effects: Sequence[Effect]) -> str:
+    """Count, for each algebra that was compared on several tasks, those where its estimate is better than the real network."""
+    signs: dict[str, list[bool]] = {}
+    for effect in effects:
+        signs.setdefault(effect.algebra, []).append(effect.difference.estimate > 0)
+    rows = sorted(((sum(row), len(row), algebra) for algebra, row in signs.items() if len(row) > 1), reverse=True)
+    return ", ".join(f"{algebra} on {better} of {tasks} tasks" for better, tasks, algebra in rows)
 
 
 def printed_tables(rows: Iterable[Row]) -> list[str]:

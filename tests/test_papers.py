@@ -10,6 +10,7 @@ from statistics import mean
 import pytest
 from scipy.stats import t, ttest_ind, ttest_rel
 from zoo_experiments.sweep import SweepGrid, sweep_points
+from zoo_reports.frontier import Difference
 
 import zoo
 from benchmarks import frontier_page, papers, papers_detail, papers_page, papers_rows
@@ -203,6 +204,16 @@ def test_algebras_are_compared_with_the_real_network_of_the_same_width():
     assert effect.difference.estimate == pytest.approx(100 * 0.34 / 0.51)
     half = t.ppf(0.975, 2) * math.sqrt(2 * 1e-4)  # both means have a variance of 2e-4 / 2
     assert effect.difference.high - effect.difference.estimate == pytest.approx(100 * half / 0.51)
+
+
+def test_tasks_that_favor_an_algebra_are_counted():
+    estimates = {"phm-4": (0.1, 0.2, -0.3), "complex": (-1.0, 2.0), "octonion": (1.0,)}
+    effects = [
+        papers_page.Effect(f"task {number}", algebra, Difference(value, value - 1, value + 1))
+        for algebra, values in estimates.items()
+        for number, value in enumerate(values)
+    ]
+    assert papers_page.favored(effects) == "phm-4 on 2 of 3 tasks, complex on 1 of 2 tasks"
 
 
 def test_the_pages_match_the_results(tmp_path):
