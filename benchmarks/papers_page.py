@@ -154,8 +154,8 @@ def answer(width: Sequence[Effect], weights: Sequence[Effect]) -> str:
     where = f" At equal weights, at least one algebra is {' and '.join(parts)}." if parts else ""
     widths = [effect.difference.high - effect.difference.low for effect in weights]
     size = (
-        f" The estimates favor {favored(weights)}. Half of the 95 % intervals are narrower than ± {median(widths) / 2:.1f} % of "
-        "the real network's result."
+        f" The estimates favor {favored(weights)}. Half of the 95 % intervals are narrower than ± {median(widths) / 2:.1f} % "
+        "of the real network's result."
         if weights
         else ""
     )
