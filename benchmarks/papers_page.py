@@ -26,7 +26,7 @@ METRICS = ("accuracy", "map", "bits_per_character", "bleu", "exact_match")
 CONTROLS = ("hamilton", "linear_map")
 """Frontiers that validate the method; they are not tasks."""
 RANDOM_PRODUCTS = "phm(n=4, learned=false)"
-"""A control of some frontiers that is no algebra in use; docs/frontier.md lists it."""
+"""A control with random fixed products, compared in docs/frontier.md; it does not count as an algebra here."""
 TOO_LITTLE_DATA = ("iwslt15",)
 """Data sets that are too small here for any network to learn the task."""
 TEMPLATE = Path(__file__).parent / "papers_template.md"

@@ -152,16 +152,15 @@ def next_runs(
     excluded, due = {(net, rate) for net, rate, _ in failed}, list[Run]()
     for net in nets:
         tried = {rate for other, rate, seed in done if (other, seed) == (net, first) and rate is not None}
-        losses = validation_losses(row for row in rows if row["net"] == net and (net, row["lr"]) not in excluded)
+        finished = [row for row in rows if row["net"] == net and (net, row["lr"]) not in excluded]
+        losses, best = validation_losses(finished), best_rate(finished)
         if not tried.issuperset(rates):
             runs = [(net, rate, first) for rate in rates]
-        elif not losses:
+        elif best is None:
             continue
         else:
-            means = {rate: mean(values) for rate, values in losses.items()}
-            best = min(means, key=means.__getitem__)
             ends = {min(tried): min(tried) / 2, max(tried): max(tried) * 2}
-            runs = [(net, ends[end], first) for end in ends if end in means and means[end] <= max(losses[best])]
+            runs = [(net, ends[end], first) for end in ends if end in losses and mean(losses[end]) <= max(losses[best])]
             if not runs or len(tried) >= len(rates) + MAX_EXTRA_RATES:
                 runs = [(net, best, seed) for seed in others]
         due += [run for run in runs if run not in done]

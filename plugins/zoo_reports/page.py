@@ -20,7 +20,7 @@ PALETTE = ("#56b4e9", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#7a5195", "#0
 MORE_COLORS = ("#8c564b", "#a0a0a0", "#999933", "#882255")
 """Colors for the algebras of a picture that has more than the palette."""
 COMMON = ("complex", "octonion", "phm-4", "quaternion")
-"""The algebras that choose their colors first."""
+"""Algebras whose colors are assigned first, so that they are the same in all pictures."""
 MARKERS = "os^DvP<>"
 HEAD = """<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:"><style>
