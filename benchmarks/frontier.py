@@ -1,7 +1,8 @@
 """Measure frontiers of quality against weights: ``python -m benchmarks.frontier configs/frontier/trec_lstm.yaml --root DATA``.
 
 Each file in configs/frontier/ can also be run with ``zoo frontier``. Interrupted runs are resumed, and stored results count as
-finished runs. Results are written to benchmarks/results/frontier/NAME.json; docs/frontier.md is generated from all of them.
+finished runs. Results are written to benchmarks/results/frontier/NAME.json, also at an interruption; docs/frontier.md is
+generated from all of them.
 """
 
 import argparse
@@ -11,7 +12,7 @@ from typing import Any
 
 import yaml
 from zoo_experiments.frontier import RESULT, costs, frontier, read_runs
-from zoo_experiments.options import Sweep
+from zoo_experiments.options import Experiment
 from zoo_experiments.sweep import ROWS
 
 from benchmarks import frontier_page, machine
@@ -22,11 +23,12 @@ from zoo.atomic import write_json
 
 def collect(file: Path, folder: Path) -> dict[str, Any]:
     """Return the results of the finished runs of a frontier."""
+    stored = json.loads((folder / RESULT).read_text(encoding="utf-8")) if (folder / RESULT).exists() else {}
     return {
         "config": yaml.safe_load(file.read_text(encoding="utf-8")),
         "commit": machine.commit(),
         "machine": machine.info() | {"threads": 1},
-        "costs": json.loads((folder / RESULT).read_text(encoding="utf-8")).get("costs", {}),
+        "costs": stored.get("costs", {}),
         "rows": sorted(read_runs(folder), key=lambda row: (row["net"], row["lr"] or 0, row["seed"])),
     }
 
@@ -56,11 +58,14 @@ def main(argv: list[str] | None = None) -> None:
         values["base"]["data"] = rooted(values["base"]["data"], options.root)
         if options.costs:
             results = json.loads(path.read_text(encoding="utf-8")) | {"costs": costs(values, str(file))}
-        else:
-            restore(path, folder, values)
-            frontier(values, str(file), Sweep(run_dir=str(folder), jobs=options.jobs))
-            results = collect(file, folder)
-        machine.write_rows(path, results)
+            machine.write_rows(path, results)
+            continue
+        restore(path, folder, values)
+        try:
+            frontier(values, str(file), Experiment(run_dir=str(folder), jobs=options.jobs))
+        finally:  # after an interruption, store the finished runs
+            if (results := collect(file, folder))["rows"]:
+                machine.write_rows(path, results)
     frontier_page.write()
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import signal
 from itertools import product
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 import yaml
 from scipy.stats import t
 from zoo_experiments.frontier import best_rate, check_frontier, frontier, next_runs
-from zoo_experiments.options import Sweep
+from zoo_experiments.options import Experiment
 from zoo_experiments.sweep import sweep_points as runs_of
 from zoo_reports.frontier import BestNetwork, best_networks, contrast, mean_difference, opponents
 
@@ -17,6 +18,7 @@ from benchmarks import digits, fused, machine, readme, recovery, speed_page
 from benchmarks import frontier as benchmark
 from tests.errors import raises
 from zoo.cli import main
+from zoo.errors import Interrupted
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs" / "frontier").glob("*.yaml"))
 
@@ -132,9 +134,9 @@ def test_rows_in_frontier_json_count_as_finished(tmp_path):
     values = {"base": {"data": "digits"}, "axes": {"net": nets, "seed": [0, 1]}}
     rows = [row(net, None, seed, 1.0) for net in nets for seed in (0, 1)]
     (tmp_path / "frontier.json").write_text(json.dumps({"config": values, "rows": rows, "costs": {"a": {}, "b": {}}}))
-    assert frontier(values, "file.yaml", Sweep(run_dir=str(tmp_path)))["rows"] == rows
+    assert frontier(values, "file.yaml", Experiment(run_dir=str(tmp_path)))["rows"] == rows
     with raises("conflict", str(tmp_path)):
-        frontier(values | {"base": {"data": "glosses"}}, "file.yaml", Sweep(run_dir=str(tmp_path)))
+        frontier(values | {"base": {"data": "glosses"}}, "file.yaml", Experiment(run_dir=str(tmp_path)))
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
@@ -161,7 +163,7 @@ def test_invalid_axes_are_rejected(axes):
 def test_rates_and_seeds_must_be_numbers(values, tmp_path):
     axes = {"net": {"a": {"algebra": "real"}}, "seed": [0], **values}
     with raises("invalid", "a.yaml", "lists of numbers"):
-        frontier({"axes": axes}, "a.yaml", Sweep(run_dir=str(tmp_path / "new")))
+        frontier({"axes": axes}, "a.yaml", Experiment(run_dir=str(tmp_path / "new")))
     assert not (tmp_path / "new").exists()
 
 
@@ -201,9 +203,27 @@ def test_stored_results_continue_without_their_runs(tmp_path):
     results, folder = tmp_path / "results.json", tmp_path / "runs"
     results.write_text(json.dumps({"commit": "c", "rows": stored, "costs": {net: {} for net in values["axes"]["net"]}}))
     benchmark.restore(results, folder, values)
-    new, *others = frontier(values, "tiny.yaml", Sweep(run_dir=str(folder)))["rows"]
+    new, *others = frontier(values, "tiny.yaml", Experiment(run_dir=str(folder)))["rows"]
     assert (new["net"], new["seed"]) == ("quaternion", 1)
     assert others == [{"commit": "c"} | one for one in stored]
+
+
+def test_an_interrupted_benchmark_stores_its_finished_runs(tmp_path, monkeypatch):
+    """The rows of a sweep that has ended early are written; without any, nothing is."""
+
+    def stop(values, file, options):
+        raise Interrupted("stopped", signal.SIGTERM)
+
+    file, finished = tmp_path / "tiny.yaml", row("narrow", 0.1, 0, 1.0)
+    file.write_text(TINY)
+    monkeypatch.setattr(benchmark, "frontier", stop)
+    monkeypatch.setattr(benchmark, "RESULTS", tmp_path)
+    for rows in ([], [finished]):
+        monkeypatch.setattr(benchmark, "read_runs", lambda folder, rows=rows: rows)
+        with pytest.raises(Interrupted):
+            benchmark.main([str(file), "--runs", str(tmp_path / "runs")])
+        assert (tmp_path / "tiny.json").exists() == bool(rows)
+    assert json.loads((tmp_path / "tiny.json").read_text())["rows"] == [finished]
 
 
 @pytest.fixture(scope="module")

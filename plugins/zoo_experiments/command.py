@@ -9,7 +9,7 @@ from zoo.cli.parser import read_config
 from zoo.cli.result import Result
 from zoo.errors import InputError
 from zoo.training.processes import is_first_process
-from zoo_experiments.options import Lottery, Sweep, check_algebras
+from zoo_experiments.options import Experiment, Lottery, Sweep, check_algebras
 
 
 def sweep(file: str, *, options: Sweep) -> Result:
@@ -25,14 +25,12 @@ def sweep(file: str, *, options: Sweep) -> Result:
     return Result(results, lambda _: print_results("sweep", results), bool(results["failed"]))
 
 
-def frontier(file: str, *, options: Sweep) -> Result:
+def frontier(file: str, *, options: Experiment) -> Result:
     """Compare networks over algebras with real networks of equal size, each at its best learning rate.
 
     Args:
         file: YAML with base and the axes net, optimizer.lr and seed.
     """
-    if options.only:
-        raise InputError("--only is not supported here: remove networks from the file", code="unsupported")
     grid = read_config(file)
     from zoo_experiments.frontier import frontier
 

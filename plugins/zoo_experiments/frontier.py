@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
@@ -32,7 +31,7 @@ from zoo.errors import InputError
 from zoo.layers import keep_matrices
 from zoo.training.bench import batch_length, evaluation_step, first_batch, side_by_side, training_step
 from zoo.training.folder import RUNS, file_name
-from zoo_experiments.options import Sweep
+from zoo_experiments.options import Experiment, Sweep
 from zoo_experiments.sweep import read_rows, sweep, sweep_points
 
 RATE = "optimizer.lr"
@@ -48,7 +47,7 @@ Run = tuple[str, float | None, int]
 
 
 def frontier(
-    values: Mapping[str, Any], file: str, options: Sweep | None = None, say: Callable[[str], None] = print
+    values: Mapping[str, Any], file: str, options: Experiment | None = None, say: Callable[[str], None] = print
 ) -> dict[str, Any]:
     """Train the missing runs of a frontier and write frontier.json, which the report ``frontier`` reads.
 
@@ -56,7 +55,7 @@ def frontier(
     are measured once, see `costs`. Arguments, result and errors are those of `sweep`, with rows of `summarize`.
     """
     check_frontier(values, file)
-    axes, options = values["axes"], options or Sweep()
+    axes, options = values["axes"], options or Experiment()
     folder = Path(options.run_dir).expanduser() if options.run_dir else RUNS / f"frontier-{file_name(Path(file).stem)}"
     try:
         rates, seeds = [float(rate) for rate in axes.get(RATE, ())], [int(seed) for seed in axes["seed"]]
@@ -67,7 +66,7 @@ def frontier(
     while due := next_runs(list(axes["net"]), rates, seeds, read_runs(folder), failed):
         known = {row["lr"] for row in read_runs(folder)} | {rate for _, rate, _ in due} | set(rates)
         grid = dict(axes) | ({RATE: sorted(rate for rate in known if rate)} if rates else {})
-        wanted = replace(options, run_dir=str(folder), only=",".join(name(run) for run in due))
+        wanted = Sweep(**vars(options) | {"run_dir": str(folder), "only": ",".join(name(run) for run in due)})
         sweep({**values, "axes": grid}, file, wanted, say=say)
         failed |= set(due) - {run_of(row) for row in read_runs(folder)}
     rows, path = read_runs(folder), folder / RESULT

@@ -36,15 +36,24 @@ def check_execution(options: Any) -> None:
 
 
 @dataclass
-class Sweep(Execution):
-    """A grid of runs in one file.
+class Experiment(Execution):
+    """An experiment in one file.
 
     Args:
-        run_dir: Folder of the sweep; by default runs/sweep-NAME after the file. Finished runs in it are not repeated.
-        only: Names of the runs to train, separated by commas, * for anything; by default all of them.
+        run_dir: Folder of the runs; by default runs/COMMAND-NAME after the file. Finished runs in it are not repeated.
     """
 
     run_dir: str | None = None
+
+
+@dataclass
+class Sweep(Experiment):
+    """A grid of runs in one file.
+
+    Args:
+        only: Names of the runs to train, separated by commas, * for anything; by default all of them.
+    """
+
     only: str = ""
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import mean, variance
 from typing import Any
 
+from matplotlib.figure import Figure
 from scipy.stats import t
 from zoo_experiments.frontier import best_rate
 
@@ -233,10 +234,8 @@ def text_of(difference: Difference) -> str:
     return f"{difference.estimate:+.{digits}f} [{difference.low:+.{digits}f}, {difference.high:+.{digits}f}]"
 
 
-def draw(frontier: Frontier) -> Any:
+def draw(frontier: Frontier) -> Figure:
     """Draw the test metric against weights."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(7.2, 4.2), layout="constrained")
     axes = figure.subplots()
     draw_lines(frontier, axes, {point.net: point.weights for point in frontier.points})
@@ -245,10 +244,8 @@ def draw(frontier: Frontier) -> Any:
     return figure
 
 
-def draw_costs(frontier: Frontier) -> Any:
+def draw_costs(frontier: Frontier) -> Figure:
     """Draw the test metric against each cost, in a panel each."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(9.6, 7.2), layout="constrained")
     panels = figure.subplots(2, 2, sharey=True)
     for axes, (cost, (_, title, _)) in zip(panels.flat, COSTS.items(), strict=True):

@@ -9,6 +9,9 @@ from textwrap import fill
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib import colormaps
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import nn
@@ -165,13 +168,11 @@ def weight_files(arms: Sequence[Curve], tickets: Mapping[str, dict[str, Layer]],
     return files
 
 
-def curves(arms: Sequence[Curve], metric: str, split: str, title: str) -> Any:
+def curves(arms: Sequence[Curve], metric: str, split: str, title: str) -> Figure:
     """Draw a metric against the remaining percent of the real network's weights: means, and spread over seeds.
 
     Colors are those of the algebras, dashes those of the controls, and every arm has a marker of its own.
     """
-    from matplotlib.figure import Figure
-
     figure, colors = Figure(figsize=(8, 5.4), layout="constrained"), page.colors_of(arm.algebra for arm in arms)
     axes = figure.subplots()
     for arm, marker in zip(arms, cycle(page.MARKERS), strict=False):
@@ -199,13 +200,11 @@ def curves(arms: Sequence[Curve], metric: str, split: str, title: str) -> Any:
     return figure
 
 
-def histograms(rows: Sequence[tuple[str, Layer, str]], title: str) -> Any:
+def histograms(rows: Sequence[tuple[str, Layer, str]], title: str) -> Figure:
     """Draw histograms of surviving weights like Figures 4 and 6 of Mukhopadhyay et al. (2025).
 
     ``rows`` are name, layer and color; the columns are some of the rounds.
     """
-    from matplotlib.figure import Figure
-
     rounds = sorted({number for _, layer, _ in rows for number in layer.counts})
     if len(rounds) > MOST_ROUNDS:
         rounds = [rounds[round(step * (len(rounds) - 1) / (MOST_ROUNDS - 1))] for step in range(MOST_ROUNDS)]
@@ -230,12 +229,8 @@ def histograms(rows: Sequence[tuple[str, Layer, str]], title: str) -> Any:
     return figure
 
 
-def sparsity(tickets: Mapping[str, dict[str, Layer]]) -> Any:
+def sparsity(tickets: Mapping[str, dict[str, Layer]]) -> Figure:
     """Draw the remaining share of each layer's weights against the round, a heat map for each arm."""
-    from matplotlib import colormaps
-    from matplotlib.colors import LogNorm
-    from matplotlib.figure import Figure
-
     rounds = range(1 + max(number for layers in tickets.values() for number in layers[ALL].left))
     most = max(len(layers) for layers in tickets.values())
     figure = Figure(figsize=(4.6, len(tickets) * (0.8 + 0.16 * most)), layout="constrained")

@@ -9,6 +9,10 @@ from html import escape
 from typing import Any, NamedTuple
 from warnings import catch_warnings, filterwarnings
 
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullLocator
+
 from zoo.checkpoint.manifest import number
 from zoo.report import Report, plain_console, plain_table
 
@@ -115,10 +119,8 @@ def colors_of(algebras: Iterable[str]) -> dict[str, str]:
     return colors
 
 
-def pictures(name: str, draw: Callable[[], Any]) -> dict[str, bytes]:
+def pictures(name: str, draw: Callable[[], Figure]) -> dict[str, bytes]:
     """Draw a picture and return it as PNG and SVG, the same bytes every time."""
-    from matplotlib import rc_context
-
     style: Any = {"font.size": 9, "axes.linewidth": 0.6, "axes.edgecolor": "#888888", "text.parse_math": False}
     files = {}
     with catch_warnings(), rc_context({"svg.hashsalt": name, **style}):
@@ -140,8 +142,6 @@ def plain_axes(axes: Any, grid: str = "both") -> None:
 
 def log_axis(axes: Any, which: str) -> None:
     """Scale the axis ``x`` or ``y`` logarithmically, with ticks at 1, 2 and 5; thousands are written as 1k."""
-    from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullLocator
-
     thousands, axis = EngFormatter(sep=""), getattr(axes, f"{which}axis")
     getattr(axes, f"set_{which}scale")("log")
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=6))

@@ -5,6 +5,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
+from matplotlib.figure import Figure
 from zoo_experiments.sweep import read_rows
 
 from zoo.checkpoint.manifest import number
@@ -109,10 +110,8 @@ def as_table(groups: Sequence[Group], metric: str, validation: str, best: Group 
     return Table("Runs", [*(axes or [""]), "runs", *figures, "parameters", "relative to real", ""], rows)
 
 
-def draw(groups: Sequence[Group], axis: str, title: str) -> Any:
+def draw(groups: Sequence[Group], axis: str, title: str) -> Figure:
     """Draw every run as a dot and every mean as a diamond, by group and against the parameters."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(10, 1.6 + 0.32 * max(6, len(groups))), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
     colors: dict[str, str] = {}  # by the label of the first axis
