@@ -24,6 +24,7 @@ from benchmarks import machine
 from benchmarks.papers import rooted
 
 RESULTS = Path(__file__).parent / "results" / "tickets"
+FRONTIERS = Path(__file__).parent / "results" / "frontier"
 DASHES = ("-", "--", ":", "-.")
 
 Axis = Literal["left", "total"]
@@ -184,6 +185,7 @@ def section(name: str, images: Path) -> list[str]:
         f"![tickets at equal weights, {name}](images/tickets_{name}.png)",
         "",
     ]
+    lines += [*networks(results, config["rates"]).as_markdown(), ""]
     for axis, label in AXES.items():
         rows = comparisons(results, axis)
         counts = {verdict: sum(row[-1] == verdict for row in rows) for verdict in ("ahead", "behind", "not decided")}
@@ -191,3 +193,18 @@ def section(name: str, images: Path) -> list[str]:
         head = ["ticket", "weights", f"test {results['metric']}", "best real network", "difference", "verdict"]
         lines += [*Table("", head, rows).as_markdown(), ""]
     return lines
+
+
+def networks(results: dict[str, Any], frontier: str) -> Table:
+    """Tabulate the networks of a file of results, with the learning rates that a frontier tried for them."""
+    tried = json.loads((FRONTIERS / f"{frontier}.json").read_text(encoding="utf-8"))["rows"]
+    rows = []
+    for name, network in results["config"]["networks"].items():
+        options = results["config"]["base"] | network
+        rates = [row["lr"] for row in tried if row["net"] == name]
+        rate = f"{options['optimizer']['lr']:g} of {min(rates):g} to {max(rates):g}"
+        own = [row for row in results["rows"] if row["network"] == name]
+        sizes = [f"{max(row[axis] for row in own):,}" for axis in AXES]
+        rows.append([name, *sizes, rate, str(options["seeds"]), f"{mean(row['seconds'] for row in own):.0f}"])
+    head = ["network", "weights in the pruned matrices", "all weights", "learning rate", "seeds", "seconds a round"]
+    return Table("", head, rows)

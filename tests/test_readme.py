@@ -15,6 +15,7 @@ import yaml
 from zoo_experiments.lottery import check_lottery
 from zoo_experiments.options import Lottery
 from zoo_experiments.sweep import grid_points
+from zoo_reports.frontier import best_networks
 
 import zoo
 from benchmarks import machine, papers_rows, readme
@@ -196,6 +197,10 @@ def test_tickets_compare_real_networks_of_several_widths(path):
     lotteries = [check_lottery(build(Lottery, config["base"] | network))[0] for network in config["networks"].values()]
     assert len({lottery.backbone for lottery in lotteries if lottery.compare == ("real",)}) >= 2
     assert {lottery.seeds for lottery in lotteries} == {3}
+    rows = json.loads((ROOT / f"benchmarks/results/frontier/{config['rates']}.json").read_text(encoding="utf-8"))["rows"]
+    best = {point.net: point.lr for point in best_networks(rows)}
+    rates = {name: lottery.optimizer.lr for name, lottery in zip(config["networks"], lotteries, strict=True)}
+    assert rates.items() <= best.items()
 
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: f"{path.parent.name}/{path.stem}")
