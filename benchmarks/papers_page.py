@@ -159,7 +159,9 @@ def answer(width: Sequence[Effect], weights: Sequence[Effect]) -> str:
         if weights
         else ""
     )
-    return f"Is a network over an algebra better than a smaller real network? {counted[0]}{where}{size} {counted[1]}"
+    own = [effect for effect in width if effect.task.endswith("(frontier)")]
+    rates = f" With the best learning rate of each network, the estimates at equal width favor {favored(own)}." if own else ""
+    return f"Is a network over an algebra better than a smaller real network? {counted[0]}{where}{size} {counted[1]}{rates}"
 
 
 def favored(effects: Sequence[Effect]) -> str:
