@@ -49,26 +49,29 @@ Curves = dict[str, list[Ticket]]
 
 
 def run(file: Path, runs: Path, root: Path | None) -> None:
-    """Run or resume the lotteries of a file and write their results; networks with complete results are not run again."""
-    config, path, rows = yaml.safe_load(file.read_text(encoding="utf-8")), RESULTS / f"{file.stem}.json", []
+    """Run or resume the lotteries of a file and write the results after each; complete results are not run again."""
+    config, path = yaml.safe_load(file.read_text(encoding="utf-8")), RESULTS / f"{file.stem}.json"
     stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"rows": []}
-    results = {"metric": stored.get("metric"), "mode": stored.get("mode")}
-    for name, network in config["networks"].items():
-        options, folder = config["base"] | network, runs / f"tickets-{file.stem}" / name
-        if finished := finished_rows(stored, name, options):
-            rows += finished
-            continue
+    rows = {name: finished_rows(stored, name, config["base"] | network) for name, network in config["networks"].items()}
+    for name in [name for name in rows if not rows[name]]:
+        options, folder = config["base"] | config["networks"][name], runs / f"tickets-{file.stem}" / name
         start = {"resume": str(folder)} if (folder / "lottery.json").exists() else {"run_dir": str(folder)}
         record = zoo.lottery(**options | {"data": rooted(options["data"], root)} | start)
-        results = {key: record[key] for key in results}
-        for row in record["rows"]:
-            summary = json.loads((folder / row["folder"] / "summary.json").read_text(encoding="utf-8"))
-            fixed = summary["parameters"]["total"] - row["weights"]  # never pruned: stem, head, norms, biases
-            copied = {key: row[key] for key in ("seed", "round", "seconds")}
-            metrics = {part: row[part][record["metric"]] for part in ("val", "test")}
-            rows.append({"network": name, **copied, "left": row["survivors"], "total": row["survivors"] + fixed, **metrics})
-    results |= {"commit": machine.commit(), "machine": machine.info()}
-    machine.write_rows(path, {"config": config} | results | {"rows": rows})
+        rows[name] = [{"network": name} | read_round(folder, row, record["metric"]) for row in record["rows"]]
+        measured = {name: network for name, network in config["networks"].items() if rows[name]}
+        results = {"config": config | {"networks": measured}, "metric": record["metric"], "mode": record["mode"]}
+        results |= {"commit": machine.commit(), "machine": machine.info()}
+        machine.write_rows(path, results | {"rows": [row for name in measured for row in rows[name]]})
+
+
+def read_round(folder: Path, row: Mapping[str, Any], metric: str) -> dict[str, Any]:
+    """Return the stored values of a round of a lottery."""
+    summary = json.loads((folder / row["folder"] / "summary.json").read_text(encoding="utf-8"))
+    fixed = summary["parameters"]["total"] - row["weights"]  # never pruned: stem, head, norms, biases
+    sizes = {"left": row["survivors"], "total": row["survivors"] + fixed}
+    return (
+        {key: row[key] for key in ("seed", "round", "seconds")} | sizes | {part: row[part][metric] for part in ("val", "test")}
+    )
 
 
 def finished_rows(stored: Mapping[str, Any], name: str, options: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -172,7 +175,7 @@ def section(name: str, images: Path) -> list[str]:
     base, file = results["config"]["base"], Path("configs/tickets") / f"{name}.yaml"
     config = yaml.safe_load((Path(__file__).parents[1] / file).read_text(encoding="utf-8"))
     due = [net for net, options in config["networks"].items() if not finished_rows(results, net, config["base"] | options)]
-    changed = f" **To be run again**, with another learning rate or more seeds: {', '.join(due)}." if due else ""
+    changed = f" **Not run** with the learning rate and seeds of the file: {', '.join(due)}." if due else ""
     lines = [
         f"## {name.replace('_', ' ')} at equal weights",
         "",

@@ -15,6 +15,7 @@ from zoo_reports.curves import Crossing, Curve, collect, compare_all, lottery_me
 from zoo_reports.lottery import ALL, lottery, read_ticket_weights
 
 import zoo
+from benchmarks import tickets
 from benchmarks.tickets import comparisons, finished_rows
 from tests.errors import raises
 from zoo.cli import main
@@ -340,3 +341,34 @@ def test_complete_results_of_tickets_are_not_trained_again():
     assert finished_rows(results, "wide", options | {"rate": 0.4}) == []
     assert finished_rows(results, "wide", options | {"seeds": 3}) == []
     assert finished_rows({"rows": []}, "wide", options) == []
+
+
+def test_tickets_are_stored_after_each_network(tmp_path, monkeypatch):
+    """The second network fails at first; then only it is trained."""
+    names, trained = iter(("narrow", "wide", "wide")), list[str]()
+
+    def train(run_dir: str, seeds: int, rounds: int, compare: str, data: str) -> dict[str, Any]:
+        trained.append(next(names))
+        if len(trained) == 2:
+            raise KeyboardInterrupt
+        Path(run_dir, "round").mkdir(parents=True)
+        Path(run_dir, "round", "summary.json").write_text('{"parameters": {"total": 450}}')
+        sizes = {"weights": 400, "survivors": 100, "folder": "round", "seconds": 1.0}
+        scores = {"val": {"accuracy": 0.5}, "test": {"accuracy": 0.25}}
+        rows = [sizes | scores | {"seed": seed, "round": number} for seed in range(seeds) for number in range(rounds + 1)]
+        return {"metric": "accuracy", "mode": "max", "rows": rows}
+
+    networks = {name: {"compare": "real"} for name in ("narrow", "wide")}
+    file = tmp_path / "tiny.yaml"
+    file.write_text(json.dumps({"base": {"seeds": 2, "rounds": 1, "data": "digits"}, "networks": networks}))
+    monkeypatch.setattr(tickets, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(zoo, "lottery", train)
+    with pytest.raises(KeyboardInterrupt):
+        tickets.run(file, tmp_path / "runs", None)
+    stored = json.loads((tmp_path / "results" / "tiny.json").read_text())
+    assert list(stored["config"]["networks"]) == ["narrow"]
+    assert [(row["left"], row["total"], row["val"], row["test"]) for row in stored["rows"]] == [(100, 150, 0.5, 0.25)] * 4
+    tickets.run(file, tmp_path / "runs", None)
+    both = json.loads((tmp_path / "results" / "tiny.json").read_text())
+    assert trained == ["narrow", "wide", "wide"]
+    assert [row["network"] for row in both["rows"]] == ["narrow"] * 4 + ["wide"] * 4
