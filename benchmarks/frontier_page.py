@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 from zoo_experiments.frontier import RATE, next_runs
-from zoo_reports.frontier import BestNetwork, Frontier, best_networks, draw, draw_costs, network_table, sentence, text_of
+from zoo_reports.frontier import BestNetwork, Frontier, best_networks, draw, draw_costs, network_table, sentences, text_of
 from zoo_reports.page import Table, pictures
 
 from benchmarks import frontier_rates
@@ -84,7 +84,7 @@ def section(frontier: Measured, images: Path) -> list[str]:
         "",
         f"![{frontier.name}](images/frontier_{frontier.name}.png)",
         "",
-        *(f"- {sentence(frontier, algebra)}" for algebra in frontier.algebras),
+        *(f"- {text}" for text in sentences(frontier)),
         "",
         *network_table(frontier).as_markdown(),
         "",

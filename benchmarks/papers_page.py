@@ -1,7 +1,7 @@
 """Write docs/papers.md, the summary of all papers: ``python -m benchmarks.papers``."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -87,8 +87,18 @@ def frontier_effects(frontiers: Iterable[Measured], at_width: bool) -> list[Effe
         for algebra in frontier.algebras:
             difference = frontier.equal_width(algebra) if at_width else frontier.equal_weights(algebra)
             if difference and algebra != RANDOM_PRODUCTS:
-                effects.append(Effect(f"{frontier.name.replace('_', ' ')} (frontier)", algebra, relative(difference, real)))
+                effects.append(Effect(label(frontier), algebra, relative(difference, real)))
     return effects
+
+
+def label(frontier: Measured) -> str:
+    """Return the name of a frontier as a task."""
+    return f"{frontier.name.replace('_', ' ')} (frontier)"
+
+
+def depends_on_size(frontier: Measured) -> bool:
+    """Check that the largest real network of a frontier is better than the smallest."""
+    return frontier.size_effect is not None and frontier.size_effect.verdict == "ahead"
 
 
 def forest(width: Sequence[Effect], weights: Sequence[Effect], path: Path) -> None:
@@ -133,35 +143,31 @@ def draw_effects(axes: Axes, effects: Sequence[Effect], tasks: list[str], colors
     plain_axes(axes)
 
 
-def answer(width: Sequence[Effect], weights: Sequence[Effect]) -> str:
-    """Summarize all comparisons in one paragraph."""
-    counted = []
-    for effects, opponent in (
-        (weights, "a smaller real network with the same number of weights"),
-        (width, "the real network of the same width, which has more weights"),
-    ):
-        counts = Counter(effect.difference.verdict for effect in effects)
-        tasks = len({effect.task for effect in effects})
-        counted.append(
-            f"Compared with {opponent}, algebras are ahead in {counts['ahead']}, behind in {counts['behind']} and not "
-            f"significantly different in {counts['not decided']} of {len(effects)} comparisons on {tasks} "
-            f"task{'s' * (tasks != 1)}."
-        )
-    parts = []
-    for kind in ("ahead", "behind"):
-        names = {effect.task.removesuffix(" (frontier)") for effect in weights if effect.difference.verdict == kind}
-        parts += [f"{kind} on {', '.join(sorted(names))}"] if names else []
-    where = f" At equal weights, at least one algebra is {' and '.join(parts)}." if parts else ""
-    widths = [effect.difference.high - effect.difference.low for effect in weights]
-    size = (
-        f" The estimates favor {favored(weights)}. Half of the 95 % intervals are narrower than ± {median(widths) / 2:.1f} % "
-        "of the real network's result."
-        if weights
-        else ""
-    )
+def answer(width: Sequence[Effect], weights: Sequence[Effect], sized: Collection[str]) -> str:
+    """Summarize all comparisons in one paragraph; ``sized`` are the tasks where the largest real network beats the smallest."""
+    smaller, others = ([effect for effect in weights if (effect.task in sized) is kind] for kind in (True, False))
     own = [effect for effect in width if effect.task.endswith("(frontier)")]
-    rates = f" With the best learning rate of each network, the estimates at equal width favor {favored(own)}." if own else ""
-    return f"Is a network over an algebra better than a smaller real network? {counted[0]}{where}{size} {counted[1]}{rates}"
+    widths = [effect.difference.high - effect.difference.low for effect in weights]
+    parts = [
+        "Is a network over an algebra better than a smaller real network with the same number of weights?",
+        f"Where larger real networks are better than smaller ones: {counted(smaller)}. The estimates favor {favored(smaller)}.",
+        f"Where they are not, so that the number of weights hardly matters: {counted(others)}.",
+        f"Half of the 95 % intervals are narrower than ± {median(widths) / 2:.1f} % of the real network's result."
+        if widths
+        else "",
+        f"Compared with the real network of the same width, which has more weights: {counted(width)}.",
+        f"With the best learning rate of each network, the estimates at equal width favor {favored(own)}." if own else "",
+    ]
+    return " ".join(part for part in parts if part)
+
+
+def counted(effects: Sequence[Effect]) -> str:
+    """Count the verdicts of comparisons, and name the tasks with significant ones."""
+    counts = Counter(effect.difference.verdict for effect in effects)
+    tasks = list(dict.fromkeys(effect.task.removesuffix(" (frontier)") for effect in effects))
+    where = f" ({', '.join(tasks)})" if 0 < len(tasks) < 8 else ""
+    text = f"algebras are ahead in {counts['ahead']}, behind in {counts['behind']} and not significantly different in"
+    return f"{text} {counts['not decided']} of {len(effects)} comparisons on {len(tasks)} task{'s' * (len(tasks) != 1)}{where}"
 
 
 def favored(effects: Sequence[Effect]) -> str:
@@ -219,7 +225,7 @@ def write(page: Path = PAGE, images: Path = IMAGES, results: Path = RESULTS, con
         if frontier.name not in CONTROLS
     ]
     parts = {
-        "answer": answer(width, weights),
+        "answer": answer(width, weights, {label(frontier) for frontier in frontiers if depends_on_size(frontier)}),
         "pictures": "\n".join(pictures),
         "pages": ", ".join(f"[{paper['title']}](papers/{name}.md)" for name, paper in PAPERS.items()),
         "rows": str(len(measured)),

@@ -3,6 +3,7 @@
 import json
 import math
 import signal
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from scipy.stats import t
 from zoo_experiments.frontier import best_rate, check_frontier, frontier, next_runs
 from zoo_experiments.options import Experiment
 from zoo_experiments.sweep import sweep_points as runs_of
-from zoo_reports.frontier import BestNetwork, best_networks, contrast, mean_difference, opponents
+from zoo_reports.frontier import BestNetwork, Frontier, best_networks, contrast, mean_difference, opponents, sentences
 
 from benchmarks import digits, fused, machine, readme, recovery, speed_page
 from benchmarks import frontier as benchmark
@@ -58,6 +59,22 @@ def test_a_shared_opponent_counts_once():
     freedom = sum(parts) ** 2 / sum(part**2 for part in parts)
     assert difference.high - 1.0 == pytest.approx(float(t.ppf(0.975, freedom)) * math.sqrt(1.5))
     assert difference.verdict == "not decided"
+
+
+def test_the_size_effect_is_that_of_real_networks():
+    """The largest real network is better by 5 - 3; networks over algebras do not count."""
+    small, large, other = (
+        point("small", 100, 4.0, 6.0),
+        point("large", 400, 2.0, 4.0),
+        point("a", 900, 1.0, 9.0, algebra="octonion"),
+    )
+    rows = [row(one.net, 0.1, 0, 1.0) | {"algebra": one.algebra, "metric": "loss"} for one in (small, large, other)]
+    config = {"axes": {"net": {"small": {}, "large": {}, "a": {}}}}
+    measured = Frontier("task", config, rows, [small, large, other], {})
+    assert measured.size_effect.estimate == pytest.approx(2.0)
+    assert sentences(measured)[-1].startswith("**real**: not decided, +2.000 [")
+    assert replace(measured, points=[small, other]).size_effect is None
+    assert len(sentences(replace(measured, points=[small, other]))) == 1
 
 
 def test_no_comparison_out_of_range_or_with_one_seed():

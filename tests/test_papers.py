@@ -216,6 +216,17 @@ def test_tasks_that_favor_an_algebra_are_counted():
     assert papers_page.favored(effects) == "phm-4 on 2 of 3 tasks, complex on 1 of 2 tasks"
 
 
+def test_the_answer_separates_tasks_that_depend_on_the_size():
+    effects = [
+        papers_page.Effect(f"{task} (frontier)", algebra, Difference(value, value - 1, value + 1))
+        for task, value in (("large", 2.0), ("small", 0.5))
+        for algebra in ("phm-4", "octonion")
+    ]
+    text = papers_page.answer(effects, effects, {"large (frontier)"})
+    numbers = "ahead in {}, behind in 0 and not significantly different in {} of 2 comparisons on 1 task ({})"
+    assert text.index(numbers.format(2, 0, "large")) < text.index(numbers.format(0, 2, "small"))
+
+
 def test_the_pages_match_the_results(tmp_path):
     papers_page.write(tmp_path / "papers.md", tmp_path)
     papers_detail.write(tmp_path)

@@ -277,7 +277,6 @@ shakespeare_style = parallel_set(name="shakespeare_style", sides=("modern", "ori
 """
 
 TEXT_SETS = (mr, subj, mpqa, cr, trec, sst, imdb, snli, mnli, scitail, qqp, qnli, wikiqa)
-PARALLEL_SETS = (multi30k, iwslt15, wmt14, wmt16, shakespeare_style)
 
 
 NUMBERS = {"VBZ": "singular", "VBP": "plural"}

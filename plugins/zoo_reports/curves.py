@@ -197,16 +197,8 @@ class Crossing(NamedTuple):
         if self.interval is None or abs(self.lead) <= self.interval:
             half = "one seed" if self.interval is None else f"95 % interval ± {self.interval:.2g}"
             return f"{self.arm} against {self.real}: not decided (lead at {self.low:.3g} %: {self.lead:.3g}, {half})"
-        span = f"between {self.high:.3g} % and {self.low:.3g} %"
-        others = ", ".join(f"{percent:.3g} %" for percent in self.crossings if percent != self.below)
-        if self.below is None:
-            what = f"is not ahead of {self.real} at the sparse end, {self.low:.3g} %"
-            what += f"; it crosses at {others}" if others else f", nor anywhere {span}: no crossing"
-        elif not self.crossings:
-            what = f"is ahead of {self.real} everywhere {span}: no crossing"
-        else:
-            what = f"is ahead of {self.real} from {self.below:.3g} % of the real weights down to {self.low:.3g} %"
-            what += f"; above that it crosses at {others} too" if others else ""
+        start = self.below and f"from {self.below:.3g} % of the real weights down to {self.low:.3g} %"
+        what = f"is ahead of {self.real} {start}" if start else f"is not ahead of {self.real} at the sparse end"
         return f"{self.arm} {what} (lead at {self.low:.3g} %: {self.lead:.3g}, 95 % interval ± {self.interval:.2g})"
 
 

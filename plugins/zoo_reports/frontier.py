@@ -188,6 +188,11 @@ class Frontier:
         names = dict.fromkeys(row["algebra"] for net in self.config["axes"]["net"] for row in self.rows if row["net"] == net)
         return {name: [point for point in self.points if point.algebra == name] for name in names if name != "real"}
 
+    @property
+    def size_effect(self) -> Difference | None:
+        """Compare the largest real network with the smallest; if they are equal, the task does not depend on the size."""
+        return mean_difference([(self.real[-1], {self.real[0]: 1.0})], self.lower) if len(self.real) > 1 else None
+
     def equal_weights(self, algebra: str) -> Difference | None:
         """Compare an algebra with real networks of the same number of weights; None where there are none."""
         pairs = [(point, opponents(point.weights, self.real)) for point in self.algebras[algebra]]
@@ -207,21 +212,29 @@ def frontier(runs: Sequence[str]) -> Report:
     folder = Path(runs[0]).expanduser()
     stored = read_json(folder / "frontier.json")
     check_rules((bool(stored.get("rows")), f"no run of '{folder}' is finished yet"), code="missing")
-    config, rows = stored["config"], stored["rows"]
-    measured = Frontier(folder.name, config, rows, best_networks(rows), stored.get("costs", {}))
-    sentences, table = [sentence(measured, algebra) for algebra in measured.algebras], network_table(measured)
+    rows = stored["rows"]
+    measured = Frontier(folder.name, stored["config"], rows, best_networks(rows), stored.get("costs", {}))
+    texts, table = sentences(measured), network_table(measured)
     about = "Every network at its best learning rate by validation; ± is a 95 % t-interval over seeds."
-    page = Page(f"Quality at equal weights: {folder.name}", about, [text.replace("**", "") for text in sentences], [table])
+    page = Page(f"Quality at equal weights: {folder.name}", about, [text.replace("**", "") for text in texts], [table])
     files = pictures("frontier", lambda: draw(measured))
     files |= pictures("costs", lambda: draw_costs(measured)) if measured.costs else {}
-    return page.report("frontier", {"table": table.rows, "sentences": sentences}, files)
+    return page.report("frontier", {"table": table.rows, "sentences": texts}, files)
+
+
+def sentences(frontier: Frontier) -> list[str]:
+    """Compare the algebras with real networks of the same number of weights, and the largest real network with the smallest."""
+    texts = [sentence(frontier, algebra) for algebra in frontier.algebras]
+    if effect := frontier.size_effect:
+        names = f"{frontier.real[-1].net} against {frontier.real[0].net}, the largest against the smallest"
+        texts.append(f"**real**: {effect.verdict}, {text_of(effect)} {frontier.metric} ({names}).")
+    return texts
 
 
 def sentence(frontier: Frontier, algebra: str) -> str:
     """Compare an algebra with real networks of the same number of weights in one sentence."""
     inside = [point for point in frontier.algebras[algebra] if opponents(point.weights, frontier.real)]
-    difference = frontier.equal_weights(algebra)
-    if difference is None:
+    if not (difference := frontier.equal_weights(algebra)):
         reason = "one seed" if inside else "no real networks around its sizes"
         return f"**{algebra}**: not compared at equal weights, {reason}."
     names = ", ".join(point.net for point in inside if len(point.values) > 1)
