@@ -1,13 +1,40 @@
-"""Write the table of results on digits into README.md and docs/index.md: ``python -m benchmarks.readme``."""
+"""Write the results on digits and at equal weights into README.md and docs/index.md: ``python -m benchmarks.readme``."""
 
 import json
-from statistics import mean
+from collections import Counter
+from collections.abc import Iterable
+from statistics import mean, median
+from textwrap import fill
 from typing import Any
 
+from zoo_reports.frontier import Difference, opponents
+
+from benchmarks import frontier_page
+from benchmarks.frontier_page import Measured
 from benchmarks.machine import ROOT, replace_table
+from benchmarks.papers_page import CONTROLS, RANDOM_PRODUCTS, depends_on_size
+from benchmarks.papers_statistics import more_than_chance
 
 PAGES = (ROOT / "README.md", ROOT / "docs" / "index.md")
 BEGIN = "<!-- table: benchmarks/results/digits.json -->"
+
+ANSWER = "<!-- table: benchmarks/results/frontier -->"
+TITLES = {
+    "shakespeare": "Tiny Shakespeare",
+    "shakespeare_4000": "Tiny Shakespeare",
+    "digits": "digits",
+    "glosses": "WordNet glosses",
+    "cifar10": "CIFAR-10",
+    "multi30k": "translation",
+    "trec_lstm": "questions",
+    "trec_transformer": "questions",
+    "sst_lstm": "movie reviews",
+    "sst_transformer": "movie reviews",
+    "pneumoniamnist": "chest X-rays",
+}
+"""What the README calls the tasks."""
+TEXTS = ("shakespeare", "shakespeare_4000", "glosses")
+"""Frontiers of language models, whose metric is the loss in nats."""
 
 
 def table(results: dict[str, Any]) -> str:
@@ -41,12 +68,61 @@ def caption(results: dict[str, Any]) -> str:
     )
 
 
+def answer(frontiers: Iterable[Measured]) -> str:
+    """Say in two sentences when an algebra pays off."""
+    tasks = [(one, found) for one in frontiers if one.name not in CONTROLS and (found := differences(one))]
+    sized, others = ([task for task in tasks if depends_on_size(task[0]) is kind] for kind in (True, False))
+    leads = []
+    for algebra in ("phm-4", "octonion"):
+        nats = [found[algebra].estimate for one, found in sized if one.name in TEXTS and algebra in found]
+        leads.append(f"{algebra} networks by {min(nats):.2f} to {max(nats):.2f} nats")
+    ratios = [ratio for one, _ in tasks for ratio in step_ratios(one)]
+    text = (
+        f"Where larger real networks are better than smaller ones ({titles(sized)}), networks over an algebra are better than "
+        f"real networks with the same number of weights, each at its best learning rate, {verdicts(sized)}; on text, "
+        f"{' and '.join(leads)}. Where they are not ({titles(others)}), an algebra is better {verdicts(others)}; and everywhere "
+        f"it costs time: at equal weights its network is wider, and a training step takes {median(ratios):.1f} times as long "
+        f"(median; at most {max(ratios):.1f})."
+    )
+    return fill(text, 140)
+
+
+def differences(frontier: Measured) -> dict[str, Difference]:
+    """Return the differences at equal weights of the algebras of a frontier."""
+    found = {algebra: frontier.equal_weights(algebra) for algebra in frontier.algebras if algebra != RANDOM_PRODUCTS}
+    return {algebra: difference for algebra, difference in found.items() if difference}
+
+
+def titles(tasks: Iterable[tuple[Measured, Any]]) -> str:
+    """List the titles of tasks."""
+    return ", ".join(dict.fromkeys(TITLES[one.name] for one, _ in tasks))
+
+
+def verdicts(tasks: Iterable[tuple[Any, dict[str, Difference]]]) -> str:
+    """Count the comparisons in which an algebra is significantly better or worse, and say if these are more than by chance."""
+    counts = Counter(difference.verdict for _, found in tasks for difference in found.values())
+    often = "more often" if more_than_chance(counts["ahead"] + counts["behind"], counts.total()) else "not more often"
+    return f"in {counts['ahead']} of {counts.total()} comparisons and worse in {counts['behind']}, {often} than by chance"
+
+
+def step_ratios(frontier: Measured) -> list[float]:
+    """Return the times of a training step of networks over algebras, relative to real networks with as many weights."""
+    ratios = []
+    for algebra in differences(frontier) if frontier.costs else ():
+        for point in frontier.algebras[algebra]:
+            if shares := opponents(point.weights, frontier.real):
+                real = sum(share * frontier.costs[other.net]["step_ms"] for other, share in shares.items())
+                ratios.append(frontier.costs[point.net]["step_ms"] / real)
+    return ratios
+
+
 def update() -> None:
-    """Update the table on all pages."""
+    """Update all pages."""
+    frontiers = frontier_page.read()
     results = json.loads((ROOT / "benchmarks" / "results" / "digits.json").read_text(encoding="utf-8"))
     for path in PAGES:
         text = replace_table(path.read_text(encoding="utf-8"), BEGIN, table(results))
-        path.write_text(text, encoding="utf-8")
+        path.write_text(replace_table(text, ANSWER, answer(frontiers)), encoding="utf-8")
 
 
 if __name__ == "__main__":

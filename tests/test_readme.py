@@ -18,7 +18,7 @@ from zoo_experiments.sweep import grid_points
 from zoo_reports.frontier import best_networks
 
 import zoo
-from benchmarks import machine, papers_rows, readme
+from benchmarks import frontier_page, machine, papers_rows, readme
 from zoo import registry
 from zoo.cli import main
 from zoo.cli.commands import command_names
@@ -119,10 +119,11 @@ def test_tutorials_run(page, tmp_path, monkeypatch, capsys, unregistered):
             assert main(shlex.split(line)[1:]) == 0, (line, capsys.readouterr().err)
 
 
-def test_the_table_matches_the_results():
+def test_the_table_and_the_answer_match_the_results():
     results = json.loads((ROOT / "benchmarks" / "results" / "digits.json").read_text(encoding="utf-8"))
+    parts = {readme.BEGIN: readme.table(results), readme.ANSWER: readme.answer(frontier_page.read())}
     for page in readme.PAGES:
-        assert f"{readme.BEGIN}\n{readme.table(results)}\n{machine.END}" in page.read_text(encoding="utf-8")
+        assert all(f"{begin}\n{part}\n{machine.END}" in page.read_text(encoding="utf-8") for begin, part in parts.items())
     assert {row["seed"] for row in results["rows"]} == {0, 1, 2}
 
 
