@@ -1,8 +1,8 @@
 """Measure frontiers of quality against weights: ``python -m benchmarks.frontier configs/frontier/trec_lstm.yaml --root DATA``.
 
 Each file in configs/frontier/ can also be run with ``zoo frontier``. Interrupted runs are resumed, and stored results count as
-finished runs. Results are written to benchmarks/results/frontier/NAME.json, also at an interruption; docs/frontier.md is
-generated from all of them.
+finished runs. Results are written to benchmarks/results/frontier/NAME.json, also at an interruption; docs/frontier.md
+and the answer in README.md are generated from all of them.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from zoo_experiments.frontier import RESULT, costs, frontier, read_runs
 from zoo_experiments.options import Experiment
 from zoo_experiments.sweep import ROWS
 
-from benchmarks import frontier_page, machine
+from benchmarks import frontier_page, machine, readme
 from benchmarks.frontier_page import RESULTS
 from benchmarks.papers import rooted
 from zoo.atomic import write_json
@@ -67,6 +67,7 @@ def main(argv: list[str] | None = None) -> None:
             if (results := collect(file, folder))["rows"]:
                 machine.write_rows(path, results)
     frontier_page.write()
+    readme.update()
 
 
 if __name__ == "__main__":
