@@ -77,12 +77,12 @@ def answer(frontiers: Iterable[Measured]) -> str:
         nats = [found[algebra].estimate for one, found in sized if one.name in TEXTS and algebra in found]
         leads.append(f"{algebra} networks by {min(nats):.2f} to {max(nats):.2f} nats")
     ratios = [ratio for one, _ in tasks for ratio in step_ratios(one)]
+    time = f"a training step takes {median(ratios):.1f} times as long (median; at most {max(ratios):.1f})"
     text = (
         f"Where larger real networks are better than smaller ones ({titles(sized)}), networks over an algebra are better than "
         f"real networks with the same number of weights, each at its best learning rate, {verdicts(sized)}; on text, "
         f"{' and '.join(leads)}. Where they are not ({titles(others)}), an algebra is better {verdicts(others)}; and "
-        f"everywhere it costs time: at equal weights its network is wider, and a training step takes {median(ratios):.1f} times as long "
-        f"(median; at most {max(ratios):.1f})."
+        f"everywhere it costs time: at equal weights its network is wider, and {time}."
     )
     return fill(text, 140)
 
@@ -102,7 +102,8 @@ def verdicts(tasks: Iterable[tuple[Any, dict[str, Difference]]]) -> str:
     """Count the comparisons in which an algebra is significantly better or worse, and say if these are more than by chance."""
     counts = Counter(difference.verdict for _, found in tasks for difference in found.values())
     often = "more often" if more_than_chance(counts["ahead"] + counts["behind"], counts.total()) else "not more often"
-    return f"in {counts['ahead']} of {counts.total()} comparisons and worse in {counts['behind'] or 'none'}, {often} than by chance"
+    better, worse = f"in {counts['ahead']} of {counts.total()} comparisons", f"worse in {counts['behind'] or 'none'}"
+    return f"{better} and {worse}, {often} than by chance"
 
 
 def step_ratios(frontier: Measured) -> list[float]:
