@@ -212,7 +212,7 @@ def not_run(rows: Iterable[Row]) -> list[str]:
 
 def write(page: Path = PAGE, images: Path = IMAGES, results: Path = RESULTS, configs: Path = CONFIGS) -> None:
     """Write the page and its picture; do nothing if no row has results."""
-    rows, frontiers = read_all(configs, results), frontier_page.read()
+    rows, frontiers = read_all(configs, results), sorted(frontier_page.read(), key=depends_on_size, reverse=True)
     measured = [row for row in rows if row.runs]
     if not measured:
         return

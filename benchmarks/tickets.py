@@ -8,6 +8,7 @@ is interpolated between rounds. Intervals are computed by `zoo_reports.frontier`
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -191,11 +192,21 @@ def section(name: str, images: Path) -> list[str]:
     lines += [*networks(results, config["rates"]).as_markdown(), ""]
     for axis, label in AXES.items():
         rows = comparisons(results, axis)
-        counts = {verdict: sum(row[-1] == verdict for row in rows) for verdict in ("ahead", "behind", "not decided")}
-        lines += [f"By {label}: " + ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) + ".", ""]
+        lines += [f"By {label}:", ""]
         head = ["ticket", "weights", f"test {results['metric']}", "best real network", "difference", "verdict"]
         lines += [*Table("", head, rows).as_markdown(), ""]
     return lines
+
+
+def answers() -> list[str]:
+    """Count the verdicts of all comparisons of each experiment."""
+    rows, verdicts = [], ("ahead", "behind", "not decided")
+    for file in sorted(RESULTS.glob("*.json")):
+        results = json.loads(file.read_text(encoding="utf-8"))
+        for axis, label in AXES.items():
+            counts = Counter(row[-1] for row in comparisons(results, axis))
+            rows.append([file.stem.replace("_", " "), label, *(str(counts[verdict]) for verdict in verdicts)])
+    return [*Table("", ["experiment", "equal", *verdicts], rows).as_markdown(), ""]
 
 
 def networks(results: dict[str, Any], frontier: str) -> Table:
