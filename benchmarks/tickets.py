@@ -206,7 +206,7 @@ def answers() -> list[str]:
         for axis, label in AXES.items():
             counts = Counter(row[-1] for row in comparisons(results, axis))
             rows.append([file.stem.replace("_", " "), label, *(str(counts[verdict]) for verdict in verdicts)])
-    return [*Table("", ["experiment", "equal", *verdicts], rows).as_markdown(), ""]
+    return [*Table("", ["experiment", "equal number of", *verdicts], rows).as_markdown(), ""]
 
 
 def networks(results: dict[str, Any], frontier: str) -> Table:
