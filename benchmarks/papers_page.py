@@ -162,7 +162,7 @@ def answer(width: Sequence[Effect], weights: Sequence[Effect], sized: Collection
 
 
 def counted(effects: Sequence[Effect]) -> str:
-    """Count the verdicts of comparisons, and name the tasks with significant ones."""
+    """Count the verdicts of comparisons, and name the tasks if there are few."""
     counts = Counter(effect.difference.verdict for effect in effects)
     tasks = list(dict.fromkeys(effect.task.removesuffix(" (frontier)") for effect in effects))
     where = f" ({', '.join(tasks)})" if 0 < len(tasks) < 8 else ""

@@ -95,7 +95,7 @@ def differences(frontier: Measured) -> dict[str, Difference]:
 
 def titles(tasks: Iterable[tuple[Measured, Any]]) -> str:
     """List the titles of tasks."""
-    return ", ".join(dict.fromkeys(TITLES[one.name] for one, _ in tasks))
+    return ", ".join(dict.fromkeys(TITLES.get(one.name, one.name.replace("_", " ")) for one, _ in tasks))
 
 
 def verdicts(tasks: Iterable[tuple[Any, dict[str, Difference]]]) -> str:
