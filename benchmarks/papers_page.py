@@ -151,7 +151,7 @@ def answer(width: Sequence[Effect], weights: Sequence[Effect], sized: Collection
     parts = [
         "Is a network over an algebra better than a smaller real network with the same number of weights?",
         f"Where larger real networks are better than smaller ones: {counted(smaller)}. The estimates favor {favored(smaller)}.",
-        f"Where they are not, so that the number of weights hardly matters: {counted(others)}.",
+        f"Where they are not significantly better: {counted(others)}.",
         f"Half of the 95 % intervals are narrower than ± {median(widths) / 2:.1f} % of the real network's result."
         if widths
         else "",

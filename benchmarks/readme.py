@@ -80,11 +80,11 @@ def answer(frontiers: Iterable[Measured]) -> str:
     time = f"a training step takes {median(ratios):.1f} times as long (median; at most {max(ratios):.1f})"
     text = (
         f"Where larger real networks are better than smaller ones ({titles(sized)}), networks over an algebra are better than "
-        f"real networks with the same number of weights, each at its best learning rate, {verdicts(sized)}; on text, "
-        f"{' and '.join(leads)}. Where they are not ({titles(others)}), an algebra is better {verdicts(others)}; and "
-        f"everywhere it costs time: at equal weights its network is wider, and {time}."
+        f"real networks with the same number of weights, each at its selected learning rate, {verdicts(sized)}; on text, "
+        f"{' and '.join(leads)}. Where they are not significantly better ({titles(others)}), an algebra is better "
+        f"{verdicts(others)}; and everywhere it costs time: at equal weights its network is wider, and {time}."
     )
-    return fill(text, 140)
+    return fill(text, 146)
 
 
 def differences(frontier: Measured) -> dict[str, Difference]:

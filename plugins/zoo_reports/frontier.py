@@ -190,7 +190,7 @@ class Frontier:
 
     @property
     def size_effect(self) -> Difference | None:
-        """Compare the largest real network with the smallest; if they are equal, the task does not depend on the size."""
+        """Compare the largest real network with the smallest; where it is not better, equal weights say little."""
         return mean_difference([(self.real[-1], {self.real[0]: 1.0})], self.lower) if len(self.real) > 1 else None
 
     def equal_weights(self, algebra: str) -> Difference | None:
