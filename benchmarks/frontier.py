@@ -19,6 +19,7 @@ from benchmarks import frontier_page, machine, readme
 from benchmarks.frontier_page import RESULTS
 from benchmarks.papers import rooted
 from zoo.atomic import write_json
+from zoo.errors import Interrupted
 
 
 def collect(file: Path, folder: Path) -> dict[str, Any]:
@@ -37,7 +38,8 @@ def restore(path: Path, folder: Path, values: dict[str, Any]) -> None:
     """Create the folder of a frontier from stored results, unless it exists."""
     if path.exists() and not folder.exists():
         results = json.loads(path.read_text(encoding="utf-8"))
-        rows = [{"commit": results["commit"]} | row for row in results["rows"]]
+        source = {"commit": results["commit"], "processor": results["machine"]["processor"]}
+        rows = [source | row for row in results["rows"]]
         folder.mkdir(parents=True)
         write_json(folder / RESULT, {"config": values, "rows": rows, "costs": results.get("costs", {})})
         (folder / ROWS).touch()  # without it, a sweep refuses a folder that is not empty
@@ -63,7 +65,9 @@ def main(argv: list[str] | None = None) -> None:
         restore(path, folder, values)
         try:
             frontier(values, str(file), Experiment(run_dir=str(folder), jobs=options.jobs))
-        finally:  # after an interruption, store the finished runs
+        except Interrupted as stop:
+            raise SystemExit(f"benchmarks.frontier: {stop}") from stop
+        finally:
             if (results := collect(file, folder))["rows"]:
                 machine.write_rows(path, results)
     frontier_page.write()

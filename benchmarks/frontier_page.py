@@ -77,6 +77,7 @@ def section(frontier: Measured, images: Path) -> list[str]:
         (images / f"{picture}_costs.png").write_bytes(pictures(picture, lambda: draw_costs(frontier))[f"{picture}.png"])
     hours = sum(row["seconds"] for row in stored["rows"]) / 3600
     commits = ", ".join(sorted({short(row.get("commit", stored["commit"])) for row in stored["rows"]}))
+    processors = " and ".join(sorted({row.get("processor", where["processor"]) for row in stored["rows"]}))
     return [
         f"## {frontier.name.replace('_', ' ')}",
         "",
@@ -90,7 +91,7 @@ def section(frontier: Measured, images: Path) -> list[str]:
         "",
         *searches([name for name in SEARCHES.get(frontier.name, ()) if (RESULTS / f"{name}.json").exists()]),
         *costs,
-        f"{len(stored['rows'])} runs, {hours:.1f} core-hours. Measured {where['date']} on one thread of {where['processor']}, "
+        f"{len(stored['rows'])} runs, {hours:.1f} core-hours. Measured {where['date']} on one thread of {processors}, "
         f"shared with other work (seconds are approximate); torch {where['torch']}, commit {commits}.",
         "",
     ]

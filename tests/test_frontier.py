@@ -218,11 +218,13 @@ def test_stored_results_continue_without_their_runs(tmp_path):
     values = yaml.safe_load(TINY)
     stored = [row(net, None, seed, 1.0) for net in values["axes"]["net"] for seed in (0, 1)][:-1]
     results, folder = tmp_path / "results.json", tmp_path / "runs"
-    results.write_text(json.dumps({"commit": "c", "rows": stored, "costs": {net: {} for net in values["axes"]["net"]}}))
+    source = {"commit": "c", "processor": "p"}
+    content = {"commit": "c", "machine": source, "rows": stored, "costs": {net: {} for net in values["axes"]["net"]}}
+    results.write_text(json.dumps(content))
     benchmark.restore(results, folder, values)
     new, *others = frontier(values, "tiny.yaml", Experiment(run_dir=str(folder)))["rows"]
     assert (new["net"], new["seed"]) == ("quaternion", 1)
-    assert others == [{"commit": "c"} | one for one in stored]
+    assert others == [source | one for one in stored]
 
 
 def test_an_interrupted_benchmark_stores_its_finished_runs(tmp_path, monkeypatch):
@@ -237,7 +239,7 @@ def test_an_interrupted_benchmark_stores_its_finished_runs(tmp_path, monkeypatch
     monkeypatch.setattr(benchmark, "RESULTS", tmp_path)
     for rows in ([], [finished]):
         monkeypatch.setattr(benchmark, "read_runs", lambda folder, rows=rows: rows)
-        with pytest.raises(Interrupted):
+        with pytest.raises(SystemExit, match="stopped"):
             benchmark.main([str(file), "--runs", str(tmp_path / "runs")])
         assert (tmp_path / "tiny.json").exists() == bool(rows)
     assert json.loads((tmp_path / "tiny.json").read_text())["rows"] == [finished]

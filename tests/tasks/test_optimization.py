@@ -1,6 +1,7 @@
 """Learning rate schedules, and options of optimizers."""
 
 import math
+from copy import deepcopy
 from types import SimpleNamespace
 
 import pytest
@@ -60,6 +61,42 @@ def test_floor_is_the_final_learning_rate(name):
     assert curve[10:51] == pytest.approx([0.1 + 0.9 * factor for factor in factors(name)[10:]])
     assert curve[50:] == pytest.approx([0.1] * 10)
     assert {lr_factor(step, 50, name, 0.0, 1.0) for step in range(50)} == {1.0}
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "adagrad", "sgd"])
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_fused_steps_on_a_cpu_equal_separate_ones(name, memory_format):
+    net = nn.Sequential(nn.Conv2d(3, 5, 3), nn.Flatten(), nn.Linear(20, 2)).double().to(memory_format=memory_format)
+    x = torch.randn(7, 3, 4, 4, dtype=torch.float64)
+    nets, optimizers = [net, deepcopy(net)], []
+    for copy in nets:
+        optimizers.append(make_optimizer(copy, name, 0.1, 0.1))
+    for group in optimizers[1].param_groups:
+        assert group["fused"]
+        group["fused"] = False
+    for _ in range(3):
+        for copy, optimizer in zip(nets, optimizers, strict=True):
+            optimizer.zero_grad()
+            copy(x).square().sum().backward()
+            optimizer.step()
+        optimizers[0].load_state_dict(deepcopy(optimizers[0].state_dict()))
+    for fused, separate in zip(*(copy.parameters() for copy in nets), strict=True):
+        torch.testing.assert_close(fused, separate)
+
+
+def test_gradients_are_clipped_under_autocast():
+    task = Classification(nn.Linear(4, 2), num_classes=2, lr=1e-9)
+    norms = []
+
+    class Norm(Callback):
+        def on_before_zero_grad(self, trainer, module, optimizer):
+            norms.extend(parameter.grad.norm() for parameter in module.parameters() if parameter.grad is not None)
+
+    data = DataLoader([(1e3 * torch.ones(4), torch.tensor(index % 2)) for index in range(8)], batch_size=4)
+    options = {"max_steps": 2, "logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = Trainer(accelerator="cpu", precision="bf16-mixed", gradient_clip_val=1e-3, callbacks=Norm(), **options)
+    trainer.fit(task, data)
+    assert norms and max(norms) < 1.1e-3
 
 
 @pytest.mark.parametrize(

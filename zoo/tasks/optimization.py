@@ -49,13 +49,18 @@ def make_optimizer(
     """Build an optimizer of timm, without weight decay of vectors, biases and the parameters of `undecayed`.
 
     A module may define ``lr_scale()``, which returns factors on ``lr`` by names of its parameters. With ``mup_base_width``
-    the learning rates of matrices also have the factors of `mup_scales`.
+    the learning rates of matrices also have the factors of `mup_scales`. On a CPU, the optimizers of torch that have a fused
+    step use it.
     """
     from timm.optim import create_optimizer_v2, param_groups_weight_decay
 
     groups = param_groups_weight_decay(net, weight_decay, no_weight_decay_list=undecayed(net))
     groups = _scaled(net, groups, lr, {} if mup_base_width is None else mup_scales(net, mup_base_width))
-    return create_optimizer_v2(groups, opt=name, lr=lr, weight_decay=0.0, **_given(betas, eps))
+    optimizer = create_optimizer_v2(groups, opt=name, lr=lr, weight_decay=0.0, **_given(betas, eps))
+    for group in optimizer.param_groups:
+        if "fused" in group and all(parameter.device.type == "cpu" for parameter in group["params"]):
+            group["fused"] = True  # with the argument fused=True, Lightning does not clip gradients under autocast
+    return optimizer
 
 
 def undecayed(net: nn.Module) -> set[str]:
