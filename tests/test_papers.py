@@ -227,6 +227,21 @@ def test_the_answer_separates_tasks_that_depend_on_the_size():
     assert text.index(numbers.format(2, 0, "large")) < text.index(numbers.format(0, 2, "small"))
 
 
+def test_the_released_code_is_compared_on_data_sets_of_all_settings():
+    rows = {row.name: row for row in papers_rows.read_all() if row.paper == "complex_order"}
+    names = ("released_{}_cnn", "{}_print_cnn_order", "{}_cnn_order")
+    scores = {"mr": (0.5, 0.25, 0.75), "trec": (1.0, 0.75, 0.25)}
+    measured = {
+        name.format(data): replace(rows[name.format(data)], runs=[{"seed": 0, "metrics": {"accuracy": value}, "tested": 9}])
+        for data, values in scores.items()
+        for name, value in zip(names, values, strict=True)
+    }
+    assert papers_detail.released(measured)[-2] == "| cnn, complex-order | mr, trec | 0.750 | 0.500 | 0.500 | 0.882 |"
+    del measured["trec_print_cnn_order"]
+    assert "| mr | 0.500 | 0.250 | 0.750 |" in papers_detail.released(measured)[-2]
+    assert papers_detail.released({}) == []
+
+
 def test_the_pages_match_the_results(tmp_path):
     papers_page.write(tmp_path / "papers.md", tmp_path)
     papers_detail.write(tmp_path)
