@@ -39,7 +39,8 @@ than in the paper.
 **Equal weights.** In most experiments below the real network is as wide as the others, so it must be pruned further to reach
 the same number of weights; a narrower real network starts close to that number. A lead in these experiments does not show that
 an algebra pays. The sections *at equal weights* compare with tickets of real networks of several widths. The number of tickets
-over an algebra that are significantly better or worse there (95 % intervals, not corrected for multiple comparisons):
+over an algebra that are significantly better or worse there (95 % intervals, not corrected for multiple comparisons; the
+tickets of a network share seeds and masks, so they are not independent; the opponent is the best of several real networks):
 """
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import mean, median
 from textwrap import fill
 from typing import Any
@@ -13,7 +13,6 @@ from benchmarks import frontier_page
 from benchmarks.frontier_page import Measured
 from benchmarks.machine import ROOT, replace_table
 from benchmarks.papers_page import CONTROLS, RANDOM_PRODUCTS, depends_on_size
-from benchmarks.papers_statistics import more_than_chance
 
 PAGES = (ROOT / "README.md", ROOT / "docs" / "index.md")
 BEGIN = "<!-- table: benchmarks/results/digits.json -->"
@@ -70,21 +69,30 @@ def caption(results: dict[str, Any]) -> str:
 
 def answer(frontiers: Iterable[Measured]) -> str:
     """Say in two sentences when an algebra pays off."""
-    tasks = [(one, found) for one in frontiers if one.name not in CONTROLS and (found := differences(one))]
-    sized, others = ([task for task in tasks if depends_on_size(task[0]) is kind] for kind in (True, False))
+    tasks = [one for one in frontiers if one.name not in CONTROLS and differences(one)]
+    sized, others = ([task for task in tasks if depends_on_size(task) is kind] for kind in (True, False))
+    texts, images = ([task for task in sized if (task.name in TEXTS) is kind] for kind in (True, False))
     leads = []
     for algebra in ("phm-4", "octonion"):
-        nats = [found[algebra].estimate for one, found in sized if one.name in TEXTS and algebra in found]
+        nats = [found[algebra].estimate for task in texts if algebra in (found := differences(task))]
         leads.append(f"{algebra} networks by {min(nats):.2f} to {max(nats):.2f} nats")
-    ratios = [ratio for one, _ in tasks for ratio in step_ratios(one)]
-    time = f"a training step takes {median(ratios):.1f} times as long (median; at most {max(ratios):.1f})"
+    ratios = [ratio for task in tasks for ratio in step_ratios(task)]
+    by_time = [found for task in sized if task.costs for name in differences(task) if (found := task.equal_step_time(name))]
+    on_texts, on_images, on_others = (verdicts(weight_differences(group)) for group in (texts, images, others))
     text = (
-        f"Where larger real networks are better than smaller ones ({titles(sized)}), networks over an algebra are better than "
-        f"real networks with the same number of weights, each at its selected learning rate, {verdicts(sized)}; on text, "
-        f"{' and '.join(leads)}. Where they are not significantly better ({titles(others)}), an algebra is better "
-        f"{verdicts(others)}; and everywhere it costs time: at equal weights its network is wider, and {time}."
+        f"Where larger real networks are better than smaller ones, networks over an algebra are better than real networks with "
+        f"as many weights, each at its selected learning rate, in {on_texts} of character-level text ({titles(texts)}), "
+        f"{' and '.join(leads)}, and in {on_images} of images ({titles(images)}); where they are not significantly better "
+        f"({titles(others)}; weights outside of word tables), in {on_others}. It costs time: at equal weights a training step "
+        f"takes {median(ratios):.1f} times as long (median; at most {max(ratios):.1f}), and compared with real networks whose "
+        f"step takes no longer, an algebra is better in {verdicts(by_time)} of text and images."
     )
     return fill(text, 146)
+
+
+def weight_differences(tasks: Iterable[Measured]) -> list[Difference]:
+    """Return the differences at equal weights of all algebras and tasks."""
+    return [difference for task in tasks for difference in differences(task).values()]
 
 
 def differences(frontier: Measured) -> dict[str, Difference]:
@@ -93,17 +101,15 @@ def differences(frontier: Measured) -> dict[str, Difference]:
     return {algebra: difference for algebra, difference in found.items() if difference}
 
 
-def titles(tasks: Iterable[tuple[Measured, Any]]) -> str:
+def titles(tasks: Iterable[Measured]) -> str:
     """List the titles of tasks."""
-    return ", ".join(dict.fromkeys(TITLES.get(one.name, one.name.replace("_", " ")) for one, _ in tasks))
+    return ", ".join(dict.fromkeys(TITLES.get(task.name, task.name.replace("_", " ")) for task in tasks))
 
 
-def verdicts(tasks: Iterable[tuple[Any, dict[str, Difference]]]) -> str:
-    """Count the comparisons in which an algebra is significantly better or worse, and say if these are more than by chance."""
-    counts = Counter(difference.verdict for _, found in tasks for difference in found.values())
-    often = "more often" if more_than_chance(counts["ahead"] + counts["behind"], counts.total()) else "not more often"
-    better, worse = f"in {counts['ahead']} of {counts.total()} comparisons", f"worse in {counts['behind'] or 'none'}"
-    return f"{better} and {worse}, {often} than by chance"
+def verdicts(compared: Sequence[Difference]) -> str:
+    """Count the comparisons in which an algebra is significantly better or worse."""
+    counts = Counter(difference.verdict for difference in compared)
+    return f"{counts['ahead']} of {len(compared)} comparisons (worse in {counts['behind'] or 'none'})"
 
 
 def step_ratios(frontier: Measured) -> list[float]:

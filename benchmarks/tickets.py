@@ -10,7 +10,8 @@ is interpolated between rounds. Intervals are computed by `zoo_reports.frontier`
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import mul
 from pathlib import Path
 from statistics import mean
 from typing import Any, Literal
@@ -91,7 +92,7 @@ def curves(results: dict[str, Any], axis: Axis) -> Curves:
         rows = [row for row in results["rows"] if row["network"] == name]
         tickets[name] = []
         for number in sorted({row["round"] for row in rows}):
-            same = [row for row in rows if row["round"] == number]
+            same = sorted((row for row in rows if row["round"] == number), key=lambda row: row["seed"])
             lr = network.get("optimizer", {}).get("lr", 0.0)
             values, seconds = tuple(row["test"] for row in same), mean(row["seconds"] for row in same)
             size = int(mean(row[axis] for row in same))
@@ -113,6 +114,12 @@ def opponent(weights: int, real: Curves, lower: bool) -> tuple[str, dict[BestNet
     return name, shares
 
 
+def interpolated(shares: Mapping[BestNetwork, float]) -> BestNetwork:
+    """Interpolate between rounds of one network for each seed: its rounds are not independent of one another."""
+    values = zip(*(point.values for point in shares), strict=True)
+    return replace(next(iter(shares)), values=tuple(sum(map(mul, shares.values(), seed)) for seed in values))
+
+
 def comparisons(results: dict[str, Any], axis: Axis) -> list[list[str]]:
     """Tabulate the comparisons of all tickets that have a real opponent, sorted by network and size."""
     by_network, lower = curves(results, axis), results["mode"] == "min"
@@ -125,11 +132,10 @@ def comparisons(results: dict[str, Any], axis: Axis) -> list[list[str]]:
             if against is None or len(point.values) < 2:
                 continue
             other, shares = against
-            sign = -1 if lower else 1
-            difference = contrast({point: sign} | {rival: -sign * share for rival, share in shares.items()})
-            level = sum(share * rival.mean for rival, share in shares.items())
+            rival, sign = interpolated(shares), -1 if lower else 1
+            difference = contrast({point: sign, rival: -sign})
             if difference is not None:
-                cells = [f"{point.mean:.4f}", f"{other} {level:.4f}", text_of(difference), difference.verdict]
+                cells = [f"{point.mean:.4f}", f"{other} {rival.mean:.4f}", text_of(difference), difference.verdict]
                 rows.append((list(by_network).index(name), -point.weights, [name, f"{point.weights:,}", *cells]))
     return [cells for _, _, cells in sorted(rows)]
 

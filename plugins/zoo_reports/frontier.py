@@ -10,7 +10,7 @@ V^2 / sum((c^2 v)^2 / (k - 1)).
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import mean, variance
@@ -106,13 +106,13 @@ def contrast(coefficients: Mapping[BestNetwork, float]) -> Difference | None:
 def opponents(weights: int, real: Iterable[BestNetwork]) -> dict[BestNetwork, float] | None:
     """Return the coefficients of the real networks that interpolate at a size; None outside their sizes and `MARGIN`."""
     ordered = sorted(real, key=lambda point: point.weights)
-    for end in (ordered[0], ordered[-1]) if ordered else ():
-        if abs(math.log(weights / end.weights)) <= math.log(1 + MARGIN):
-            return {end: 1.0}
     for small, large in pairwise(ordered):
         if small.weights <= weights <= large.weights:
             share = math.log(weights / small.weights) / math.log(large.weights / small.weights)
             return {small: 1 - share, large: share}
+    for end in (ordered[0], ordered[-1]) if ordered else ():
+        if abs(math.log(weights / end.weights)) <= math.log(1 + MARGIN):
+            return {end: 1.0}
     return None
 
 
@@ -196,6 +196,17 @@ class Frontier:
     def equal_weights(self, algebra: str) -> Difference | None:
         """Compare an algebra with real networks of the same number of weights; None where there are none."""
         pairs = [(point, opponents(point.weights, self.real)) for point in self.algebras[algebra]]
+        return mean_difference([(point, others) for point, others in pairs if others is not None], self.lower)
+
+    def equal_step_time(self, algebra: str) -> Difference | None:
+        """Compare an algebra with real networks whose training step takes as long, or the slowest real one if none does."""
+
+        def timed(point: BestNetwork) -> BestNetwork:
+            return replace(point, weights=round(1000 * self.costs[point.net]["step_ms"]))
+
+        real = [timed(point) for point in self.real]
+        slowest = max(point.weights for point in real)
+        pairs = [(point, opponents(min(timed(point).weights, slowest), real)) for point in self.algebras[algebra]]
         return mean_difference([(point, others) for point, others in pairs if others is not None], self.lower)
 
     def equal_width(self, algebra: str) -> Difference | None:
