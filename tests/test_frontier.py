@@ -77,10 +77,23 @@ def test_the_size_effect_is_that_of_real_networks():
     assert len(sentences(replace(measured, points=[small, other]))) == 1
 
 
+def test_equal_step_time_by_hand():
+    """The step of ``a`` takes as long as halfway between the real ones; no real one takes as long as that of ``b``."""
+    nets = [point("small", 100, 4.0, 6.0), point("large", 200, 2.0, 4.0)]
+    nets += [point("a", 100, 1.0, 2.0, algebra="complex"), point("b", 100, 1.0, 2.0, algebra="octonion")]
+    config = {"axes": {"net": {net.net: {} for net in nets}}}
+    rows = [row(net.net, 0.1, 0, 1.0) | {"algebra": net.algebra, "metric": "loss"} for net in nets]
+    times = {"small": 1.0, "large": 4.0, "a": 2.0, "b": 9.0}
+    measured = Frontier("task", config, rows, nets, {net: {"step_ms": time} for net, time in times.items()})
+    assert measured.equal_step_time("complex").estimate == pytest.approx(2.5)  # (5 + 3) / 2 - 1.5
+    assert measured.equal_step_time("octonion").estimate == pytest.approx(1.5)
+
+
 def test_no_comparison_out_of_range_or_with_one_seed():
     real = [point("small", 100, 1.0, 2.0), point("large", 200, 1.0, 2.0)]
     assert opponents(300, real) is None
     assert opponents(205, real) == {real[1]: 1.0}  # 2.5 % out of range
+    assert opponents(104, real) == pytest.approx({real[0]: 1 - math.log2(1.04), real[1]: math.log2(1.04)})  # within the range
     assert mean_difference([(point("a", 150, 1.0), {real[0]: 1.0})], lower=True) is None
     assert contrast({point("a", 1, 1.0): 1.0}) is None
 

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 import torch
 from zoo_reports.curves import Crossing, Curve, collect, compare_all, lottery_metric, overtakes, read_runs
+from zoo_reports.frontier import BestNetwork
 from zoo_reports.lottery import ALL, lottery, read_ticket_weights
 
 import zoo
 from benchmarks import tickets
-from benchmarks.tickets import comparisons, finished_rows
+from benchmarks.tickets import comparisons, finished_rows, interpolated
 from tests.errors import raises
 from zoo.cli import main
 from zoo.pruning import Pruning, prunable
@@ -333,6 +334,16 @@ def test_validation_chooses_the_real_ticket_at_equal_weights():
     assert first[5] == "not decided"
     assert second[:4] == ["wider", "50", "1.5000", "wide 3.0000"]
     assert {row[1] for row in comparisons(ticket_results(), "total")} == {"250", "100"}
+
+
+def test_rounds_are_interpolated_for_each_seed():
+    """What one seed loses in a round and the other gains does not add to the spread."""
+    first, second = (
+        BestNetwork("real", "real", size, size, 0.1, (), values, 1.0) for size, values in ((9, (1, 3)), (5, (3, 1)))
+    )
+    rival = interpolated({first: 0.5, second: 0.5})
+    assert (rival.mean, rival.variance) == (2.0, 0.0)
+    assert interpolated({first: 0.75, second: 0.25}).values == (1.5, 2.5)
 
 
 def test_complete_results_of_tickets_are_not_trained_again():
