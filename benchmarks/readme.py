@@ -3,11 +3,12 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from statistics import mean, median
 from textwrap import fill
 from typing import Any
 
-from zoo_reports.frontier import Difference, opponents
+from zoo_reports.frontier import Difference, Frontier, mean_difference, opponents
 
 from benchmarks import frontier_page
 from benchmarks.frontier_page import Measured
@@ -77,7 +78,7 @@ def answer(frontiers: Iterable[Measured]) -> str:
         nats = [found[algebra].estimate for task in texts if algebra in (found := differences(task))]
         leads.append(f"{algebra} networks by {min(nats):.2f} to {max(nats):.2f} nats")
     ratios = [ratio for task in tasks for ratio in step_ratios(task)]
-    by_time = [found for task in sized if task.costs for name in differences(task) if (found := task.equal_step_time(name))]
+    by_time = [found for task in sized if task.costs for name in differences(task) if (found := equal_step_time(task, name))]
     on_texts, on_images, on_others = (verdicts(weight_differences(group)) for group in (texts, images, others))
     text = (
         f"Where larger real networks are better than smaller ones, networks over an algebra are better than real networks with "
@@ -110,6 +111,15 @@ def verdicts(compared: Sequence[Difference]) -> str:
     """Count the comparisons in which an algebra is significantly better or worse."""
     counts = Counter(difference.verdict for difference in compared)
     return f"{counts['ahead']} of {len(compared)} comparisons (worse in {counts['behind'] or 'none'})"
+
+
+def equal_step_time(frontier: Frontier, algebra: str) -> Difference | None:
+    """Compare an algebra with real networks whose training step takes as long, or the slowest real one if none does."""
+    times = {point: round(1000 * frontier.costs[point.net]["step_ms"]) for point in frontier.points}
+    real = [replace(point, weights=times[point]) for point in frontier.real]
+    slowest = max(point.weights for point in real)
+    pairs = [(point, opponents(min(times[point], slowest), real)) for point in frontier.algebras[algebra]]
+    return mean_difference([(point, others) for point, others in pairs if others is not None], frontier.lower)
 
 
 def step_ratios(frontier: Measured) -> list[float]:

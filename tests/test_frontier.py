@@ -85,8 +85,8 @@ def test_equal_step_time_by_hand():
     rows = [row(net.net, 0.1, 0, 1.0) | {"algebra": net.algebra, "metric": "loss"} for net in nets]
     times = {"small": 1.0, "large": 4.0, "a": 2.0, "b": 9.0}
     measured = Frontier("task", config, rows, nets, {net: {"step_ms": time} for net, time in times.items()})
-    assert measured.equal_step_time("complex").estimate == pytest.approx(2.5)  # (5 + 3) / 2 - 1.5
-    assert measured.equal_step_time("octonion").estimate == pytest.approx(1.5)
+    assert readme.equal_step_time(measured, "complex").estimate == pytest.approx(2.5)  # (5 + 3) / 2 - 1.5
+    assert readme.equal_step_time(measured, "octonion").estimate == pytest.approx(1.5)
 
 
 def test_no_comparison_out_of_range_or_with_one_seed():

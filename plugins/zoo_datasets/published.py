@@ -48,10 +48,7 @@ mr = text_set(
 """MR: 10,662 sentences of movie reviews, negative or positive (Pang and Lee 2005); no split, hence folds."""
 
 subj = text_set(
-    "subj",
-    "SetFit/subj@f3c1162e678417f664d76b21864fdb87b0615fcf",
-    WHOLE,
-    names={"0": "objective", "1": "subjective"},
+    "subj", "SetFit/subj@f3c1162e678417f664d76b21864fdb87b0615fcf", WHOLE, names={"0": "objective", "1": "subjective"}
 )
 """SUBJ: 10,000 sentences, subjective or objective (Pang and Lee 2004); no split, hence folds."""
 
@@ -198,13 +195,7 @@ The test labels are secret: the 40,430 validation pairs are for testing, and val
 """
 
 qnli = text_set(
-    "qnli",
-    _GLUE,
-    HIDDEN,
-    config="qnli",
-    hub=_ANSWERS,
-    columns=(_ANSWERS,),
-    names={"0": "entailment", "1": "not_entailment"},
+    "qnli", _GLUE, HIDDEN, config="qnli", hub=_ANSWERS, columns=(_ANSWERS,), names={"0": "entailment", "1": "not_entailment"}
 )
 """QNLI: 104,743 questions and sentences; does the sentence answer (entailment) or not (Wang et al. 2018).
 

@@ -10,7 +10,7 @@ V^2 / sum((c^2 v)^2 / (k - 1)).
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import mean, variance
@@ -196,17 +196,6 @@ class Frontier:
     def equal_weights(self, algebra: str) -> Difference | None:
         """Compare an algebra with real networks of the same number of weights; None where there are none."""
         pairs = [(point, opponents(point.weights, self.real)) for point in self.algebras[algebra]]
-        return mean_difference([(point, others) for point, others in pairs if others is not None], self.lower)
-
-    def equal_step_time(self, algebra: str) -> Difference | None:
-        """Compare an algebra with real networks whose training step takes as long, or the slowest real one if none does."""
-
-        def timed(point: BestNetwork) -> BestNetwork:
-            return replace(point, weights=round(1000 * self.costs[point.net]["step_ms"]))
-
-        real = [timed(point) for point in self.real]
-        slowest = max(point.weights for point in real)
-        pairs = [(point, opponents(min(timed(point).weights, slowest), real)) for point in self.algebras[algebra]]
         return mean_difference([(point, others) for point, others in pairs if others is not None], self.lower)
 
     def equal_width(self, algebra: str) -> Difference | None:

@@ -49,8 +49,7 @@ def make_optimizer(
     """Build an optimizer of timm, without weight decay of vectors, biases and the parameters of `undecayed`.
 
     A module may define ``lr_scale()``, which returns factors on ``lr`` by names of its parameters. With ``mup_base_width``
-    the learning rates of matrices also have the factors of `mup_scales`. On a CPU, the optimizers of torch that have a fused
-    step use it.
+    the learning rates of matrices also have the factors of `mup_scales`. On CPUs, torch's fused steps are used if available.
     """
     from timm.optim import create_optimizer_v2, param_groups_weight_decay
 
