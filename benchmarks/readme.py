@@ -73,20 +73,19 @@ def answer(frontiers: Iterable[Measured]) -> str:
     tasks = [one for one in frontiers if one.name not in CONTROLS and differences(one)]
     sized, others = ([task for task in tasks if depends_on_size(task) is kind] for kind in (True, False))
     texts, images = ([task for task in sized if (task.name in TEXTS) is kind] for kind in (True, False))
-    leads = []
-    for algebra in ("phm-4", "octonion"):
-        nats = [found[algebra].estimate for task in texts if algebra in (found := differences(task))]
-        leads.append(f"{algebra} networks by {min(nats):.2f} to {max(nats):.2f} nats")
+    nats = [found[name].estimate for task in texts for name in ("phm-4", "octonion") if name in (found := differences(task))]
+    leads = f"{min(nats):.2f} to {max(nats):.2f} nats"
     ratios = [ratio for task in tasks for ratio in step_ratios(task)]
     by_time = [found for task in sized if task.costs for name in differences(task) if (found := equal_step_time(task, name))]
-    on_texts, on_images, on_others = (verdicts(weight_differences(group)) for group in (texts, images, others))
+    on_texts = verdicts(weight_differences(texts), "character-level text", titles(texts))
+    on_images = verdicts(weight_differences(images), "images", titles(images))
+    on_others = verdicts(weight_differences(others), "other tasks", titles(others), "word tables are not counted")
     text = (
         f"Where larger real networks are better than smaller ones, networks over an algebra are better than real networks with "
-        f"as many weights, each at its selected learning rate, in {on_texts} of character-level text ({titles(texts)}), "
-        f"{' and '.join(leads)}, and in {on_images} of images ({titles(images)}); where they are not significantly better "
-        f"({titles(others)}; weights outside of word tables), in {on_others}. It costs time: at equal weights a training step "
-        f"takes {median(ratios):.1f} times as long (median; at most {max(ratios):.1f}), and compared with real networks whose "
-        f"step takes no longer, an algebra is better in {verdicts(by_time)} of text and images."
+        f"as many weights, each at its selected learning rate, in {on_texts}, phm-4 and octonion networks by {leads}, and in "
+        f"{on_images}; where they are not significantly better, in {on_others}. It costs time: at equal weights a training "
+        f"step takes {median(ratios):.1f} times as long (median; at most {max(ratios):.1f}), and compared with real networks "
+        f"whose step takes no longer, an algebra is better in {verdicts(by_time, 'these texts and images')}."
     )
     return fill(text, 146)
 
@@ -107,10 +106,11 @@ def titles(tasks: Iterable[Measured]) -> str:
     return ", ".join(dict.fromkeys(TITLES.get(task.name, task.name.replace("_", " ")) for task in tasks))
 
 
-def verdicts(compared: Sequence[Difference]) -> str:
+def verdicts(compared: Sequence[Difference], where: str, *remarks: str) -> str:
     """Count the comparisons in which an algebra is significantly better or worse."""
     counts = Counter(difference.verdict for difference in compared)
-    return f"{counts['ahead']} of {len(compared)} comparisons (worse in {counts['behind'] or 'none'})"
+    details = "; ".join([*remarks, f"worse in {counts['behind'] or 'none'}"])
+    return f"{counts['ahead']} of {len(compared)} comparisons on {where} ({details})"
 
 
 def equal_step_time(frontier: Frontier, algebra: str) -> Difference | None:
