@@ -7,6 +7,8 @@ import re
 import shlex
 import subprocess
 import sys
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,10 +17,11 @@ import yaml
 from zoo_experiments.lottery import check_lottery
 from zoo_experiments.options import Lottery
 from zoo_experiments.sweep import grid_points
-from zoo_reports.frontier import best_networks
+from zoo_reports.frontier import best_networks, opponents
 
 import zoo
-from benchmarks import frontier_page, machine, papers_rows, readme
+from benchmarks import frontier_page, machine, papers_rows, readme, tickets
+from benchmarks.papers_page import CONTROLS, depends_on_size
 from zoo import registry
 from zoo.cli import main
 from zoo.cli.commands import command_names
@@ -125,6 +128,39 @@ def test_the_table_and_the_answer_match_the_results():
     for page in readme.PAGES:
         assert all(f"{begin}\n{part}\n{machine.END}" in page.read_text(encoding="utf-8") for begin, part in parts.items())
     assert {row["seed"] for row in results["rows"]} == {0, 1, 2}
+
+
+def test_what_is_written_by_hand_about_the_frontiers_and_tickets_holds():
+    text = " ".join(frontier_page.TEMPLATE.read_text(encoding="utf-8").split())
+    frontiers = {frontier.name: frontier for frontier in frontier_page.read()}
+
+    shares = [
+        point.total / sum(share * other.total for other, share in others.items())
+        for name in ("trec_transformer", "sst_transformer")
+        for points in frontiers[name].algebras.values()
+        for point in points
+        if (others := opponents(point.weights, frontiers[name].real))
+    ]
+    assert f"Transformers over an algebra have {min(shares):.1f} to {max(shares):.1f} times as many weights" in text
+
+    def by_validation(frontier):
+        rows = [row | {"test": row["validation"]} for row in frontier.rows]
+        return replace(frontier, rows=rows, points=best_networks(rows))
+
+    compared = [frontier for frontier in frontiers.values() if frontier.name not in CONTROLS]
+    moved = [one.name for one in compared if depends_on_size(one) is not depends_on_size(by_validation(one))]
+    assert moved == ["trec_transformer"]
+    assert "by validation, the TREC Transformer would be in the other group" in text
+
+    sizes = [point.weights for point in frontiers["shakespeare"].real]
+    for points in frontiers["shakespeare"].algebras.values():
+        assert any(abs(point.weights - size) <= 0.05 * size for point in points for size in sizes)
+    assert "on shakespeare, every algebra has a network within 5 % of a real one" in text
+
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in tickets.RESULTS.glob("*.json")]
+    counts = Counter(cells[-1] for result in results for cells in tickets.comparisons(result, "total"))
+    assert "over algebras are\nmore often worse than better if all weights count" in TEXT
+    assert counts["behind"] > counts["ahead"]
 
 
 @pytest.mark.parametrize("page", PAGES)

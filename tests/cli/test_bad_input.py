@@ -33,6 +33,7 @@ CASES = {
         ("--trainer.accelerator tpuu", "accelerator", "tpuu", "cpu"),
         ("--trainer.devices 0", "devices=0"),
         ("--resume full", "--resume full", "config.yaml"),
+        ("--resume tickets", "'tickets'", "zoo lottery --resume tickets"),
         ("--checkpoint_every soon", "checkpoint_every=soon", "10m"),
         ("--run_dir full", "'full'", "--run-dir"),
         ("--folds 3", "'digits'", "--folds"),
@@ -83,6 +84,9 @@ def files(trained, corpus, tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "bytes").write_bytes(b"not a checkpoint")
+    (tmp_path / "tickets").mkdir()
+    (tmp_path / "tickets" / "config.yaml").write_text("rounds: 1\n")
+    (tmp_path / "tickets" / "lottery.json").write_text("{}")
     for kind in ("text", "pairs", "ranking"):
         corpus(tmp_path / f"{kind}.tsv", kind)
     lines = (tmp_path / "text.tsv").read_text().splitlines()

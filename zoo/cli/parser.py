@@ -179,6 +179,8 @@ class Parser:
         config = Path(run).expanduser() / "config.yaml"
         if not config.is_file():
             raise InputError(f"--resume {run}: not a run, {config} is missing", code="missing")
+        if self.command == "fit" and config.with_name("lottery.json").exists():
+            raise InputError(f"'{run}' contains lottery tickets: use zoo lottery --resume {run}", code="mismatch")
         return [str(config), *files]
 
     def read_file(self, file: str) -> dict[str, Any]:
