@@ -155,6 +155,13 @@ def test_unreadable_entry_points(good, fault):
         resolve("algebras", "unknown")
 
 
+def test_an_unknown_group_is_a_fault_and_the_other_groups_count(good):
+    good.install("broken-plugin", GOOD_LINE + "[zoo.algebra]\nb = c:d\n")
+    [fault] = faults_of_broken()
+    assert "unknown group of entry points 'zoo.algebra': use zoo.algebras" in fault.reason
+    assert {entry.distribution for entry in entries("algebras")} >= {"broken-plugin", "sound-plugin"}
+
+
 @pytest.mark.parametrize("fault", UNLOADABLE)
 def test_plugin_that_does_not_load(good, fault):
     value, source, text = UNLOADABLE[fault]

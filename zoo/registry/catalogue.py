@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, overload
 
-from zoo.errors import InputError, one_line, shorten
+from zoo.errors import InputError, check_choice, one_line, shorten
 from zoo.registry.spec import NAME
 
 Factory = TypeVar("Factory", bound=Callable[..., Any])
@@ -56,7 +56,7 @@ class Entry:
 
 
 class Fault(NamedTuple):
-    """The metadata folder of a distribution that cannot be read, and the reason."""
+    """The metadata folder of a distribution that cannot be read or has unknown groups, and the reason."""
 
     path: str
     reason: str
@@ -159,8 +159,10 @@ def _scan(path: tuple[str, ...]) -> tuple[tuple[Entry, ...], tuple[Fault, ...]]:
             if points and (key := normalize_name(distribution.metadata["Name"])) not in installed:
                 source = distribution.metadata["Name"], distribution.version
                 installed[key] = [Entry(point.name, point.group, point.value, *source) for point in points]
+            for group in {point.group for point in distribution.entry_points if point.group.startswith("zoo.")}:
+                check_choice("group of entry points", group, GROUPS.values())
         except Exception as error:
-            reason = f"invalid METADATA or entry_points.txt ({type(error).__name__}: {one_line(error)})"
+            reason = f"invalid metadata ({type(error).__name__}: {one_line(error)})"
             problems.append(Fault(str(getattr(distribution, "_path", "")), reason))
     return tuple(entry for group in installed.values() for entry in group), tuple(problems)
 
