@@ -17,7 +17,7 @@ from zoo_experiments.sweep import ROWS
 
 from benchmarks import frontier_page, machine, readme
 from benchmarks.frontier_page import RESULTS
-from benchmarks.papers import rooted
+from benchmarks.papers_rows import rooted
 from zoo.atomic import write_json
 from zoo.errors import Interrupted
 

@@ -2,13 +2,26 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 from zoo_experiments.frontier import RATE, next_runs
-from zoo_reports.frontier import BestNetwork, Frontier, best_networks, draw, draw_costs, network_table, sentences, text_of
+from zoo_reports.frontier import (
+    BestNetwork,
+    Difference,
+    Frontier,
+    best_networks,
+    contrast,
+    draw,
+    draw_costs,
+    mean_difference,
+    network_table,
+    opponents,
+    sentences,
+    text_of,
+)
 from zoo_reports.page import Table, pictures
 
 from benchmarks import frontier_rates
@@ -34,8 +47,14 @@ RATES = ("shakespeare", "shakespeare_mup")
 """Frontiers without and with scaled learning rates."""
 SEARCHES = {"cifar10": ("cifar10_rates", "cifar10_check"), "multi30k": ("multi30k_rates", "multi30k_check")}
 """Frontiers whose learning rates were searched in shorter runs: the results of these, and of a check in runs of full length."""
+SHORTER = {"shakespeare_4000": "shakespeare"}
+"""Frontiers with more training steps than others."""
 PARTS = {RATES[1], *(name for names in SEARCHES.values() for name in names)}
 """Frontiers without a section of their own."""
+CONTROLS = ("hamilton", "linear_map")
+"""Frontiers that check the method; they are not tasks."""
+RANDOM_PRODUCTS = "phm(n=4, learned=false)"
+"""A control with random fixed products; it is not counted as an algebra."""
 TEMPLATE = Path(__file__).parent / "frontier_template.md"
 
 
@@ -67,8 +86,50 @@ def read() -> list[Measured]:
     return [measured(name) for name in (*(name for name in ORDER if name in names), *sorted(names - {*ORDER}))]
 
 
-def section(frontier: Measured, images: Path) -> list[str]:
-    """Write the section of a task."""
+def equal_step_time(frontier: Frontier, algebra: str) -> Difference | None:
+    """Compare an algebra with real networks whose training step takes as long, or the slowest real one if none does."""
+    if not frontier.costs:
+        return None
+    times = {point: round(1000 * frontier.costs[point.net]["step_ms"]) for point in frontier.points}
+    real = [replace(point, weights=times[point]) for point in frontier.real]
+    slowest = max(point.weights for point in real)
+    pairs = [(point, opponents(min(times[point], slowest), real)) for point in frontier.algebras[algebra]]
+    return mean_difference([(point, others) for point, others in pairs if others is not None], frontier.lower)
+
+
+def from_controls(frontier: Frontier) -> list[str]:
+    """Compare the quaternions with the other products that have as many components, if there is one with random products."""
+    nets = {point.net: point for point in frontier.points}
+    alike = [frontier.algebras.get(name, []) for name in ("clifford(p=1, q=1)", RANDOM_PRODUCTS)]
+    sign, texts = -1 if frontier.lower else 1, []
+    for other in (point for points in alike for point in points):
+        one = nets[f"quaternion-{other.net.rpartition('-')[2]}"]
+        if difference := contrast({one: sign, other: -sign}):
+            texts.append(f"**{one.net} against {other.net}**: {difference.verdict}, {text_of(difference)} {frontier.metric}.")
+    return texts
+
+
+def longer_training(frontier: Frontier, shorter: Frontier | None) -> list[str]:
+    """Compare the differences at equal weights with those of shorter training, for the networks and real networks of both."""
+    if shorter is None:
+        return []
+    names = {point.net for point in frontier.points}
+    before = replace(shorter, points=[point for point in shorter.points if point.net in names])
+    texts = []
+    for algebra in frontier.algebras:
+        now, then = frontier.equal_weights(algebra), before.equal_weights(algebra)
+        if now and then:
+            texts.append(f"**{algebra}**: {text_of(then)} with {steps(shorter)} steps, {text_of(now)} with {steps(frontier)}.")
+    return texts
+
+
+def steps(frontier: Frontier) -> str:
+    """Return the number of training steps."""
+    return f"{frontier.config['base']['trainer']['max_steps']:,}"
+
+
+def section(frontier: Measured, images: Path, shorter: Frontier | None = None) -> list[str]:
+    """Write the section of a task; ``shorter`` is the same task with fewer training steps."""
     where, stored = frontier.stored["machine"], frontier.stored
     picture = f"frontier_{frontier.name}"
     (images / f"{picture}.png").write_bytes(pictures(picture, lambda: draw(frontier))[f"{picture}.png"])
@@ -85,7 +146,7 @@ def section(frontier: Measured, images: Path) -> list[str]:
         "",
         f"![{frontier.name}](images/frontier_{frontier.name}.png)",
         "",
-        *(f"- {text}" for text in sentences(frontier)),
+        *(f"- {text}" for text in [*sentences(frontier), *from_controls(frontier), *longer_training(frontier, shorter)]),
         "",
         *network_table(frontier).as_markdown(),
         "",
@@ -111,15 +172,15 @@ def searches(names: Iterable[str]) -> list[str]:
 
 
 def answers(frontiers: Iterable[Measured]) -> list[str]:
-    """Tabulate the differences at equal weights and at equal width for each task and algebra."""
+    """Tabulate the differences at equal weights, step time and width for each task and algebra."""
     rows = []
     for frontier in frontiers:
         for algebra in frontier.algebras:
-            weights, width = frontier.equal_weights(algebra), frontier.equal_width(algebra)
-            cells = [text_of(difference) if difference else "-" for difference in (weights, width)]
-            name, verdict = frontier.name.replace("_", " "), weights.verdict if weights else "-"
-            rows.append([name, algebra, seeds(frontier.algebras[algebra]), frontier.metric, cells[0], verdict, cells[1]])
-    head = ["task", "algebra", "seeds", "metric", "at equal weights", "verdict", "at equal width"]
+            weights, time = frontier.equal_weights(algebra), equal_step_time(frontier, algebra)
+            cells = [text_of(one) if one else "-" for one in (weights, time, frontier.equal_width(algebra))]
+            verdict, name = weights.verdict if weights else "-", frontier.name.replace("_", " ")
+            rows.append([name, algebra, seeds(frontier.algebras[algebra]), frontier.metric, cells[0], verdict, *cells[1:]])
+    head = ["task", "algebra", "seeds", "metric", "at equal weights", "verdict", "same step time or less", "at equal width"]
     return [*Table("", head, rows).as_markdown(), ""]
 
 
@@ -150,9 +211,13 @@ def write(page: Path = PAGE, images: Path = IMAGES) -> None:
     """Write the page and its pictures."""
     frontiers = read()
     rates = [measured(name) for name in RATES if (RESULTS / f"{name}.json").exists()]
-    lines = [line for frontier in frontiers for line in section(frontier, images)]
+    by_name = {frontier.name: frontier for frontier in frontiers}
+    shorter = {longer: by_name.get(name) for longer, name in SHORTER.items()}
+    lines = [line for frontier in frontiers for line in section(frontier, images, shorter.get(frontier.name))]
     if len(rates) == len(RATES):
         lines += frontier_rates.section(images, *((rate.config, rate.rows) for rate in rates))
     lines += ["## Not run", "", *missing] if (missing := not_run()) else []
-    parts = {"answers": "\n".join(answers(frontiers)), "sections": "\n".join(lines).rstrip()}
+    tasks, checks = ([one for one in frontiers if (one.name in CONTROLS) is kind] for kind in (False, True))
+    parts = {"answers": "\n".join(answers(tasks)), "checks": "\n".join(answers(checks))}
+    parts["sections"] = "\n".join(lines).rstrip()
     page.write_text(TEMPLATE.read_text(encoding="utf-8").format_map(parts), encoding="utf-8")

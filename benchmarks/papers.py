@@ -31,23 +31,10 @@ from zoo_experiments.sweep import sweep
 
 import zoo
 from benchmarks import machine, papers_rows
-from benchmarks.papers_rows import Row
+from benchmarks.papers_rows import Row, rooted
 from zoo.errors import InputError, Interrupted
-from zoo.registry import Spec
 
-GENERATED = ("mlu", "digits", "hamilton", "linear_map")
-"""Data sets that need no files."""
 STORED = ("parameters", "metrics", "epochs", "seconds", "data_sha256", "folds", "std")
-
-
-def rooted(spec: str, root: Path | None) -> str:
-    """Set the path of a data spec to the folder in ``root`` with its name, or starting with its name such as snli_devtest."""
-    parsed = Spec.parse(spec)
-    if root is None or parsed.name in GENERATED:
-        return spec
-    candidates = [root / parsed.name, root / f"tiny{parsed.name}"]
-    folders = [path for path in (*candidates, *sorted(root.glob(f"{parsed.name}_*"))) if path.is_dir()]
-    return str(Spec(parsed.name, {**parsed.options, "path": str(folders[0])})) if folders else spec
 
 
 def read_curve(folder: Path, metric: str) -> list[tuple[int, float]]:

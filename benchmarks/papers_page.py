@@ -3,17 +3,17 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 import yaml
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from zoo_reports.curves import compare_all
 from zoo_reports.frontier import BestNetwork, Difference, contrast
 from zoo_reports.page import colors_of, plain_axes
 
-from benchmarks import frontier_page
-from benchmarks.frontier_page import Measured
+from benchmarks import frontier_page, lottery
+from benchmarks.frontier_page import CONTROLS, RANDOM_PRODUCTS, Measured
 from benchmarks.papers_rows import CONFIGS, RESULTS, ROOT, Row, read_all
 from benchmarks.papers_statistics import LOWER_IS_BETTER, by_table, comparisons, score, tally, verdict
 from zoo.registry import Spec
@@ -23,17 +23,13 @@ IMAGES = ROOT / "docs" / "images"
 PAPERS: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "papers.yaml").read_text(encoding="utf-8"))
 METRICS = ("accuracy", "map", "bits_per_character", "bleu", "exact_match")
 """Metrics in order of preference; a task is compared by the first one that all of its rows have."""
-CONTROLS = ("hamilton", "linear_map")
-"""Frontiers that validate the method; they are not tasks."""
-RANDOM_PRODUCTS = "phm(n=4, learned=false)"
-"""A control with random fixed products, compared in docs/frontier.md; it does not count as an algebra here."""
 TOO_LITTLE_DATA = ("iwslt15",)
 """Data sets that are too small here for any network to learn the task."""
 TEMPLATE = Path(__file__).parent / "papers_template.md"
 
 
 class Effect(NamedTuple):
-    """Difference between an algebra and the real network on a task, in percent of the real network's result."""
+    """Difference between an algebra and real networks on a task, in percent of the mean result of the real networks."""
 
     task: str
     algebra: str
@@ -41,7 +37,7 @@ class Effect(NamedTuple):
 
 
 def relative(difference: Difference, real: float) -> Difference:
-    """Convert a difference to percent of the real network's result."""
+    """Convert a difference to percent of a result."""
     return Difference(*(100 * value / abs(real) for value in (difference.estimate, difference.low, difference.high)))
 
 
@@ -146,19 +142,12 @@ def draw_effects(axes: Axes, effects: Sequence[Effect], tasks: list[str], colors
 def answer(width: Sequence[Effect], weights: Sequence[Effect], sized: Collection[str]) -> str:
     """Summarize all comparisons in one paragraph; ``sized`` are the tasks where the largest real network beats the smallest."""
     smaller, others = ([effect for effect in weights if (effect.task in sized) is kind] for kind in (True, False))
-    own = [effect for effect in width if effect.task.endswith("(frontier)")]
-    widths = [effect.difference.high - effect.difference.low for effect in weights]
-    parts = [
-        "Is a network over an algebra better than a smaller real network with the same number of weights?",
-        f"Where larger real networks are better than smaller ones: {counted(smaller)}. The estimates favor {favored(smaller)}.",
-        f"Where they are not significantly better: {counted(others)}.",
-        f"Half of the 95 % intervals are narrower than ± {median(widths) / 2:.1f} % of the real network's result."
-        if widths
-        else "",
-        f"Compared with the real network of the same width, which has more weights: {counted(width)}.",
-        f"With the best learning rate of each network, the estimates at equal width favor {favored(own)}." if own else "",
-    ]
-    return " ".join(part for part in parts if part)
+    return (
+        f"Is a network over an algebra better than a smaller real network with the same number of weights? Where more weights "
+        f"help a real network, algebras are {counted(smaller)}. Where they do not help significantly, algebras are "
+        f"{counted(others)}. Compared with the real network of the same width, which has more weights, algebras are "
+        f"{counted(width)}."
+    )
 
 
 def counted(effects: Sequence[Effect]) -> str:
@@ -166,17 +155,8 @@ def counted(effects: Sequence[Effect]) -> str:
     counts = Counter(effect.difference.verdict for effect in effects)
     tasks = list(dict.fromkeys(effect.task.removesuffix(" (frontier)") for effect in effects))
     where = f" ({', '.join(tasks)})" if 0 < len(tasks) < 8 else ""
-    text = f"algebras are ahead in {counts['ahead']}, behind in {counts['behind']} and not significantly different in"
+    text = f"ahead in {counts['ahead']}, behind in {counts['behind']} and not significantly different in"
     return f"{text} {counts['not decided']} of {len(effects)} comparisons on {len(tasks)} task{'s' * (len(tasks) != 1)}{where}"
-
-
-def favored(effects: Sequence[Effect]) -> str:
-    """Count, for each algebra that was compared on several tasks, those where its estimate is better than the real network."""
-    signs: dict[str, list[bool]] = {}
-    for effect in effects:
-        signs.setdefault(effect.algebra, []).append(effect.difference.estimate > 0)
-    rows = sorted(((sum(row), len(row), algebra) for algebra, row in signs.items() if len(row) > 1), reverse=True)
-    return ", ".join(f"{algebra} on {better} of {tasks} tasks" for better, tasks, algebra in rows)
 
 
 def printed_tables(rows: Iterable[Row]) -> list[str]:
@@ -188,11 +168,29 @@ def printed_tables(rows: Iterable[Row]) -> list[str]:
         pairs = [pair for comparison in tables[key] for pair in comparison.pairs()]
         setting = setting or ("our first setting" if paper == "complex_order" and table == "Table 2" else "")
         data = ", ".join([*(Spec.parse(one.rows[0].data).name for one in tables[key]), *([setting] if setting else [])])
-        reasons = PAPERS[paper]["reasons"]
-        reason = reasons.get(f"{table}, {setting}") or reasons.get(table.rpartition(", ")[2], "")
+        keys = (f"{table}, {setting}, {net}", f"{table}, {setting}", f"{table}, {data}", table.rpartition(", ")[2])
+        reason = next((text for name in keys if (text := PAPERS[paper]["reasons"].get(name))), "")
         source = f"[{PAPERS[paper]['cite']}](papers/{paper}.md), {table}, {net.replace('_', ' ')}"
         lines.append(f"| {source} | {data} | {verdict(pairs)} | {tally(pairs)} | {reason} |")
-    return [*lines, ""]
+    return [*lines, *tickets_of_fraction()]
+
+
+def tickets_of_fraction() -> list[str]:
+    """Write one line for each experiment with tickets of quaternion and real networks of the same width."""
+    lines = []
+    for file in sorted(lottery.RESULTS.glob("*.json")):
+        results, arms = lottery.read(file)
+        record = results["lottery"]
+        (crossing,) = [one for one in compare_all(arms, record["mode"])[0] if one.arm == "quaternion"]
+        sure = crossing.interval is not None and abs(crossing.lead) > crossing.interval
+        verdict = "not decided" if not sure else "holds" if crossing.lead > 0 else "reversed here"
+        interval = "one seed" if crossing.interval is None else f"± {crossing.interval:.2g}"
+        difference = f"{crossing.lead:+.2g} {record['metric']} {interval} at {crossing.low:.2g} % of the weights"
+        scope = "Algorithm 1" if record["pruning"]["scope"] == "component" else "all matrices of the blocks pruned"
+        backbone, data = (Spec.parse(record[key]).name for key in ("backbone", "data"))
+        source = f"[{PAPERS['fraction']['cite']}](papers/fraction.md), Figures 3 to 9, {backbone}"
+        lines.append(f"| {source} | {data} | {verdict} | {difference} | {scope}; see [lottery tickets](lottery.md) |")
+    return lines
 
 
 def not_run(rows: Iterable[Row]) -> list[str]:

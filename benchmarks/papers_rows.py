@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[1]
 CONFIGS = ROOT / "configs" / "papers"
 RESULTS = ROOT / "benchmarks" / "results" / "papers"
 COMMENT = re.compile(r" *# (published|claim|significant|also|note|beam|curve|setting)(?: \[(.*?)\])?: (.*)")
+GENERATED = ("mlu", "digits", "hamilton", "linear_map")
+"""Data sets that need no files."""
 METRICS = {
     "accuracy": "accuracy",
     "MAP": "map",
@@ -29,6 +31,16 @@ METRICS = {
     "bits per character": "bits_per_character",
 }
 """Names of metrics in the comments ``# published:``, and in our results."""
+
+
+def rooted(spec: str, root: Path | None) -> str:
+    """Set the path of a data spec to the folder in ``root`` with its name, or starting with its name such as snli_devtest."""
+    parsed = Spec.parse(spec)
+    if root is None or parsed.name in GENERATED:
+        return spec
+    candidates = [root / parsed.name, root / f"tiny{parsed.name}"]
+    folders = [path for path in (*candidates, *sorted(root.glob(f"{parsed.name}_*"))) if path.is_dir()]
+    return str(Spec(parsed.name, {**parsed.options, "path": str(folders[0])})) if folders else spec
 
 
 @dataclass(frozen=True)

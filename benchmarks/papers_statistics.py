@@ -196,10 +196,10 @@ def verdict(pairs: list[Pair]) -> str:
     if not (supported or opposed):
         text = "not decided" if 2 * len(tested) >= len(pairs) else "too few seeds"
     elif opposed:
-        text = "mixed" if supported else "contradicted"
+        text = "mixed" if supported else "reversed here"
     else:
         text = "holds" if count == len(pairs) else "holds in part"
-    return text + (", leads smaller" if more_than_chance(sum(pair.smaller for pair in tested), len(tested)) else "")
+    return text + (", smaller differences" if more_than_chance(sum(pair.smaller for pair in tested), len(tested)) else "")
 
 
 def tally(pairs: list[Pair]) -> str:

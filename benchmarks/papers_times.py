@@ -22,8 +22,7 @@ import torch
 
 import zoo
 from benchmarks import machine
-from benchmarks.papers import rooted
-from benchmarks.papers_rows import CONFIGS, read
+from benchmarks.papers_rows import CONFIGS, read, rooted
 from zoo.data.tokens import BEGIN
 from zoo.tasks.decoding import Decoding, Prompts, beam_search
 from zoo.training.bench import Call, first_batch, side_by_side, training_step

@@ -25,7 +25,7 @@ import yaml
 import zoo
 from benchmarks import machine
 from benchmarks.machine import ROOT, replace_table
-from benchmarks.papers import rooted
+from benchmarks.papers_rows import rooted
 from zoo.training.compress import convert
 from zoo.training.options import Convert
 

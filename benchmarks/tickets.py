@@ -23,7 +23,7 @@ from zoo_reports.page import Table, colors_of, log_axis, plain_axes
 
 import zoo
 from benchmarks import machine
-from benchmarks.papers import rooted
+from benchmarks.papers_rows import rooted
 
 RESULTS = Path(__file__).parent / "results" / "tickets"
 FRONTIERS = Path(__file__).parent / "results" / "frontier"
@@ -199,7 +199,7 @@ def section(name: str, images: Path) -> list[str]:
     for axis, label in AXES.items():
         rows = comparisons(results, axis)
         lines += [f"By {label}:", ""]
-        head = ["ticket", "weights", f"test {results['metric']}", "best real network", "difference", "verdict"]
+        head = ["ticket", "weights", f"test {results['metric']}", "baseline", "difference", "verdict"]
         lines += [*Table("", head, rows).as_markdown(), ""]
     return lines
 

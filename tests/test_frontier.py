@@ -15,7 +15,7 @@ from zoo_experiments.options import Experiment
 from zoo_experiments.sweep import sweep_points as runs_of
 from zoo_reports.frontier import BestNetwork, Frontier, best_networks, contrast, mean_difference, opponents, sentences
 
-from benchmarks import digits, fused, machine, readme, recovery, speed_page
+from benchmarks import digits, frontier_page, fused, machine, readme, recovery, speed_page
 from benchmarks import frontier as benchmark
 from tests.errors import raises
 from zoo.cli import main
@@ -85,8 +85,8 @@ def test_equal_step_time_by_hand():
     rows = [row(net.net, 0.1, 0, 1.0) | {"algebra": net.algebra, "metric": "loss"} for net in nets]
     times = {"small": 1.0, "large": 4.0, "a": 2.0, "b": 9.0}
     measured = Frontier("task", config, rows, nets, {net: {"step_ms": time} for net, time in times.items()})
-    assert readme.equal_step_time(measured, "complex").estimate == pytest.approx(2.5)  # (5 + 3) / 2 - 1.5
-    assert readme.equal_step_time(measured, "octonion").estimate == pytest.approx(1.5)
+    assert frontier_page.equal_step_time(measured, "complex").estimate == pytest.approx(2.5)  # (5 + 3) / 2 - 1.5
+    assert frontier_page.equal_step_time(measured, "octonion").estimate == pytest.approx(1.5)
 
 
 def test_no_comparison_out_of_range_or_with_one_seed():

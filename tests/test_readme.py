@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,8 +19,9 @@ from zoo_experiments.sweep import grid_points
 from zoo_reports.frontier import best_networks, opponents
 
 import zoo
-from benchmarks import frontier_page, machine, papers_rows, readme, tickets
-from benchmarks.papers_page import CONTROLS, depends_on_size
+from benchmarks import frontier_page, machine, papers_rows, readme
+from benchmarks.frontier_page import CONTROLS
+from benchmarks.papers_page import depends_on_size
 from zoo import registry
 from zoo.cli import main
 from zoo.cli.commands import command_names
@@ -130,7 +130,7 @@ def test_the_table_and_the_answer_match_the_results():
     assert {row["seed"] for row in results["rows"]} == {0, 1, 2}
 
 
-def test_what_is_written_by_hand_about_the_frontiers_and_tickets_holds():
+def test_what_is_written_by_hand_about_the_frontiers_holds():
     text = " ".join(frontier_page.TEMPLATE.read_text(encoding="utf-8").split())
     frontiers = {frontier.name: frontier for frontier in frontier_page.read()}
 
@@ -156,11 +156,6 @@ def test_what_is_written_by_hand_about_the_frontiers_and_tickets_holds():
     for points in frontiers["shakespeare"].algebras.values():
         assert any(abs(point.weights - size) <= 0.05 * size for point in points for size in sizes)
     assert "on shakespeare, every algebra has a network within 5 % of a real one" in text
-
-    results = [json.loads(path.read_text(encoding="utf-8")) for path in tickets.RESULTS.glob("*.json")]
-    counts = Counter(cells[-1] for result in results for cells in tickets.comparisons(result, "total"))
-    assert "over algebras are\nmore often worse than better if all weights count" in TEXT
-    assert counts["behind"] > counts["ahead"]
 
 
 @pytest.mark.parametrize("page", PAGES)

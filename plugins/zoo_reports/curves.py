@@ -157,9 +157,9 @@ def gaps(runs: Sequence[LotteryRun], arms: Sequence[Curve]) -> list[str]:
 
 METHOD = (
     "Lines are interpolated between rounds as drawn: linearly in log(percent), and in the logarithm of the metric if its axis "
-    "is logarithmic. The comparison covers the percentages that both arms have, in the rounds that all seeds have. A lead is "
-    "the difference of runs with the same seed. The table shows its mean and standard deviation over seeds at the sparse end. "
-    "A comparison is not decided if the 95 % t-interval of the lead contains zero, or with one seed."
+    "is logarithmic. The comparison covers the percentages that both arms have, in the rounds that all seeds have, and is made "
+    "at the lowest of them, between runs with the same seed. Sentences give the mean difference with its 95 % t-interval, "
+    "tables with its standard deviation. It is not decided if the interval contains zero, or with one seed."
 )
 """How `compare` computes, for the reader of a report."""
 
@@ -194,12 +194,13 @@ class Crossing(NamedTuple):
     @property
     def statement(self) -> str:
         """The result in one sentence."""
+        at = f"at {self.low:.3g} % of the real weights: {self.lead:+.3g}"
         if self.interval is None or abs(self.lead) <= self.interval:
-            half = "one seed" if self.interval is None else f"95 % interval ± {self.interval:.2g}"
-            return f"{self.arm} against {self.real}: not decided (lead at {self.low:.3g} %: {self.lead:.3g}, {half})"
-        start = self.below and f"from {self.below:.3g} % of the real weights down to {self.low:.3g} %"
-        what = f"is ahead of {self.real} {start}" if start else f"is not ahead of {self.real} at the sparse end"
-        return f"{self.arm} {what} (lead at {self.low:.3g} %: {self.lead:.3g}, 95 % interval ± {self.interval:.2g})"
+            half = "one seed" if self.interval is None else f"± {self.interval:.2g}"
+            return f"{self.arm} against {self.real}: not decided {at}, {half}"
+        means = f"; the means cross at {self.below:.3g} %" if self.below and self.crossings else ""
+        better = "better" if self.lead > 0 else "worse"
+        return f"{self.arm} is {better} than {self.real} {at} ± {self.interval:.2g}{means}"
 
 
 def compare_all(arms: Sequence[Curve], mode: str) -> tuple[list[Crossing], list[str]]:
@@ -280,11 +281,9 @@ def crossing_table(crossings: Sequence[Crossing]) -> Table:
     rows = []
     for crossing in crossings:
         seeds = ", ".join(percent_text(percent) if percent else "none" for percent in crossing.by_seed.values())
-        ahead = percent_text(crossing.below) if crossing.below else "none"
-        ahead += " (whole range)" if crossing.below and not crossing.crossings else ""
         span = f"{percent_text(crossing.high)} to {percent_text(crossing.low)}"
         every = ", ".join(map(percent_text, crossing.crossings)) or "none"
         lead = plus_minus(crossing.lead, crossing.lead_spread)
-        rows.append((crossing.arm, ahead, seeds or "no common seed", every, span, lead))
-    head = ("arm", "ahead from", "per seed", "all crossings", "common range", "lead at its low end")
+        rows.append((crossing.arm, every, seeds or "no common seed", span, lead))
+    head = ("arm", "means cross at", "each seed is ahead below", "common range", "difference at its low end")
     return Table("Crossing points", head, rows)

@@ -33,8 +33,8 @@ UNITS = {"loss": ", nats", "mse": ", mean squared error"}
 COSTS = {
     "bytes": ("bytes", "bytes of the weights file", ",.0f"),
     "multiply_adds": ("multiply-adds", "multiply-adds of an inference, per example", ",.0f"),
-    "step_ms": ("ms a step", "milliseconds of a training step", ",.1f"),
-    "inference_ms": ("ms an inference", "milliseconds of the inference of a batch", ",.1f"),
+    "step_ms": ("ms/step", "milliseconds of a training step", ",.1f"),
+    "inference_ms": ("ms/inference", "milliseconds of the inference of a batch", ",.1f"),
 }
 """The title of the column, of the axis, and the format of each cost of `zoo_experiments.frontier.costs`."""
 
@@ -252,7 +252,7 @@ def draw(frontier: Frontier) -> Figure:
     figure = Figure(figsize=(7.2, 4.2), layout="constrained")
     axes = figure.subplots()
     draw_lines(frontier, axes, {point.net: point.weights for point in frontier.points})
-    axes.set_xlabel(f"weights{'' if frontier.counts_all else ' outside of word tables'}")
+    axes.set_xlabel(f"weights{'' if frontier.counts_all else ' without word embeddings'}")
     axes.legend(frameon=False)
     return figure
 
@@ -302,6 +302,6 @@ def network_table(frontier: Frontier) -> Table:
         costs = [format(frontier.costs[point.net][cost], digits) for cost, (_, _, digits) in COSTS.items() if frontier.costs]
         figures = [f"{point.mean:.4f}{half}", str(len(point.values)), f"{point.seconds:.0f}"]
         rows.append([point.net, *sizes, rate, *figures, *costs])
-    head = ["network", "weights", *(["in word table"] if share else []), "best rate", f"test {frontier.metric}", "seeds"]
-    head += ["seconds a run", *([title for title, _, _ in COSTS.values()] if frontier.costs else [])]
+    head = ["network", "weights", *(["in word embeddings"] if share else []), "learning rate", f"test {frontier.metric}"]
+    head += ["seeds", "s/run", *([title for title, _, _ in COSTS.values()] if frontier.costs else [])]
     return Table("Networks", head, rows)

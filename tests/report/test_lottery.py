@@ -154,7 +154,8 @@ def test_the_crossing_point_of_two_lines(lottery_run, mode, sign):
     assert found.by_seed == {0: pytest.approx(10.0), 1: pytest.approx(10**1.2), 2: pytest.approx(10**1.4)}
     assert found.lead == pytest.approx(0.6 - log10(found.low) / 2)
     assert found.interval == pytest.approx(4.303 * 0.1 / 3**0.5, rel=1e-3)
-    assert f"ahead of real from 15.8 % of the real weights down to {found.low:.3g} %" in found.statement
+    assert f"is better than real at {found.low:.3g} % of the real weights: +{found.lead:.3g} ± " in found.statement
+    assert found.statement.endswith("; the means cross at 15.8 %")
     assert "not decided" in found._replace(lead=0.24).statement
 
 
@@ -171,7 +172,7 @@ def test_no_crossing(lottery_run):
     assert (ahead.below, ahead.crossings) == (ahead.high, [])
     behind = crossing_of(lottery_run(lambda algebra, *_: float(algebra == "real"), seeds=2, name="behind"))
     assert (behind.below, behind.crossings) == (None, [])
-    assert "is not ahead of real at the sparse end" in behind.statement
+    assert "is worse than real at" in behind.statement
     even = crossing_of(lottery_run(lambda *_: 0.5, name="even"))
     assert even.below is None
     assert "not decided" in even.statement  # one seed
