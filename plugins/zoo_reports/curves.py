@@ -196,8 +196,8 @@ class Crossing(NamedTuple):
         """The result in one sentence."""
         at = f"at {self.low:.3g} % of the real weights: {self.lead:+.3g}"
         if self.interval is None or abs(self.lead) <= self.interval:
-            half = "one seed" if self.interval is None else f"± {self.interval:.2g}"
-            return f"{self.arm} against {self.real}: not decided {at}, {half}"
+            half = ", one seed" if self.interval is None else f" ± {self.interval:.2g}"
+            return f"{self.arm} against {self.real}: not decided {at}{half}"
         means = f"; the means cross at {self.below:.3g} %" if self.below and self.crossings else ""
         better = "better" if self.lead > 0 else "worse"
         return f"{self.arm} is {better} than {self.real} {at} ± {self.interval:.2g}{means}"
