@@ -119,7 +119,8 @@ def longer_training(frontier: Frontier, shorter: Frontier | None) -> list[str]:
     for algebra in frontier.algebras:
         now, then = frontier.equal_weights(algebra), before.equal_weights(algebra)
         if now and then:
-            texts.append(f"**{algebra}**: {text_of(then)} with {steps(shorter)} steps, {text_of(now)} with {steps(frontier)}.")
+            times = f"{text_of(then)} with {steps(shorter)} steps, {text_of(now)} with {steps(frontier)}"
+            texts.append(f"**{algebra}, the same networks**: {times}.")
     return texts
 
 

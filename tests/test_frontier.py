@@ -89,6 +89,34 @@ def test_equal_step_time_by_hand():
     assert frontier_page.equal_step_time(measured, "octonion").estimate == pytest.approx(1.5)
 
 
+def of_loss(steps, *nets):
+    """A frontier of networks with these means in nats, trained for a number of steps."""
+    rows = [row(net.net, 0.1, 0, 1.0) | {"algebra": net.algebra, "metric": "loss"} for net in nets]
+    config = {"base": {"trainer": {"max_steps": steps}}, "axes": {"net": {net.net: {} for net in nets}}}
+    return Frontier("task", config, rows, list(nets), {})
+
+
+def test_longer_training_is_compared_for_the_networks_of_both():
+    real, ours = point("real", 100, 4.0, 6.0), point("a", 100, 3.0, 5.0, algebra="complex")
+    extra = point("b", 100, 90.0, 92.0, algebra="complex")  # only in the shorter one
+    longer = of_loss(4000, point("real", 100, 2.0, 4.0), point("a", 100, 1.5, 3.5, algebra="complex"))
+    [text] = frontier_page.longer_training(longer, of_loss(1000, real, ours, extra))
+    assert text.startswith("**complex, the same networks**: +1.000 [")
+    assert " with 1,000 steps, +0.500 [" in text
+    assert text.endswith(" with 4,000.")
+    assert frontier_page.longer_training(longer, None) == []
+
+
+def test_quaternions_are_compared_with_random_products():
+    ours, other = (
+        point(f"{name}-8", 100, loss, loss + 1, algebra=algebra)
+        for name, loss, algebra in (("quaternion", 1.0, "quaternion"), ("random", 3.0, frontier_page.RANDOM_PRODUCTS))
+    )
+    [text] = frontier_page.from_controls(of_loss(1, ours, other))
+    assert text.startswith("**quaternion-8 against random-8**: not decided, +2.000 [")
+    assert frontier_page.from_controls(of_loss(1, ours)) == []
+
+
 def test_no_comparison_out_of_range_or_with_one_seed():
     real = [point("small", 100, 1.0, 2.0), point("large", 200, 1.0, 2.0)]
     assert opponents(300, real) is None

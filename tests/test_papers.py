@@ -13,7 +13,7 @@ from zoo_experiments.sweep import SweepGrid, sweep_points
 from zoo_reports.frontier import Difference
 
 import zoo
-from benchmarks import frontier_page, papers, papers_detail, papers_page, papers_rows
+from benchmarks import frontier_page, lottery, papers, papers_detail, papers_page, papers_rows
 from benchmarks.papers_statistics import Pair, Score, comparisons, differs, score, tally, verdict
 
 SWEEP = """\
@@ -215,6 +215,19 @@ def test_the_answer_separates_tasks_that_depend_on_the_size():
     text = papers_page.answer(effects, effects, {"large (frontier)"})
     numbers = "ahead in {}, behind in 0 and not significantly different in {} of 2 comparisons on 1 task ({})"
     assert text.index(numbers.format(2, 0, "large")) < text.index(numbers.format(0, 2, "small"))
+
+
+@pytest.mark.parametrize(("quaternion", "verdict"), [(0.8, "holds"), (0.5, "not decided"), (0.2, "reversed here")])
+def test_tickets_of_the_fourth_paper_have_a_verdict_at_the_sparse_end(tmp_path, monkeypatch, quaternion, verdict):
+    stored = json.loads(sorted(lottery.RESULTS.glob("*qkv.json"))[0].read_text(encoding="utf-8"))
+    for row in stored["lottery"]["rows"]:
+        value = quaternion if row["algebra"] == "quaternion" else 0.5
+        row["test"]["accuracy"] = value + 0.001 * row["seed"] * (1 if row["algebra"] == "real" else -1)
+    (tmp_path / "a.json").write_text(json.dumps(stored), encoding="utf-8")
+    monkeypatch.setattr(lottery, "RESULTS", tmp_path)
+    [line] = papers_page.tickets_of_fraction()
+    assert f"| pneumoniamnist | {verdict} | " in line
+    assert "| Algorithm 1;" in line
 
 
 def test_the_released_code_is_compared_on_data_sets_of_all_settings():
