@@ -48,7 +48,7 @@ RATES = ("shakespeare", "shakespeare_mup")
 SEARCHES = {"cifar10": ("cifar10_rates", "cifar10_check"), "multi30k": ("multi30k_rates", "multi30k_check")}
 """Frontiers whose learning rates were searched in shorter runs: the results of these, and of a check in runs of full length."""
 SHORTER = {"shakespeare_4000": "shakespeare"}
-"""Frontiers with more training steps than others."""
+"""Frontiers, and those of the same task with fewer training steps."""
 PARTS = {RATES[1], *(name for names in SEARCHES.values() for name in names)}
 """Frontiers without a section of their own."""
 CONTROLS = ("hamilton", "linear_map")

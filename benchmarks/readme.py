@@ -102,12 +102,13 @@ def of_tickets() -> str:
     rows = {name: tickets.comparisons(results, "total") for name, results in stored.items()}
     verdicts = Counter(row[-1] for name in rows for row in rows[name])
     name, weights, ours, other, *_ = rows["shakespeare"][0]
-    real, _, theirs = other.partition(" ")
+    (algebra, _, _), (real, _, theirs) = name.rpartition("-"), other.partition(" ")
     return (
-        f"On Tiny Shakespeare, {real} pruned to {weights} weights, in rounds that each train it again, has a test loss of "
-        f"{float(theirs):.2f}; {name} without pruning, which has as many, {float(ours):.2f}. Lottery tickets of hypercomplex "
-        f"networks are better than those of real networks with as many weights in {verdicts['ahead']} of {verdicts.total()} "
-        f"comparisons and worse in {verdicts['behind']}."
+        f"On Tiny Shakespeare, a real network {real.rpartition('-')[2]} channels wide, pruned to {weights} weights in rounds "
+        f"that each train it again, has a test loss of {float(theirs):.2f}; a {algebra} network that has as many weights "
+        f"without pruning has {float(ours):.2f}. Lottery tickets of hypercomplex networks are better than those of real "
+        f"networks with as many weights in {verdicts['ahead']} of {verdicts.total()} comparisons and worse in "
+        f"{verdicts['behind']}."
     )
 
 

@@ -159,7 +159,7 @@ METHOD = (
     "Lines are interpolated between rounds as drawn: linearly in log(percent), and in the logarithm of the metric if its axis "
     "is logarithmic. The comparison covers the percentages that both arms have, in the rounds that all seeds have, and is made "
     "at the lowest of them, between runs with the same seed. Sentences give the mean difference with its 95 % t-interval, "
-    "tables with its standard deviation. It is not decided if the interval contains zero, or with one seed."
+    "tables with its standard deviation. A comparison is not decided if the interval contains zero, or with one seed."
 )
 """How `compare` computes, for the reader of a report."""
 
