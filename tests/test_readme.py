@@ -19,7 +19,7 @@ from zoo_experiments.sweep import grid_points
 from zoo_reports.frontier import best_networks, opponents
 
 import zoo
-from benchmarks import frontier_page, machine, papers_rows, readme
+from benchmarks import frontier_page, machine, papers_rows, readme, tickets
 from benchmarks.frontier_page import CONTROLS
 from benchmarks.papers_page import depends_on_size
 from zoo import registry
@@ -156,6 +156,21 @@ def test_what_is_written_by_hand_about_the_frontiers_holds():
     for points in frontiers["shakespeare"].algebras.values():
         assert any(abs(point.weights - size) <= 0.05 * size for point in points for size in sizes)
     assert "on shakespeare, every algebra has a network within 5 % of a real one" in text
+
+    ratios = [
+        frontier.costs[point.net]["step_ms"] / max(frontier.costs[real.net]["step_ms"] for real in frontier.real)
+        for frontier in compared
+        for points in frontier.algebras.values()
+        for point in points
+        if len(point.values) > 1
+    ]
+    assert f"they take up to {max(ratios):.1f} times as long" in text
+
+    results = json.loads((tickets.RESULTS / "shakespeare.json").read_text(encoding="utf-8"))
+    for ticket in tickets.curves(results, "total")["real-128"][2:4]:
+        rivals = [point for point in frontiers["shakespeare"].points if point.weights <= 1.05 * ticket.point.weights]
+        assert ticket.point.mean < min(point.mean for point in rivals)
+    assert "the largest real network pruned in two or three rounds, each of which trains it again, is better" in text
 
 
 @pytest.mark.parametrize("page", PAGES)
