@@ -106,8 +106,8 @@ def of_tickets() -> str:
     return (
         f"On Tiny Shakespeare, a real network {real.rpartition('-')[2]} channels wide, pruned to {weights} weights in rounds "
         f"that each train it again, has a test loss of {float(theirs):.2f}; a {algebra} network that has as many weights "
-        f"without pruning has {float(ours):.2f}. Lottery tickets of hypercomplex networks are better than those of real "
-        f"networks with as many weights in {verdicts['ahead']} of {verdicts.total()} comparisons and worse in "
+        f"without pruning has {float(ours):.2f}. As lottery tickets, and before pruning, hypercomplex networks are better than "
+        f"real ones with as many weights in {verdicts['ahead']} of {verdicts.total()} comparisons and worse in "
         f"{verdicts['behind']}."
     )
 
