@@ -49,7 +49,7 @@ SEARCHES = {"cifar10": ("cifar10_rates", "cifar10_check"), "multi30k": ("multi30
 """Frontiers whose learning rates were searched in shorter runs: the results of these, and of a check in runs of full length."""
 SHORTER = {"shakespeare_4000": "shakespeare"}
 """Frontiers, and those of the same task with fewer training steps."""
-PARTS = {RATES[1], *(name for names in SEARCHES.values() for name in names)}
+PARTS = {RATES[1], "conv4_cifar10_rates", *(name for names in SEARCHES.values() for name in names)}
 """Frontiers without a section of their own."""
 CONTROLS = ("hamilton", "linear_map")
 """Frontiers that check the method; they are not tasks."""
