@@ -61,7 +61,7 @@ def run(file: Path, runs: Path, root: Path | None) -> None:
         record = zoo.lottery(**options | {"data": rooted(options["data"], root)} | start)
         rows[name] = [{"network": name} | read_round(folder, row, record["metric"]) for row in record["rows"]]
         measured = {name: network for name, network in config["networks"].items() if rows[name]}
-        results = {"config": config | {"networks": measured}, "metric": record["metric"], "mode": record["mode"]}
+        results = stored | {"config": config | {"networks": measured}, "metric": record["metric"], "mode": record["mode"]}
         results |= {"commit": machine.commit(), "machine": machine.info()}
         machine.write_rows(path, results | {"rows": [row for name in measured for row in rows[name]]})
 
@@ -190,7 +190,7 @@ def section(name: str, images: Path) -> list[str]:
         f"core-hours. Each round prunes {base['rate']:.0%} of the remaining weights by magnitude in all matrices of the body, "
         "each parameter separately, and rewinds to the initialization. Each ticket is compared with the real network that has "
         f"the best validation result at its number of weights. Measured {where['date']}, torch {where['torch']}, commit "
-        f"{machine.short(results['commit'])}.{changed}",
+        f"{machine.short(results['commit'])}.{results.get('note', '')}{changed}",
         "",
         f"![tickets at equal weights, {name}](images/tickets_{name}.png)",
         "",
