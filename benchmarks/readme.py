@@ -82,9 +82,9 @@ def answer(frontiers: Iterable[Measured]) -> str:
         f"With the same number of weights, hypercomplex networks are better than real networks in "
         f"{better(weight_differences(texts))} on character-level text ({titles(texts)}; phm-4 and octonion networks by "
         f"{min(nats):.2f} to {max(nats):.2f} nats) and in {better(weight_differences(images))} on images ({titles(images)}), "
-        f"and worse in {worse(helped)}. On {titles(others)}, where more weights do not significantly help a real network "
-        f"either, they are better in {better(others_counted)} and worse in {worse(others_counted)}; by chance, one in "
-        f"twenty differs.",
+        f"and worse in {worse(helped)}. By algebra: {by_algebra(sized)}. On {titles(others)}, "
+        f"where more weights do not significantly help a real network either, they are better in {better(others_counted)} "
+        f"and worse in {worse(others_counted)}; by chance, one in twenty differs.",
         f"- **They save weights, not time.** At equal weights a training step takes {median(ratios):.1f} times as long "
         f"(median; at most {max(ratios):.1f}; one CPU thread). Compared with real networks whose step takes no longer, "
         f"hypercomplex networks are better in {better(by_time)} on these texts and images and worse in {worse(by_time)}.",
@@ -121,6 +121,17 @@ def differences(frontier: Measured) -> dict[str, Difference]:
     """Return the differences at equal weights of the algebras of a frontier."""
     found = {algebra: frontier.equal_weights(algebra) for algebra in frontier.algebras if algebra != RANDOM_PRODUCTS}
     return {algebra: difference for algebra, difference in found.items() if difference}
+
+
+def by_algebra(tasks: Iterable[Measured]) -> str:
+    """Count the comparisons in which each algebra is significantly better, the largest share first."""
+    compared: dict[str, list[Difference]] = {}
+    for task in tasks:
+        for algebra, difference in differences(task).items():
+            compared.setdefault(algebra, []).append(difference)
+    wins = {name: sum(one.verdict == "ahead" for one in found) for name, found in compared.items()}
+    order = sorted(wins, key=lambda name: wins[name] / len(compared[name]), reverse=True)
+    return ", ".join(f"{name} {wins[name]} of {len(compared[name])}" for name in order)
 
 
 def titles(tasks: Iterable[Measured]) -> str:
