@@ -331,7 +331,9 @@ def page(paper: str, rows: Sequence[Row], results: Path) -> str:
     measured = [row for row in rows if row.paper in about["sweeps"] and row.runs]
     runs = [run for row in measured for run in row.runs]
     dates = sorted({run["machine"]["date"] for run in runs})
-    processors = " or ".join(sorted({run["machine"]["processor"] for run in runs}))
+    machines = [run["machine"] for run in runs]
+    processors = " or ".join(sorted({one["processor" if one["device"] == "cpu" else "device"] for one in machines}))
+    versions = " or ".join(sorted({one["torch"] for one in machines}))
     setting = [[point, *cells] for point, cells in about["setting"].items()]
     extras = [*word_order(measured), *rates(measured), *sensitivity(results)] if paper == "complex_order" else []
     lines = [
@@ -344,7 +346,7 @@ def page(paper: str, rows: Sequence[Row], results: Path) -> str:
         *table(["", *about["columns"]], setting, 9),
         "Each row links to its configuration, and the number of seeds to all results, versions and commits. Test results are "
         f"mean ± half of the 95 % t-interval over seeds. Measured {' to '.join(sorted({dates[0], dates[-1]}))} on {processors} "
-        f"with torch {runs[-1]['machine']['torch']}.",
+        f"with torch {versions}.",
         "",
         *extras,
         *sections([row for row in measured if row.paper == paper], comparisons(rows)),

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks import convnets, fused, growth, machine, memory, papers_times, peers
+from benchmarks import convnets, fused, gpu, growth, machine, memory, papers_times, peers
 from zoo.kernels import base
 from zoo.kernels import fused as operator
 
@@ -39,8 +39,40 @@ def text() -> str:
     parts |= {"memory": "\n".join(memory.table(used)), "memory_made": made(used)}
     parts |= {"growth": "\n".join(growth.section(grown)), "growth_threads": grown["features"]["ms"]["machine"]["threads"]}
     parts |= {"peers": "\n".join(peers.section(others)), "peers_made": made(others), "peers_libraries": libraries}
+    parts |= gpu_parts(read(gpu.RESULTS))
     parts |= papers_times.parts(read(papers_times.RESULTS))
     return TEMPLATE.read_text(encoding="utf-8").format_map(parts)
+
+
+def gpu_parts(results: dict[str, Any]) -> dict[str, str]:
+    """Format the results of `benchmarks.gpu`: times, and a summary of what was trained."""
+    speed, trained = results["speed"], results["train"]["rows"]
+    lines, failed = [], []
+    for row in speed["rows"]:
+        if "error" in row:
+            failed.append(f"- {row['case']}: {row['error']}")
+            continue
+        (_, first), *others = row["calls"].items()
+        for name, call in others:
+            memory = f"{call['peak_mb'] / first['peak_mb']:.2f}" if first["peak_mb"] >= 1 else ""
+            ratio = f"{call['ratio']:.2f} ({call['low']:.2f} to {call['high']:.2f})"
+            lines.append(f"| {row['case']} | {name} | {first['ms']:.3g} | {ratio} | {memory} |")
+    failed += [f"- {row['layer']}: {row['failed']}" for row in trained if "layer" in row and "failed" in row]
+    errors = [(row["layer"].rpartition(", ")[2], row["error"]) for row in trained if "error" in row]
+    largest = {dtype: max(error for other, error in errors if other == dtype) for dtype, _ in errors}
+    networks = [row for row in trained if "backbone" in row]
+    kinds = [len({row[key] for row in networks}) for key in ("backbone", "algebra")]
+    where = [speed["machine"][key] for key in ("device", "date", "torch", "cuda")]
+    return {
+        "gpu": "\n".join(lines),
+        "gpu_failed": "\n".join(failed),
+        "gpu_made": "{}, {}, torch {}, CUDA {}, commit {}".format(*where, machine.short(speed["commit"])),
+        "gpu_trained": f"{len(networks)} runs ({kinds[0]} backbones, {kinds[1]} algebras, float32 and bfloat16, "
+        f"{sum(row['compiled'] for row in networks)} of them compiled)",
+        "gpu_error": f"{len(errors)} layers and kernels, compared with float64 on a CPU, is "
+        + " and ".join(f"{error:.1e} in {dtype}" for dtype, error in largest.items()),
+        "gpu_note": results["train"].get("note", ""),
+    }
 
 
 def made(results: dict[str, Any]) -> str:

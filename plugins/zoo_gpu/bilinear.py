@@ -22,7 +22,10 @@ def bilinear(
     A_FACTOR: tl.constexpr,
     B_FACTOR: tl.constexpr,
     OUT_FACTOR: tl.constexpr,
-    COMPONENTS: tl.constexpr,
+    A_COUNT: tl.constexpr,
+    B_COUNT: tl.constexpr,
+    OUT_COUNT: tl.constexpr,
+    RANK: tl.constexpr,
     TILE: tl.constexpr,
     DEPTH: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -30,46 +33,46 @@ def bilinear(
 ):
     """Compute a tile [p, q] of all components of ``out``, [components, p, q], from a [components, p, s] and b [.., s, q].
 
-    A_FACTOR and B_FACTOR hold the nonzero pairs (component, coefficient) of each of the R terms; OUT_FACTOR holds R
-    coefficients for each component of ``out``. COMPONENTS are the numbers of components of a and b. WIDEN multiplies rounded
-    operands in float32, since Triton's interpreter does not multiply bfloat16.
+    The factors are flat, [R * components], because Triton 3.6 does not read nested constants. The counts are numbers of
+    components. WIDEN multiplies rounded operands in float32, since Triton's interpreter does not multiply bfloat16.
     """
     p = tl.program_id(0) * TILE + tl.arange(0, TILE)
     q = tl.program_id(1) * TILE + tl.arange(0, TILE)
     total = ()
-    for _ in tl.static_range(len(OUT_FACTOR)):
+    for _ in tl.static_range(OUT_COUNT):
         total = total + (tl.zeros((TILE, TILE), tl.float32),)
     for start in range(0, sizes[2], DEPTH):
         s = start + tl.arange(0, DEPTH)
-        tiles_a = _tiles(a, p, sizes[0], s, sizes[2], a_strides, COMPONENTS[0])
-        tiles_b = _tiles(b, s, sizes[2], q, sizes[1], b_strides, COMPONENTS[1])
-        for r in tl.static_range(len(A_FACTOR)):
-            left = _combined(tiles_a, A_FACTOR[r], a.dtype.element_ty, WIDEN)
-            right = _combined(tiles_b, B_FACTOR[r], b.dtype.element_ty, WIDEN)
-            total = _add(total, tl.dot(left, right, input_precision=PRECISION), OUT_FACTOR, r)
+        tiles_a = _tiles(a, p, sizes[0], s, sizes[2], a_strides, A_COUNT)
+        tiles_b = _tiles(b, s, sizes[2], q, sizes[1], b_strides, B_COUNT)
+        for r in tl.static_range(RANK):
+            left = _combined(tiles_a, A_FACTOR, r, A_COUNT, a.dtype.element_ty, WIDEN)
+            right = _combined(tiles_b, B_FACTOR, r, B_COUNT, b.dtype.element_ty, WIDEN)
+            total = _add(total, tl.dot(left, right, input_precision=PRECISION), OUT_FACTOR, r, OUT_COUNT)
     inside = (p < sizes[0])[:, None] & (q < sizes[1])[None, :]
-    for k in tl.static_range(len(OUT_FACTOR)):
+    for k in tl.static_range(OUT_COUNT):
         tl.store(out + _offsets(k, p, q, out_strides), total[k].to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit
-def _add(total, term, FACTOR: tl.constexpr, r: tl.constexpr):
+def _add(total, term, FACTOR: tl.constexpr, r: tl.constexpr, COUNT: tl.constexpr):
     """Add a term to the components of the result."""
     new = ()
-    for k in tl.static_range(len(FACTOR)):
+    for k in tl.static_range(COUNT):
         y = total[k]
-        if FACTOR[k][r] != 0.0:
-            y += term * FACTOR[k][r]
+        if FACTOR[r * COUNT + k] != 0.0:
+            y += term * FACTOR[r * COUNT + k]
         new = new + (y,)
     return new
 
 
 @triton.jit
-def _combined(tiles, TERMS: tl.constexpr, dtype: tl.constexpr, WIDEN: tl.constexpr):
+def _combined(tiles, FACTOR: tl.constexpr, r: tl.constexpr, COUNT: tl.constexpr, dtype: tl.constexpr, WIDEN: tl.constexpr):
     """Combine the components of a tile in float32 and round to the dtype of the operand."""
-    total = tiles[TERMS[0][0]].to(tl.float32) * TERMS[0][1]
-    for t in tl.static_range(1, len(TERMS)):
-        total += tiles[TERMS[t][0]].to(tl.float32) * TERMS[t][1]
+    total = tl.zeros(tiles[0].shape, tl.float32)
+    for j in tl.static_range(COUNT):
+        if FACTOR[r * COUNT + j] != 0.0:
+            total += tiles[j].to(tl.float32) * FACTOR[r * COUNT + j]
     total = total.to(dtype)
     return total.to(tl.float32) if WIDEN else total
 

@@ -121,22 +121,14 @@ def _launch(a: Tensor, b: Tensor, out: Tensor, factor_a: Table, factor_b: Table,
         *(a, b, out),
         (p, q, s),
         *(tensor.stride() for tensor in (a, b, out)),
-        A_FACTOR=_terms(factor_a),
-        B_FACTOR=_terms(factor_b),
-        OUT_FACTOR=tuple(zip(*factor_out, strict=True)),
-        COMPONENTS=(len(a), len(b)),
+        *(tuple(value for row in table for value in row) for table in (factor_a, factor_b, factor_out)),
+        *(len(a), len(b), len(out), len(factor_a)),
         TILE=TILE,
         DEPTH=DEPTH,
         PRECISION="ieee" if precise else "tf32",
         WIDEN=is_interpreted(),
         enable_fp_fusion=True,
     )
-
-
-@cache
-def _terms(table: Table) -> tuple[tuple[tuple[int, float], ...], ...]:
-    """Return the nonzero entries of every row with their indices, or one zero entry."""
-    return tuple(tuple((j, value) for j, value in enumerate(row) if value) or ((0, 0.0),) for row in table)
 
 
 def _components(rows: Tensor, layout: AxisLayout) -> Tensor:

@@ -39,8 +39,9 @@ def test_compiles_without_a_device():
     from triton.compiler import ASTSource
     from zoo_gpu.bilinear import bilinear
 
-    signs = (((0, 1.0), (1, -1.0)), ((0, 1.0),), ((1, 2.0),))
-    constants = {"A_FACTOR": signs, "B_FACTOR": signs, "OUT_FACTOR": ((1.0, 0.0, 1.0), (0.0, -1.0, 1.0)), "COMPONENTS": (2, 2)}
+    signs = (1.0, -1.0, 1.0, 0.0, 0.0, 2.0)
+    constants = dict.fromkeys(("A_FACTOR", "B_FACTOR", "OUT_FACTOR"), signs)
+    constants |= {"A_COUNT": 2, "B_COUNT": 2, "OUT_COUNT": 2, "RANK": 3}
     constants |= {"TILE": 32, "DEPTH": 32, "PRECISION": "tf32", "WIDEN": False}
     signature = dict.fromkeys(("a", "b", "out"), "*bf16") | {"sizes": ("i32",) * 3}
     signature |= dict.fromkeys(("a_strides", "b_strides", "out_strides"), ("i32",) * 3) | dict.fromkeys(constants, "constexpr")
