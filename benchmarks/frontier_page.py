@@ -192,20 +192,22 @@ def seeds(points: Iterable[BestNetwork]) -> str:
 
 
 def not_run() -> list[str]:
-    """List configurations without results and networks with missing seeds, and the commands that run them."""
-    lines = []
+    """List configurations without results and networks with missing seeds, their commands, and learning rates found so far."""
+    lines, tables = [], list[str]()
     for path in sorted(CONFIGS.glob("*.yaml")):
         command = f"`python -m benchmarks.frontier configs/frontier/{path.name} --root DATA`"
         axes, results = yaml.safe_load(path.read_text(encoding="utf-8"))["axes"], RESULTS / path.name.replace(".yaml", ".json")
         if not results.exists():
             lines.append(f"- {path.stem.replace('_', ' ')}: {command}")
+            if names := [name for name in SEARCHES.get(path.stem, ()) if (RESULTS / f"{name}.json").exists()]:
+                tables += ["", f"The learning rates of {path.stem} are already searched:", "", *searches(names)]
             continue
         rows = json.loads(results.read_text(encoding="utf-8"))["rows"]
         due = {net for net, _, _ in next_runs(list(axes["net"]), axes.get(RATE, ()), axes["seed"], rows, set())}
         missing = [net for net in axes["net"] if net in due]
         if missing:
             lines.append(f"- {path.stem.replace('_', ' ')}, some runs of {', '.join(missing)}: {command}")
-    return lines
+    return lines + tables
 
 
 def write(page: Path = PAGE, images: Path = IMAGES) -> None:

@@ -86,9 +86,9 @@ def linear(algebra: str, inp: int, out: int) -> nn.Module:
     return nn.Linear(inp, out) if algebra == "real" else Linear(zoo.algebra(algebra), inp, out)
 
 
-def trained(layer: nn.Module, *shape: int) -> Call:
-    """Return a call that runs the forward and backward pass of a layer."""
-    x, g = torch.randn(shape, requires_grad=True), None
+def trained(layer: nn.Module, *shape: int, **where: Any) -> Call:
+    """Return a call that runs the forward and backward pass of a layer; ``where`` are the device and dtype of the input."""
+    x, g = torch.randn(shape, requires_grad=True, **where), None
 
     def call() -> None:
         nonlocal g

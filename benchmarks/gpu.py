@@ -7,14 +7,14 @@ its errors of a layer are relative to float64 on the CPU. Writes benchmarks/resu
 """
 
 import argparse
+import itertools
 import json
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median, quantiles
 from tempfile import TemporaryDirectory
@@ -25,11 +25,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import zoo
-from benchmarks import machine
+from benchmarks import fused, machine
 from zoo.errors import one_line
 from zoo.layers import LSTM, Linear
 from zoo.layers.kernel_choice import set_kernel
 from zoo.layers.scores import arrange, attend
+from zoo.training.bench import Call
 
 RESULTS = Path(__file__).parent / "results" / "gpu.json"
 ALGEBRAS = ("real", "quaternion", "phm-4", "octonion")
@@ -47,7 +48,6 @@ BACKBONES = (
     "fasttext",
 )
 ROWS = 16_384
-Call = Callable[[], Any]
 Case = tuple[str, Callable[[], dict[str, Call]]]
 
 
@@ -85,9 +85,17 @@ def timed(calls: dict[str, Call], rounds: int, target: float = 4.0) -> dict[str,
     return result
 
 
-def autocast(is_bfloat16: bool) -> Any:
-    """Return the context of bfloat16 mixed precision, or of float32."""
-    return torch.autocast("cuda", torch.bfloat16) if is_bfloat16 else nullcontext()
+class Autocast(nn.Module):
+    """A layer in bfloat16 mixed precision."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Any:
+        """Call the layer."""
+        with torch.autocast("cuda", torch.bfloat16):
+            return self.layer(x)
 
 
 def linear(algebra: str, size: int, kernel: str = "auto") -> nn.Module:
@@ -100,21 +108,9 @@ def linear(algebra: str, size: int, kernel: str = "auto") -> nn.Module:
 
 
 def trained(layer: nn.Module, is_bfloat16: bool, *shape: int) -> Call:
-    """Return a call that runs the forward and backward pass of a layer on float32 or bfloat16 inputs."""
-    dtype = torch.bfloat16 if is_bfloat16 else torch.float32
-    x, g = torch.randn(shape, device="cuda", dtype=dtype, requires_grad=True), None
-
-    def call() -> None:
-        nonlocal g
-        with autocast(is_bfloat16):
-            y = layer(x)
-        y = y[0] if isinstance(y, tuple) else y
-        g = torch.randn_like(y) if g is None else g
-        y.backward(g)
-        x.grad = None
-        layer.zero_grad(set_to_none=True)
-
-    return call
+    """Return a call that runs the forward and backward pass of a layer in float32 or bfloat16 mixed precision."""
+    layer, dtype = (Autocast(layer), torch.bfloat16) if is_bfloat16 else (layer, torch.float32)
+    return fused.trained(layer, *shape, device="cuda", dtype=dtype)
 
 
 def layers(size: int, is_bfloat16: bool, *kernels: str) -> dict[str, Call]:
@@ -127,18 +123,9 @@ def layers(size: int, is_bfloat16: bool, *kernels: str) -> dict[str, Call]:
 def evaluated(size: int, rows: int) -> dict[str, Call]:
     """Return evaluations of linear layers in bfloat16, with matrices kept and not."""
     x = torch.randn(rows, size, device="cuda", dtype=torch.bfloat16)
-    calls: dict[str, Call] = {}
-    for name in ("real", "quaternion, kept", "quaternion"):
-        layer = linear(name.partition(",")[0], size).bfloat16().eval()
-        scope = zoo.keep_matrices(layer) if "kept" in name else nullcontext()
-        scope.__enter__()
-
-        def call(layer: nn.Module = layer, scope: object = scope) -> None:  # the reference keeps the scope open
-            with torch.inference_mode():
-                layer(x)
-
-        calls[name] = call
-    return calls
+    names = "real", "quaternion, kept", "quaternion"
+    made = {name: linear(name.partition(",")[0], size).bfloat16() for name in names}
+    return {name: fused.evaluated(layer, x, "kept" in name) for name, layer in made.items()}
 
 
 def recurrent(batch: int, steps: int, size: int, is_bfloat16: bool) -> dict[str, Call]:
@@ -179,7 +166,7 @@ def step(spec: str, batch: int, algebra: str, is_compiled: bool) -> Call:
     net = torch.compile(net) if is_compiled else net
 
     def call() -> None:
-        with autocast(True):
+        with torch.autocast("cuda", torch.bfloat16):
             loss = F.cross_entropy(net(x).flatten(0, -2), target.flatten())
         loss.backward()
         optimizer.step()
@@ -236,7 +223,7 @@ def check_layers(algebra: str) -> Iterator[dict[str, Any]]:
     torch.backends.cudnn.allow_tf32 = False
     kernels: tuple[str, ...] = ("auto",) if algebra == "real" else ("block", "factored", "triton")
     if algebra in ("phm-4", "octonion"):
-        kernels = ("block", "factored")  # Triton takes fixed products; 30 terms of octonions compile for minutes
+        kernels = ("block", "factored")  # Triton takes fixed products; 30 terms of octonions take long to compile
     for kernel in ("lstm", *kernels):
         for dtype in (torch.float32, torch.bfloat16):
             torch.manual_seed(0)
@@ -287,39 +274,24 @@ def check_training(algebra: str, backbone: str, folder: Path) -> Iterator[dict[s
         yield row
 
 
-def check(part: int, parts: int) -> None:
-    """Run a part of the checks in this process and print a line of JSON for each."""
-    work: list[Callable[[Path], Iterator[dict[str, Any]]]] = [
-        *(lambda _, a=algebra: check_layers(a) for algebra in ALGEBRAS),
-        *(partial(check_training, algebra, backbone) for backbone in BACKBONES for algebra in ALGEBRAS),
-    ]
+def check(algebra: str, backbone: str | None) -> list[dict[str, Any]]:
+    """Return the results of an algebra: those of its layers, or of training a backbone."""
     with TemporaryDirectory() as folder:
-        for function in work[part::parts]:
-            for row in function(Path(folder)):
-                print(json.dumps(row), flush=True)
+        return list(check_training(algebra, backbone, Path(folder)) if backbone else check_layers(algebra))
 
 
 def measure_training(jobs: int) -> Iterator[dict[str, Any]]:
     """Run the checks in parallel processes and yield their results."""
-    command = [sys.executable, "-m", "benchmarks.gpu", "part"]
-    processes = [
-        subprocess.Popen([*command, f"{part}/{jobs}"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        for part in range(jobs)
-    ]
-    for process in processes:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("{"):
-                yield json.loads(line)
-        if process.wait():
-            yield {"failed": f"a process ended with exit code {process.returncode}"}
+    backbones, algebras = zip(*itertools.product((None, *BACKBONES), ALGEBRAS), strict=True)
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        for rows in pool.map(check, algebras, backbones):
+            yield from rows
 
 
 def main() -> None:
     """Measure one kind of result and store it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("speed", "train", "part"), nargs="?", default="speed")
-    parser.add_argument("part", nargs="?", help=argparse.SUPPRESS)
+    parser.add_argument("what", choices=("speed", "train"), nargs="?", default="speed")
     parser.add_argument("--minutes", type=float, default=1e9, help="start no case after this time")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--jobs", type=int, default=4, help="number of processes that train")
@@ -327,10 +299,6 @@ def main() -> None:
     options = parser.parse_args()
     if not torch.cuda.is_available():
         raise SystemExit("benchmarks.gpu: torch sees no CUDA device")
-    if options.what == "part":
-        part, _, parts = options.part.partition("/")
-        check(int(part), int(parts))
-        return
     stored: dict[str, Any] = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {}
     about = {"machine": machine.info() | {"cuda": torch.version.cuda}, "commit": machine.commit()}
     rows: list[dict[str, Any]] = []

@@ -50,14 +50,14 @@ def gpu_parts(results: dict[str, Any]) -> dict[str, str]:
     lines, failed = [], []
     for row in speed["rows"]:
         if "error" in row:
-            failed.append(f"- {row['case']}: {row['error']}")
+            failed.append(row["case"])
             continue
         (_, first), *others = row["calls"].items()
         for name, call in others:
             memory = f"{call['peak_mb'] / first['peak_mb']:.2f}" if first["peak_mb"] >= 1 else ""
             ratio = f"{call['ratio']:.2f} ({call['low']:.2f} to {call['high']:.2f})"
             lines.append(f"| {row['case']} | {name} | {first['ms']:.3g} | {ratio} | {memory} |")
-    failed += [f"- {row['layer']}: {row['failed']}" for row in trained if "layer" in row and "failed" in row]
+    failed += [row["layer"] for row in trained if "layer" in row and "failed" in row]
     errors = [(row["layer"].rpartition(", ")[2], row["error"]) for row in trained if "error" in row]
     largest = {dtype: max(error for other, error in errors if other == dtype) for dtype, _ in errors}
     networks = [row for row in trained if "backbone" in row]
@@ -65,10 +65,10 @@ def gpu_parts(results: dict[str, Any]) -> dict[str, str]:
     where = [speed["machine"][key] for key in ("device", "date", "torch", "cuda")]
     return {
         "gpu": "\n".join(lines),
-        "gpu_failed": "\n".join(failed),
+        "gpu_failed": "; ".join(failed),
         "gpu_made": "{}, {}, torch {}, CUDA {}, commit {}".format(*where, machine.short(speed["commit"])),
-        "gpu_trained": f"{len(networks)} runs ({kinds[0]} backbones, {kinds[1]} algebras, float32 and bfloat16, "
-        f"{sum(row['compiled'] for row in networks)} of them compiled)",
+        "gpu_trained": f"{sum('seconds' in row for row in networks)} of {len(networks)} runs ({kinds[0]} backbones, "
+        f"{kinds[1]} algebras, float32 and bfloat16, {sum(row['compiled'] for row in networks)} of them compiled)",
         "gpu_error": f"{len(errors)} layers and kernels, compared with float64 on a CPU, is "
         + " and ".join(f"{error:.1e} in {dtype}" for dtype, error in largest.items()),
         "gpu_note": results["train"].get("note", ""),
