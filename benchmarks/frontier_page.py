@@ -192,22 +192,30 @@ def seeds(points: Iterable[BestNetwork]) -> str:
 
 
 def not_run() -> list[str]:
-    """List configurations without results and networks with missing seeds, their commands, and learning rates found so far."""
-    lines, tables = [], list[str]()
+    """List configurations without results and networks with missing seeds, and the commands that run them."""
+    lines = []
     for path in sorted(CONFIGS.glob("*.yaml")):
         command = f"`python -m benchmarks.frontier configs/frontier/{path.name} --root DATA`"
         axes, results = yaml.safe_load(path.read_text(encoding="utf-8"))["axes"], RESULTS / path.name.replace(".yaml", ".json")
         if not results.exists():
             lines.append(f"- {path.stem.replace('_', ' ')}: {command}")
-            if names := [name for name in SEARCHES.get(path.stem, ()) if (RESULTS / f"{name}.json").exists()]:
-                tables += ["", f"The learning rates of {path.stem} are already searched:", "", *searches(names)]
             continue
         rows = json.loads(results.read_text(encoding="utf-8"))["rows"]
         due = {net for net, _, _ in next_runs(list(axes["net"]), axes.get(RATE, ()), axes["seed"], rows, set())}
         missing = [net for net in axes["net"] if net in due]
         if missing:
             lines.append(f"- {path.stem.replace('_', ' ')}, some runs of {', '.join(missing)}: {command}")
-    return lines + tables
+    return lines
+
+
+def searched_only() -> list[str]:
+    """Tabulate the learning rates of frontiers that are not measured yet."""
+    lines = []
+    for frontier, names in SEARCHES.items():
+        found = [name for name in names if (RESULTS / f"{name}.json").exists()]
+        if found and not (RESULTS / f"{frontier}.json").exists():
+            lines += ["", f"The learning rates of {frontier} are already searched:", "", *searches(found)]
+    return lines
 
 
 def write(page: Path = PAGE, images: Path = IMAGES) -> None:
@@ -219,7 +227,7 @@ def write(page: Path = PAGE, images: Path = IMAGES) -> None:
     lines = [line for frontier in frontiers for line in section(frontier, images, shorter.get(frontier.name))]
     if len(rates) == len(RATES):
         lines += frontier_rates.section(images, *((rate.config, rate.rows) for rate in rates))
-    lines += ["## Not run", "", *missing] if (missing := not_run()) else []
+    lines += ["## Not run", "", *missing, *searched_only()] if (missing := not_run()) else []
     tasks, checks = ([one for one in frontiers if (one.name in CONTROLS) is kind] for kind in (False, True))
     parts = {"answers": "\n".join(answers(tasks)), "checks": "\n".join(answers(checks))}
     parts["sections"] = "\n".join(lines).rstrip()
