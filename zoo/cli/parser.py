@@ -20,7 +20,7 @@ from zoo.cli.result import Result
 from zoo.errors import InputError, one_line, shorten
 from zoo.registry.resolution import build_options, check_option, check_sizes
 from zoo.registry.spec import split_at_commas
-from zoo.training.options import SPECS, TRAINER_ARGUMENTS
+from zoo.training.options import SPECS, TRAINER_ARGUMENTS, check_not_tickets
 
 SHORT = (("-h", "help"), ("-c", "config"), ("--from", "init_from"), ("--from", "source"))
 """Short flags and their options."""
@@ -179,8 +179,8 @@ class Parser:
         config = Path(run).expanduser() / "config.yaml"
         if not config.is_file():
             raise InputError(f"--resume {run}: not a run, {config} is missing", code="missing")
-        if self.command == "fit" and config.with_name("lottery.json").exists():
-            raise InputError(f"'{run}' contains lottery tickets: use zoo lottery --resume {run}", code="mismatch")
+        if self.command == "fit":
+            check_not_tickets(run)
         return [str(config), *files]
 
     def read_file(self, file: str) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from zoo.training.folder import (
     write_config,
 )
 from zoo.training.network import build_network, load_teacher, print_summary, read_token_vectors, record
-from zoo.training.options import Fit, build
+from zoo.training.options import Fit, build, check_not_tickets
 from zoo.training.processes import Processes, Signals, is_first_process, join
 from zoo.training.resolve import NO_OBJECTS, Objects, Plan, check_data, plan_run, take_objects
 from zoo.training.resume import Resumed, check_unchanged, checkpoint_files, position_of, read_checkpoint, resume, set_counters
@@ -57,6 +57,7 @@ def fit(*, verbose: bool = True, **options: Any) -> dict[str, Any]:
         InputError: If a name, an option, the data or the folder is wrong.
     """
     objects, named = take_objects(options)
+    check_not_tickets(named.get("resume"))
     built = build(Fit, _merge_resumed(named))
     if not verbose:
         built.trainer = {"enable_progress_bar": False, **built.trainer}
@@ -159,9 +160,6 @@ def run_fit(options: Fit, objects: Objects = NO_OBJECTS, extension: Extension | 
     """
     if options.folds is not None:
         return registry.load(registry.resolve("zoo.experiments", "folds")[0])(options)  # type: ignore[no-any-return]
-    for experiment in Path(options.resume or "").expanduser().absolute().parents[2:3]:  # of EXPERIMENT/ALGEBRA/seed-N/round-N
-        text = f"'{options.resume}' is a round of lottery tickets: use zoo lottery --resume {experiment}"
-        check_rules((not (experiment / "lottery.json").exists(), text), code="conflict")
     check_rules((options.jobs == 1, "--jobs trains folds in parallel: add --folds"), code="conflict")
     planned = plan_run(options, objects)
     if (summary := finished_run(planned.config, options.run_dir, options.resume)) is not None:

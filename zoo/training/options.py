@@ -6,6 +6,7 @@ This module does not import torch, so that the command line can check options qu
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from zoo.errors import InputError
@@ -301,6 +302,14 @@ def fixed_options(options: Fit) -> dict[str, Any]:
     """Return the options that must not change on resume, by the names of their flags."""
     values = asdict(replace(options, trainer={}))  # may contain large objects
     return flat({name: values[name] for name in values if name in FIXED})
+
+
+def check_not_tickets(run: str | None) -> None:
+    """Raise `InputError` if a run is an experiment of lottery tickets or a round, EXPERIMENT/ALGEBRA/seed-N/round-N."""
+    path = Path(run or "").expanduser()
+    for folder in (path, *path.absolute().parents[2:3]) if run not in (None, "auto") else ():
+        if (folder / "lottery.json").exists():
+            raise InputError(f"'{run}' belongs to lottery tickets: use zoo lottery --resume {folder}", code="mismatch")
 
 
 def parse_interval(text: str) -> tuple[float | None, int]:
