@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from zoo.algebras import Algebra
 from zoo.errors import check_choice, check_rules
-from zoo.kernels.internals import scan
+from zoo.kernels.internals import autocast_dtype, scan
 from zoo.layers.weight import Weight
 
 RULES = ("fused", "gate")
@@ -125,17 +125,23 @@ class LSTM(nn.Module):
             # Packed sequences have at least one step; restore the state of empty ones.
             empty = (lengths < 1).to(x.device)[:, None]
             return y.masked_fill(empty.unsqueeze(-1), 0.0), (torch.where(empty, start[0], h), torch.where(empty, start[1], c))
-        y, h, c = _copy(*torch.lstm(x, start, self._weights(x.is_cuda), *self._options(), True))
+        y, h, c = self._call_kernel(x, start)
         return y, (h, c)
 
-    def _options(self) -> tuple[bool, int, float, bool, bool]:
-        """Return the options of torch's kernel, the first of which is ``has_biases``."""
-        return True, self.num_layers, self.dropout, self.training, self.bidirectional
+    def _call_kernel(self, x: Tensor, start: State, *batch_sizes: Tensor) -> Tensors:
+        """Call torch's kernel on padded or, with ``batch_sizes``, packed sequences; return the output, h and c."""
+        # Cast here: on CPUs without AVX-512, torch's LSTM fails if autocast casts its inputs.
+        dtype = autocast_dtype(x.device) if x.device.type == "cpu" and x.dtype != torch.float64 else None
+        x, h, c, *weights = (t if dtype is None else t.to(dtype) for t in (x, *start, *self._weights(x.is_cuda)))
+        options = True, self.num_layers, self.dropout, self.training, self.bidirectional  # has_biases first, batch_first last
+        args: list[Any] = [x, *batch_sizes, (h, c), weights, *options, *([] if batch_sizes else [True])]
+        # Copy outputs with a gradient: on a CPU torch saves them for the backward pass, so in-place operations would fail.
+        return tuple(y.clone() if y.requires_grad else y for y in torch.lstm(*args))
 
     def _forward_packed(self, x: PackedSequence, hx: State | None) -> tuple[PackedSequence, State]:
         # Packed sequences are sorted by length: sort the initial state, and restore the order of the last one.
         start = self._zeros(x.data, int(x.batch_sizes[0])) if hx is None else _reorder(hx, x.sorted_indices)
-        y, h, c = _copy(*torch.lstm(x.data, x.batch_sizes, start, self._weights(x.data.is_cuda), *self._options()))
+        y, h, c = self._call_kernel(x.data, start, x.batch_sizes)
         return PackedSequence(y, x.batch_sizes, x.sorted_indices, x.unsorted_indices), _reorder((h, c), x.unsorted_indices)
 
     def _forward_scan(self, x: Tensor, start: State, lengths: Tensor | None) -> tuple[Tensor, State]:
@@ -161,24 +167,18 @@ class LSTM(nn.Module):
     def _weights(self, contiguous: bool) -> list[Tensor]:
         """Return the weights for torch's kernel: for every cell two matrices and two biases, the second bias zero."""
         cells: list[Any] = list(self.cells)
-        matrices = [matrix for cell in cells for matrix in cell.matrices()]
-        biases = [bias for cell in cells for bias in (cell.bias, torch.zeros_like(cell.bias))]
+        parts = [matrix for cell in cells for matrix in cell.matrices()]
+        parts += [bias for cell in cells for bias in (cell.bias, torch.zeros_like(cell.bias))]
         if contiguous:
             # cuDNN expects one buffer with matrices before biases; otherwise it copies the weights at every call and warns.
-            parts = matrices + biases
             flat = torch.cat([part.flatten() for part in parts]).split([part.numel() for part in parts])
-            views = [piece.view(part.shape) for piece, part in zip(flat, parts, strict=True)]
-            matrices, biases = views[: len(matrices)], views[len(matrices) :]
-        return [view for i in range(0, len(matrices), 2) for view in (*matrices[i : i + 2], *biases[i : i + 2])]
+            parts = [piece.view(part.shape) for piece, part in zip(flat, parts, strict=True)]
+        half = len(parts) // 2
+        return [part for i in range(0, half, 2) for part in (*parts[i : i + 2], *parts[half + i : half + i + 2])]
 
     def extra_repr(self) -> str:
         """Show the real sizes."""
         return f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}, bidirectional={self.bidirectional}"
-
-
-def _copy(*outputs: Tensor) -> Tensors:
-    """Copy outputs with a gradient: on a CPU torch saves them for the backward pass, so in-place operations would fail."""
-    return tuple(y.clone() if y.requires_grad else y for y in outputs)
 
 
 def _stack(weights: Iterable[Any]) -> Tensor:
@@ -208,8 +208,7 @@ def _scan(cell: Cell, x: Tensor, start: State, lengths: Tensor | None, backwards
 
     inputs = (gates,) if inside is None else (gates, inside.T.unsqueeze(-1).contiguous())
     (h, c), y = scan(step, (start[0].to(gates.dtype), start[1].to(gates.dtype)), inputs)
-    y = y.transpose(0, 1)
-    y = _gather_steps(y, order) if backwards else y
+    y = _gather_steps(y.transpose(0, 1), order) if backwards else y.transpose(0, 1)
     return y if inside is None else y * inside.unsqueeze(-1), (h, c)
 
 
