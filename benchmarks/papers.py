@@ -12,6 +12,7 @@ that match a pattern, or to the row below:
     # beam: 4                               also test with beam search
     # curve: exact_match                    validation metric to store for each step
     # setting: ten folds                    separates the row from others on the same data
+    # same: phm/sva_real                    the results are those of this row, which has the same options
 
 ``--root`` reads data sets from folders instead of the Hub. Results are written to results/papers/PAPER/ROW.json after each
 seed; finished seeds are skipped and interrupted ones resumed. Then docs/papers.md and docs/papers/*.md are updated.
@@ -84,7 +85,7 @@ def measure(row: Row, run: Path, summary: dict[str, Any], root: Path | None) -> 
 def store(row: Row, seed: int, run: Path, root: Path | None) -> None:
     """Add a finished run to the results of its row, replacing the same seed and dropping results of other options."""
     values = {"seed": seed} | measure(row, run, json.loads((run / "summary.json").read_text(encoding="utf-8")), root)
-    out = papers_rows.RESULTS / row.paper / f"{row.name}.json"
+    out = papers_rows.RESULTS / f"{row.stored}.json"
     stored = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {"config": None, "rows": []}
     others = [run for run in stored["rows"] if stored["config"] == row.config and run["seed"] != seed]
     rows = sorted([*others, values | {"commit": machine.commit(), "machine": machine.info()}], key=lambda run: run["seed"])

@@ -7,7 +7,7 @@ that match the patterns after the keyword, as in ``# note [*_cnn_*, *_lstm_*]: .
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from zoo.registry import Spec
 ROOT = Path(__file__).parents[1]
 CONFIGS = ROOT / "configs" / "papers"
 RESULTS = ROOT / "benchmarks" / "results" / "papers"
-COMMENT = re.compile(r" *# (published|claim|significant|also|note|beam|curve|setting)(?: \[(.*?)\])?: (.*)")
+COMMENT = re.compile(r" *# (published|claim|significant|also|note|beam|curve|setting|same)(?: \[(.*?)\])?: (.*)")
 GENERATED = ("mlu", "digits", "hamilton", "linear_map")
 """Data sets that need no files."""
 METRICS = {
@@ -71,6 +71,11 @@ class Row:
     def data(self) -> str:
         """Spec of the data."""
         return str(self.config["data"])
+
+    @property
+    def stored(self) -> str:
+        """Paper and name of the row whose file has the results: usually this row."""
+        return self.extra.get("same", f"{self.paper}/{self.name}")
 
     @property
     def setting(self) -> str:
@@ -131,12 +136,15 @@ def read(sweep: Path, results: Path | None = None) -> list[Row]:
     rows = []
     for name, pairs in comments(text, list(labels)).items():
         options = merged(nested(values["base"]), nested(labels[name]))
-        path = (results or RESULTS) / paper / f"{name}.json"
-        stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"config": options, "rows": []}
-        runs = tuple(stored["rows"]) if stored["config"] == options else ()
         extra = {key: content for key, content in pairs if key not in ("note", "published")}
-        notes = tuple(content for key, content in pairs if key == "note")
-        rows.append(Row(paper, name, options, dict(pairs).get("published", ""), notes, runs, extra, sweep.stem))
+        notes = [content for key, content in pairs if key == "note"]
+        if "same" in extra:
+            other_paper, _, other = extra["same"].partition("/")
+            notes.append(f"The same runs as [{other}]({other_paper}.md).")
+        row = Row(paper, name, options, dict(pairs).get("published", ""), tuple(notes), (), extra, sweep.stem)
+        path = (results or RESULTS) / f"{row.stored}.json"
+        stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"config": options, "rows": []}
+        rows.append(replace(row, runs=tuple(stored["rows"]) if stored["config"] == options else ()))
     return rows
 
 

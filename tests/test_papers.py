@@ -91,6 +91,23 @@ def test_comments_apply_to_all_rows_matching_rows_or_the_next_row(row):
         papers_rows.read(row)
 
 
+def test_rows_with_the_same_options_can_share_results(row, tmp_path):
+    file = row.with_name("copy.yaml")
+    file.write_text(row.read_text().replace("    # published", "    # same: paper/first\n    # published"))
+    path = tmp_path / "results" / "paper" / "first.json"
+    path.parent.mkdir(parents=True)
+    small, other = papers_rows.read(file)
+    path.write_text(json.dumps({"config": small.config, "rows": [{"seed": 0}, {"seed": 1}]}))
+    small, other = papers_rows.read(file)
+    assert [run["seed"] for run in small.runs] == [0, 1]
+    assert small.notes[-1] == "The same runs as [first](paper.md)."
+    assert not other.runs
+    papers.main([str(file), "--only", "small", "--seeds", "2"])  # nothing to run
+    papers.main([str(file), "--only", "small", "--root", str(tmp_path / "data"), "--seeds", "3"])
+    assert [run["seed"] for run in json.loads(path.read_text())["rows"]] == [0, 1, 2]
+    assert not (path.parent / "small.json").exists()
+
+
 def measured(name, algebra, *accuracies, data="trec", scope="all", backbone="lstm", published="", tested=None):
     runs = [{"metrics": {"loss": 1.0, "accuracy": value}, "tested": tested} for value in accuracies]
     config = {"backbone": backbone, "algebra": algebra, "data": data, "scope": scope}
@@ -256,4 +273,4 @@ def test_the_pages_match_the_results(tmp_path):
         assert (tmp_path / f"{name}.md").read_text(encoding="utf-8") == page
     assert len(papers_page.PAGE.read_text(encoding="utf-8").splitlines()) <= 150
     stored = {path.relative_to(papers_rows.RESULTS).with_suffix("") for path in papers_rows.RESULTS.glob("*/*.json")}
-    assert stored == {Path(row.paper, row.name) for row in papers_rows.read_all() if row.runs}
+    assert stored == {Path(row.stored) for row in papers_rows.read_all() if row.runs}
