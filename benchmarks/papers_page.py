@@ -187,6 +187,7 @@ def tickets_of_fraction() -> list[str]:
         interval = "one seed" if crossing.interval is None else f"± {crossing.interval:.2g}"
         difference = f"{crossing.lead:+.2g} {record['metric']} {interval} at {crossing.low:.2g} % of the weights"
         scope = "Algorithm 1" if record["pruning"]["scope"] == "component" else "all matrices of the blocks pruned"
+        scope += f", rate {record['rate']:g}"
         backbone, data = (Spec.parse(record[key]).name for key in ("backbone", "data"))
         source = f"[{PAPERS['fraction']['cite']}](papers/fraction.md), Figures 3 to 9, {backbone}"
         lines.append(f"| {source} | {data} | {verdict} | {difference} | {scope}; see [lottery tickets](lottery.md) |")
