@@ -92,7 +92,7 @@ def line(row: Row, notes: list[str]) -> list[str]:
         algebra(row),
         f"{(parameters['total'] - parameters['embedding']) / 1000:,.0f}K + {parameters['embedding'] / 1000:,.0f}K",
         result(row),
-        f"[{len(row.runs)}](../../benchmarks/results/papers/{row.paper}/{row.name}.json)",
+        f"[{len(row.runs)}](../../benchmarks/results/papers/{row.stored}.json)",
         row.published,
         letters,
     ]

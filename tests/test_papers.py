@@ -244,7 +244,7 @@ def test_tickets_of_the_fourth_paper_have_a_verdict_at_the_sparse_end(tmp_path, 
     monkeypatch.setattr(lottery, "RESULTS", tmp_path)
     [line] = papers_page.tickets_of_fraction()
     assert f"| pneumoniamnist | {verdict} | " in line
-    assert "| Algorithm 1;" in line
+    assert "| Algorithm 1, rate 0.3;" in line
 
 
 def test_the_released_code_is_compared_on_data_sets_of_all_settings():
