@@ -61,6 +61,15 @@ def functions(files: list[Path]) -> Iterator[int]:
                 yield (node.end_lineno or node.lineno) - node.lineno + 1
 
 
+def nodes(root: Path) -> dict[str, int]:
+    """Return the number of AST nodes of each package in `zoo` and `plugins`; modules at the top of `zoo` count together."""
+    counts: Counter[str] = Counter()
+    for path in sources(root, "zoo", "plugins"):
+        package = path.parent.relative_to(root).as_posix()
+        counts[package] += sum(1 for _ in ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    return dict(counts)
+
+
 def measure(root: Path) -> dict[str, int]:
     """Return the counts of a source tree."""
     files, data = sources(root, "zoo", "plugins"), sources(root, "zoo/data")
