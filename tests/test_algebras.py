@@ -1,6 +1,7 @@
 """Products against textbook tables, and the algebra object."""
 
 import copy
+import math
 import pickle
 
 import numpy as np
@@ -125,6 +126,130 @@ def test_layers_have_separate_products_unless_shared():
     assert torch.equal(fixed.for_layer().structure, fixed.structure)
     copied = algebra("phm(n=2, rule=complex)").for_layer()
     assert torch.equal(copied.structure, algebra("complex").structure)
+
+
+QUADRATIC = ["complex", "quaternion", "octonion", "sedenion", "clifford(p=1,q=0)", "clifford(p=1,q=1)", "clifford(p=0,q=0,r=1)"]
+
+
+def elements(count, n, seed=0):
+    return torch.randn(count, 5, n, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("spec", QUADRATIC)
+def test_an_element_and_its_conjugate_have_a_real_product_and_sum(spec):
+    product = algebra(spec).double()
+    x, y = elements(2, product.n)
+    one = product.basis[0]
+    for value in (product(x, product.conj(x)), product(product.conj(x), x), x + product.conj(x)):
+        torch.testing.assert_close(value, value[..., :1] * one)
+    torch.testing.assert_close(product.conj(product.conj(x)), x)
+    torch.testing.assert_close(product.conj(product(x, y)), product(product.conj(y), product.conj(x)))
+
+
+def test_conjugate_and_norm_do_not_depend_on_the_basis():
+    quaternion = algebra("quaternion").double()
+    basis = torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    other = Algebra(torch.einsum("ai,bj,ijk,kc->abc", basis, basis, quaternion.structure, basis.inverse())).double()
+    (x,) = elements(1, 4)  # coordinates in the other basis
+    torch.testing.assert_close(other.conj(x) @ basis, quaternion.conj(x @ basis), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(other.norm(x), (x @ basis).norm(dim=-1), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("spec", ["complex", "quaternion", "octonion", "sedenion"])
+def test_the_norm_of_cayley_dickson_algebras_is_euclidean(spec):
+    product = algebra(spec).double()
+    (x,) = elements(1, product.n)
+    torch.testing.assert_close(product.norm(x), x.norm(dim=-1))
+
+
+def test_the_norm_of_dual_numbers_is_that_of_the_real_part():
+    (x,) = elements(1, 2)
+    torch.testing.assert_close(algebra("clifford(p=0,q=0,r=1)").double().norm(x), x[..., 0].abs())
+
+
+@pytest.mark.parametrize("spec", [*QUADRATIC, "clifford(p=3,q=0)"])
+def test_exponential_is_the_series(spec):
+    product = algebra(spec).double()
+    (x,) = elements(1, product.n)
+    power = total = product.basis[0].expand_as(x)
+    for k in range(1, 60):
+        power = product(x, power) / k
+        total = total + power
+    torch.testing.assert_close(product.exp(x), total)
+
+
+def test_exponential_of_complex_numbers_is_that_of_torch():
+    (x,) = elements(1, 2)
+    torch.testing.assert_close(algebra("complex").double().exp(x), torch.view_as_real(torch.view_as_complex(x).exp()))
+
+
+def test_a_unit_quaternion_rotates_vectors():
+    H = algebra("quaternion").double()
+    i, j, k = H.basis[1:]
+    q = H.exp(0.3 * k)
+    torch.testing.assert_close(H.rotate(i, q), math.cos(0.6) * i + math.sin(0.6) * j)
+    torch.testing.assert_close(H.rotate(i, 5 * q), H.rotate(i, q))
+    x, q = elements(2, 8)
+    octonion = algebra("octonion").double()
+    torch.testing.assert_close(octonion.norm(octonion.rotate(x, q)), octonion.norm(x))
+
+
+def test_operations_on_elements_are_differentiable():
+    H = algebra("quaternion").double()
+    x, q = elements(2, 4).requires_grad_()
+    for function in (H.conj, H.norm, H.exp, lambda x: H.rotate(x, q)):
+        assert torch.autograd.gradcheck(function, x)
+
+
+@pytest.mark.parametrize(
+    ("operation", "spec"),
+    [
+        *(("conj", spec) for spec in ("clifford(p=3,q=0)", "phm-4")),
+        *(("norm", spec) for spec in ("clifford(p=1,q=0)", "phm-4")),
+        *(("rotate", spec) for spec in ("sedenion", "clifford(p=1,q=1)")),
+        ("exp", "phm-4"),
+    ],
+)
+def test_operations_that_an_algebra_does_not_have(operation, spec):
+    product = algebra(spec)
+    with raises("unsupported", spec.partition("(")[0]):
+        getattr(product, operation)(*([product.basis] * (1 + (operation == "rotate"))))
+
+
+def test_elements_of_any_batch_shape():
+    H = algebra("quaternion")
+    i, j, k = H.basis[1:]
+    assert torch.equal(H(i, j), k)
+    assert torch.equal(H(j, i), -k)
+    assert H(torch.randn(2, 1, 4), torch.randn(5, 4)).shape == (2, 5, 4)
+
+
+def test_products_of_basis_elements():
+    split = Algebra.from_products(2, {(1, 1): {0: +1}})
+    assert torch.equal(split.structure, algebra("clifford(p=1, q=0)").structure)
+    hamilton = {(1, 1): {0: -1}, (2, 2): {0: -1}, (3, 3): {0: -1}, (1, 2): {3: 1}, (2, 3): {1: 1}, (3, 1): {2: 1}}
+    hamilton |= {(2, 1): {3: -1}, (3, 2): {1: -1}, (1, 3): {2: -1}}
+    assert torch.equal(Algebra.from_products(4, hamilton).structure, algebra("quaternion").structure)
+    assert Algebra.from_products(2, {(0, 0): {1: 0.5}}).structure[0, 0].tolist() == [0, 0.5]
+    for invalid in ((0, {}), (2, {(0, 2): {0: 1}}), (2, {(0, 1): {2: 1}})):
+        with raises("invalid", str(invalid[0])):
+            Algebra.from_products(*invalid)
+
+
+def test_an_algebra_prints_its_table():
+    text = str(algebra("quaternion"))
+    assert text.splitlines()[0] == "quaternion, n = 4: unital, not commutative, associative, alternative, normed"
+    assert [line.split() for line in text.splitlines()[2:]] == [
+        ["1", "e1", "e2", "e3"],
+        ["1", "1", "e1", "e2", "e3"],
+        ["e1", "e1", "-1", "e3", "-e2"],
+        ["e2", "e2", "-e3", "-1", "e1"],
+        ["e3", "e3", "e2", "-e1", "-1"],
+    ]
+    mixed = Algebra.from_products(2, {(0, 0): {0: 0.5, 1: -1}, (1, 1): {}})
+    assert "0.5 e0 - e1" in str(mixed)
+    assert str(algebra("phm-4")) == "phm-4, n = 4, learned"
+    assert repr(algebra("quaternion")) == "Algebra(quaternion, n=4)"
 
 
 @pytest.mark.parametrize("spec", ["phm-3", "phm(n=3, rank=5)", "phm(n=3, rank=5, learned=false)"])

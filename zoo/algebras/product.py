@@ -4,37 +4,16 @@ import copy
 import re
 from collections.abc import Callable, Hashable, Mapping
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from zoo import registry
+from zoo.algebras.properties import Factors, Laws, Quadratic, factorize, laws_of, quadratic, table_text, unit
 from zoo.errors import InputError
 
 Draw = Callable[[], Tensor]
-
-
-class Factors(NamedTuple):
-    r"""A bilinear decomposition of a product into R real multiplications.
-
-        A[i, j, k] = sum_r left[r, i] right[r, j] result[r, k]
-
-    so that x y = result^T ((left x) * (right y)). All three are [R, n].
-    """
-
-    left: Tensor
-    right: Tensor
-    result: Tensor
-
-    @property
-    def rank(self) -> int:
-        """Number R of real multiplications."""
-        return self.left.shape[0]
-
-    def reconstruct(self) -> Tensor:
-        """Return the structure tensor, [n, n, n]."""
-        return torch.einsum("ri,rj,rk->ijk", self.left, self.right, self.result)
 
 
 class Algebra(nn.Module):
@@ -56,9 +35,12 @@ class Algebra(nn.Module):
         defaults: Default ``embedding``, ``score`` and ``readout`` of networks over this algebra.
 
     Example:
-        >>> split_complex = Algebra(torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]]))
-        >>> split_complex(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]))
-        tensor([11., 10.])
+        >>> print(Algebra(torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [-1.0, 0.0]]])))
+        n = 2: unital, commutative, associative, alternative, normed
+        <BLANKLINE>
+             1  e1
+         1   1  e1
+        e1  e1  -1
     """
 
     stored: ClassVar[str] = "structure"
@@ -193,10 +175,92 @@ class Algebra(nn.Module):
             return self._drawn is not None
         return torch.equal(self.rule, self._drawn.to(self.rule))
 
+    @classmethod
+    def from_products(cls, n: int, products: Mapping[tuple[int, int], Mapping[int, float]]) -> "Algebra":
+        """Create a product from those of basis elements: ``{(i, j): {k: c}}`` means that e_i e_j is the sum of all c e_k.
+
+        e_0 is the unit unless its products are given; other products that are not given are zero.
+
+        Example:
+            >>> split_complex = Algebra.from_products(2, {(1, 1): {0: +1}})
+            >>> split_complex(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]))
+            tensor([11., 10.])
+        """
+        if n < 1:
+            raise InputError(f"n={n}: must be at least 1")
+        structure = torch.zeros(n, n, n)
+        structure[0] = structure[:, 0] = torch.eye(n)
+        for (i, j), terms in products.items():
+            if not all(0 <= index < n for index in (i, j, *terms)):
+                raise InputError(f"product ({i}, {j}): {dict(terms)}: indices of basis elements must be from 0 to {n - 1}")
+            structure[i, j] = 0
+            for k, coefficient in terms.items():
+                structure[i, j, k] = coefficient
+        return cls(structure)
+
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Multiply features element by element: [..., C] and [..., C] to [..., C], component-major; n must divide C."""
+        """Multiply elements [..., n], or features [..., C] element by element, component-major; n must divide C.
+
+        All other axes broadcast.
+        """
         x, y = (t.unflatten(-1, (self.n, -1)) for t in (x, y))
         return torch.einsum("ijk,...ic,...jc->...kc", self.table(x), x, y).flatten(-2)
+
+    @property
+    def basis(self) -> Tensor:
+        """The basis elements e_0, ..., e_(n - 1), [n, n]."""
+        return torch.eye(self.n, dtype=self._like.dtype, device=self._like.device)
+
+    def conj(self, x: Tensor) -> Tensor:
+        """Conjugate elements [..., n], see `zoo.algebras.properties.Quadratic`; `InputError` without a conjugate."""
+        return x @ self._quadratic("conjugate", x).conjugate
+
+    def norm(self, x: Tensor) -> Tensor:
+        """Return sqrt(N(x)) of elements [..., n] with x x* = N(x) 1: [...]; `InputError` if N(x) can be negative."""
+        form = self._quadratic("norm", x).form
+        if torch.linalg.eigvalsh(form.double()).min() < -1e-6:
+            raise InputError(f"{self._name}: the norm form is indefinite, so elements have no norm", code="unsupported")
+        return torch.einsum("...i,ij,...j->...", x, form, x).sqrt()
+
+    def exp(self, x: Tensor) -> Tensor:
+        """Sum the exponential series 1 + x + x x / 2 + ... of elements [..., n]; `InputError` if the algebra has no unit.
+
+        It is the matrix exponential of left multiplication by x, applied to the unit.
+        """
+        table = self.table(x)
+        one = unit(table)
+        if one is None:
+            raise InputError(f"{self._name} has no exponential: it has no unit", code="unsupported")
+        return torch.einsum("...jk,j->...k", torch.linalg.matrix_exp(torch.einsum("...i,ijk->...jk", x, table)), one.to(x))
+
+    def rotate(self, x: Tensor, by: Tensor) -> Tensor:
+        """Rotate elements x [..., n] by elements q [..., n]: q x q^-1 = (q x) q* / N(q); `InputError` unless |x y| = |x| |y|.
+
+        A unit quaternion cos t + u sin t rotates vectors, quaternions with real part 0, by the angle 2 t about the axis u.
+        """
+        if not laws_of(self.structure).normed:
+            raise InputError(f"{self._name} has no rotations: it is not normed", code="unsupported")
+        return self(self(by, x), self.conj(by)) / self.norm(by).square().unsqueeze(-1)
+
+    def _quadratic(self, operation: str, like: Tensor) -> Quadratic:
+        found = self.fixed("quadratic", like, lambda: quadratic(self.structure)) if self.known else quadratic(self.structure)
+        if found is None:
+            reason = "x^2 is not a combination of x and 1 for every element x"
+            raise InputError(f"{self._name} has no {operation}: {reason}", code="unsupported")
+        return Quadratic(*(part.to(like) for part in found))
+
+    @property
+    def _name(self) -> str:
+        return self.spec or f"the algebra (n={self.n})"
+
+    def __str__(self) -> str:
+        """Describe the algebra: its name and dimension, its laws, and the multiplication table of a fixed product."""
+        title = ", ".join(filter(None, (self.spec, f"n = {self.n}", "learned" * self.learned)))
+        if not self.known or self.n > 16:
+            return title
+        found = laws_of(self.structure)._asdict()
+        named = [name if holds else f"not {name}" for name, holds in found.items()]
+        return f"{title}: {', '.join(named)}\n\n{table_text(self.structure)}"
 
     def for_layer(self) -> "Algebra":
         """Return the algebra of a new layer: this object if it is shared, otherwise a copy, redrawn if it is `drawn`."""
@@ -233,6 +297,36 @@ class Algebra(nn.Module):
         """Show the spec, the dimension and the flags."""
         flags = [name for name in ("learned", "shared") if getattr(self, name)]
         return ", ".join([*filter(None, [self.spec]), f"n={self.n}", *flags])
+
+
+def laws(algebra: Algebra, tol: float = 1e-6) -> Laws:
+    """Compute the laws of a product, polynomial identities in its structure tensor, up to violations of ``tol``.
+
+    Normed means |x y| = |x| |y| in the Euclidean norm.
+    """
+    return laws_of(algebra.structure, tol)
+
+
+def factors_of(algebra: Algebra, like: Tensor) -> Factors | None:
+    """Return the factors that layers compute with, [R, m], [R, n] and [R, n], or None if R >= m n.
+
+    The factors of a fixed product are constants in the dtype and on the device of ``like``; callers must not write to them.
+    """
+    if not algebra.known:
+        return _in_subspace(algebra, algebra.factors)
+    constant: Factors | None = algebra.fixed("factors", like, lambda: _fixed_factors(algebra))
+    return constant
+
+
+def _fixed_factors(algebra: Algebra) -> Factors | None:
+    factors = factorize(algebra.table(torch.empty(0, dtype=torch.float64, device="cpu")))
+    return _in_subspace(algebra, factors) if factors.rank < algebra.m * algebra.n else None
+
+
+def _in_subspace(algebra: Algebra, factors: Factors | None) -> Factors | None:
+    if factors is None or algebra.left is None:
+        return factors
+    return factors._replace(left=factors.left @ algebra.left.to(factors.left).T)
 
 
 def _checked_basis(left: Tensor, table: Tensor) -> Tensor:

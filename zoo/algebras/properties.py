@@ -1,4 +1,4 @@
-"""Compute the laws, the unit and the factors of a product from its structure tensor."""
+"""Compute laws, unit, conjugate, factors and the multiplication table of a product from its structure tensor."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -6,7 +6,27 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from zoo.algebras.product import Algebra, Factors
+
+class Factors(NamedTuple):
+    r"""A bilinear decomposition of a product into R real multiplications.
+
+        A[i, j, k] = sum_r left[r, i] right[r, j] result[r, k]
+
+    so that x y = result^T ((left x) * (right y)). All three are [R, n].
+    """
+
+    left: Tensor
+    right: Tensor
+    result: Tensor
+
+    @property
+    def rank(self) -> int:
+        """Number R of real multiplications."""
+        return self.left.shape[0]
+
+    def reconstruct(self) -> Tensor:
+        """Return the structure tensor, [n, n, n]."""
+        return torch.einsum("ri,rj,rk->ijk", self.left, self.right, self.result)
 
 
 class Laws(NamedTuple):
@@ -30,13 +50,10 @@ def unit(structure: Tensor, tol: float = 1e-6) -> Tensor | None:
     return u if (system @ u - target).abs().max() <= tol else None
 
 
-def laws(algebra: Algebra, tol: float = 1e-6) -> Laws:
-    """Compute the laws of a product, polynomial identities in its structure tensor, up to violations of ``tol``.
-
-    Normed means |x y| = |x| |y| in the Euclidean norm.
-    """
-    a = algebra.structure.detach().double().cpu()
-    eye = torch.eye(algebra.n, dtype=a.dtype)
+def laws_of(structure: Tensor, tol: float = 1e-6) -> Laws:
+    """Compute the laws of a structure tensor, see `zoo.laws`."""
+    a = structure.detach().double().cpu()
+    eye = torch.eye(len(a), dtype=a.dtype)
 
     def is_zero(t: Tensor) -> bool:
         return t.abs().max().item() <= tol
@@ -52,26 +69,56 @@ def laws(algebra: Algebra, tol: float = 1e-6) -> Laws:
     )
 
 
-def factors_of(algebra: Algebra, like: Tensor) -> Factors | None:
-    """Return the factors that layers compute with, [R, m], [R, n] and [R, n], or None if R >= m n.
+class Quadratic(NamedTuple):
+    r"""The conjugate and the norm form of a quadratic algebra, in which x^2 - t(x) x + N(x) 1 = 0 for every x.
 
-    The factors of a fixed product are constants in the dtype and on the device of ``like``; callers must not write to them.
+    The conjugate is x* = t(x) 1 - x, so that x x* = N(x) 1 (Schafer 1966, An Introduction to Nonassociative Algebras, section
+    III.4). Complex numbers, quaternions, octonions, their split forms and dual numbers are quadratic.
+
+    Attributes:
+        conjugate: Matrix [n, n] with x* = x @ conjugate.
+        form: Symmetric matrix [n, n] with N(x) = x @ form @ x.
     """
-    if not algebra.known:
-        return _in_subspace(algebra, algebra.factors)
-    constant: Factors | None = algebra.fixed("factors", like, lambda: _fixed_factors(algebra))
-    return constant
+
+    conjugate: Tensor
+    form: Tensor
 
 
-def _fixed_factors(algebra: Algebra) -> Factors | None:
-    factors = factorize(algebra.table(torch.empty(0, dtype=torch.float64, device="cpu")))
-    return _in_subspace(algebra, factors) if factors.rank < algebra.m * algebra.n else None
+def quadratic(structure: Tensor, tol: float = 1e-6) -> Quadratic | None:
+    """Return the conjugate and the norm form of a structure tensor [n, n, n], or None if the algebra is not quadratic."""
+    a = structure.detach().double()
+    n, one = len(a), unit(a)
+    if one is None:
+        return None
+    trace = 2 / n * a.diagonal(dim1=1, dim2=2).sum(-1)  # t(x) = 2 / n times the trace of left multiplication by x
+    eye = torch.eye(n).to(a)
+    mixed = torch.einsum("i,jk->ijk", trace, eye)
+    rest = (a - mixed + (a - mixed).transpose(0, 1)) / 2  # x^2 - t(x) x, which must be a multiple of the unit
+    form = -(rest @ one) / (one @ one)
+    if (rest + form[..., None] * one).abs().max() > tol:
+        return None
+    return Quadratic(torch.outer(trace, one) - eye, form)
 
 
-def _in_subspace(algebra: Algebra, factors: Factors | None) -> Factors | None:
-    if factors is None or algebra.left is None:
-        return factors
-    return factors._replace(left=factors.left @ algebra.left.to(factors.left).T)
+def table_text(structure: Tensor) -> str:
+    """Format the multiplication table of a structure tensor [n, n, n]; the row is the left factor."""
+    one = torch.eye(len(structure))[0].to(structure)
+    is_unit = torch.equal(structure[0], torch.eye(len(structure)).to(structure)) and torch.equal(structure[:, 0], structure[0])
+    names = ["1" if i == 0 and is_unit else f"e{i}" for i in range(len(one))]
+    rows = [["", *names], *([names[i], *(_sum(entry, names) for entry in row)] for i, row in enumerate(structure.tolist()))]
+    width = max(len(text) for row in rows for text in row)
+    return "\n".join("  ".join(text.rjust(width) for text in row) for row in rows)
+
+
+def _sum(coefficients: list[float], names: list[str]) -> str:
+    """Format a linear combination of basis elements, such as ``-e2`` or ``0.5 e1 - e3``."""
+    text = ""
+    for value, name in zip(coefficients, names, strict=True):
+        if value:
+            size = "" if abs(value) == 1 else f"{abs(value):.3g}" + ("" if name == "1" else " ")
+            sign = ("-" if value < 0 else "") if not text else (" - " if value < 0 else " + ")
+            text += sign + (size if size and name == "1" else size + name)
+    return text or "0"
 
 
 def factorize(structure: Tensor) -> Factors:
