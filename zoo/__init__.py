@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from zoo.layers import Layers as Layers
     from zoo.layers import keep_matrices as keep_matrices
     from zoo.registry import register as register
+    from zoo.reports import report as report
     from zoo.training.fit import fit as fit
     from zoo.training.fit import lottery as lottery
 
@@ -43,6 +44,7 @@ _NAMES = {
     "inference.saving": "save",
     "layers": "Layers keep_matrices",
     "registry": "register",
+    "reports": "report",
     "training.fit": "fit lottery",
 }
 _HOMES = {name: f"zoo.{module}" for module, names in _NAMES.items() for name in names.split()}

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from zoo.data.tokens import END, UNKNOWN
 from zoo.errors import InputError
-from zoo.report import Report, plain_console, plain_table
+from zoo.reports import Report, plain_console, plain_table
 
 
 class Word(NamedTuple):

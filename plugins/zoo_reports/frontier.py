@@ -22,7 +22,7 @@ from zoo_experiments.frontier import best_rate
 
 from zoo.checkpoint.manifest import read_json
 from zoo.errors import check_rules
-from zoo.report import Report
+from zoo.reports import Report
 from zoo_reports.page import MARKERS, Page, Table, colors_of, log_axis, pictures, plain_axes
 
 SHARE = 0.2

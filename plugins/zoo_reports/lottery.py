@@ -19,7 +19,7 @@ from torch import nn
 from zoo.checkpoint import find, load_network, read_config
 from zoo.errors import InputError, check_rules
 from zoo.pruning import prunable
-from zoo.report import Report
+from zoo.reports import Report
 from zoo_reports import page
 from zoo_reports.curves import METHOD, Curve, collect, compare_all, crossing_table, gaps, is_wide, lottery_metric, read_runs
 from zoo_reports.page import Page, Table, axis_title, percent_text

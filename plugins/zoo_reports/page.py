@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullLocator
 
 from zoo.checkpoint.manifest import number
-from zoo.report import Report, plain_console, plain_table
+from zoo.reports import Report, plain_console, plain_table
 
 REAL = "real"
 """The algebra of the baseline."""

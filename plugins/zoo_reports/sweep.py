@@ -10,7 +10,7 @@ from zoo_experiments.sweep import read_rows
 
 from zoo.checkpoint.manifest import number
 from zoo.errors import check_rules
-from zoo.report import Report
+from zoo.reports import Report
 from zoo_reports.page import PALETTE, Page, Table, axis_title, log_axis, pictures, plain_axes, plus_minus
 
 Row = dict[str, Any]

@@ -10,7 +10,7 @@ from huggingface_hub import constants
 import zoo
 from tests.errors import raises
 from zoo.backbones import vision
-from zoo.report import layer_table
+from zoo.reports import layer_table
 from zoo.training.compress import convert as convert_run
 from zoo.training.options import Convert, Fit
 

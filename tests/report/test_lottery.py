@@ -22,7 +22,7 @@ from tests.errors import raises
 from zoo.cli import main
 from zoo.pruning import Pruning, prunable
 from zoo.pruning.masks import full_masks, next_masks, remaining
-from zoo.report import Report
+from zoo.reports import Report
 
 BACKBONE, RATE = "vit(dim=16, depth=1, heads=2)", 0.5
 INFO = {"in_channels": 1, "image_size": 8, "num_classes": 4}

@@ -12,7 +12,7 @@ import zoo
 from tests.errors import raises
 from zoo.backbones.build import equal_size
 from zoo.cli import main
-from zoo.report import by_layer, layer_table
+from zoo.reports import by_layer, layer_table
 from zoo.training.network import next_commands
 from zoo.training.options import Fit
 
@@ -53,6 +53,31 @@ def test_frozen_parameters_are_not_counted():
     net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 4))
     net[1].bias.requires_grad_(False)
     assert by_layer(net) == {"0": 9, "1": 12}
+
+
+@pytest.mark.parametrize("algebra", ["real", "quaternion", "octonion", "phm-4"])
+@pytest.mark.parametrize(
+    ("backbone", "info"),
+    [
+        (TINY, INFO),
+        ("timm/resnet10t", INFO | {"image_size": 32}),
+        ("lstm(dim=24)", {"vocab_size": 20, "max_length": 9, "num_classes": 3}),
+    ],
+)
+def test_a_report_compares_every_layer_with_the_real_network(backbone, info, algebra):
+    net, twin = (zoo.backbone(backbone, name, **info) for name in (algebra, "real"))
+    report = zoo.report(net)
+    assert {row.layer: row.parameters for row in report.layers} == by_layer(net)
+    assert {row.layer: row.real for row in report.layers} == by_layer(twin)
+    total = str(report).splitlines()[-1].split()
+    assert total[:3] == ["total", f"{zoo.count(twin)['total']:,}", f"{zoo.count(net)['total']:,}"]
+
+
+def test_a_report_says_why_layers_are_real():
+    reasons = {row.layer: row.reason for row in zoo.report(zoo.backbone(TINY, "quaternion", **INFO)).layers}
+    assert reasons["patch_embed.proj"] == "stem"
+    assert reasons["head"] == "head"
+    assert reasons["blocks.0.mlp.fc1"] == ""
 
 
 def test_real_layers_have_a_reason():

@@ -54,7 +54,7 @@ def average(run: str, *, options: Average) -> Result:
 def _metrics_table(columns: Mapping[str, Any]) -> Any:
     """Return a table of the metrics of models, in the order of those of the second."""
     from zoo.checkpoint.manifest import number
-    from zoo.report import plain_table
+    from zoo.reports import plain_table
 
     table = plain_table("", *columns)
     for title, split in (("validation", "validation"), ("test", "metrics")):
@@ -64,7 +64,7 @@ def _metrics_table(columns: Mapping[str, Any]) -> Any:
 
 
 def _print_average(result: dict[str, Any]) -> None:
-    from zoo.report import plain_console
+    from zoo.reports import plain_console
 
     plain_console().print(_metrics_table({"the run": result["before"], f"mean of {len(result['averaged'])}": result}))
     print(f"the model is in {result['folder']}, use it like a run: zoo test {shlex.quote(result['folder'])}")
@@ -111,7 +111,7 @@ def prune(run: str, *, options: Prune) -> Result:
 
 
 def _print_layers(result: dict[str, Any]) -> None:
-    from zoo.report import plain_console, plain_table
+    from zoo.reports import plain_console, plain_table
 
     console, table = plain_console(), plain_table("layer", "real matrix", "components")
     for row in result["layers"]:
@@ -123,7 +123,7 @@ def _print_layers(result: dict[str, Any]) -> None:
 
 
 def _print_converted(result: dict[str, Any]) -> None:
-    from zoo.report import plain_console, plain_table
+    from zoo.reports import plain_console, plain_table
 
     console, error = plain_console(), result["error"]
     if error:
@@ -162,7 +162,7 @@ def _print_next(result: dict[str, Any], write: Callable[[str], None]) -> None:
 
 
 def _print_pruned(result: dict[str, Any]) -> None:
-    from zoo.report import plain_console
+    from zoo.reports import plain_console
 
     columns = {"before": result["before"], "pruned": result["after"]}
     table = _metrics_table(columns | ({"fine-tuned": result["tuned"]} if "tuned" in result else {}))

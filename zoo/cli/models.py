@@ -281,7 +281,7 @@ def list_checkpoints() -> Result:
 
 def print_checkpoints(rows: list[dict[str, Any]]) -> None:
     """Print a table with one checkpoint per line."""
-    from zoo.report import plain_console, plain_table
+    from zoo.reports import plain_console, plain_table
 
     if not rows:
         print("checkpoints: none in the installed catalogues; ZOO_CATALOGUE=URL names one of a web server")

@@ -27,7 +27,7 @@ def info(run: str | None = None, *, options: Info, kernels: bool = False) -> Res
         from zoo.training.bench import kernel_table, print_kernels
 
         return Result(kernel_table(network), print_kernels)
-    from zoo.report import layer_table, print_table
+    from zoo.reports import layer_table, print_table
     from zoo.tasks import task_type
     from zoo.training.resolve import load_data, resolve
 
@@ -81,7 +81,7 @@ def report(report: str, run: str, more: Sequence[str] = (), *, out: str | None =
     folder = Path(out).expanduser() if out is not None else None
     if folder is not None and (folder.exists() or not out):
         raise InputError(f"'{folder}' exists: choose another folder with --out, or delete it", code="conflict")
-    from zoo.report import takes_runs
+    from zoo.reports import takes_runs
 
     several = takes_runs(registry.load(entry))
     if len(runs) > 1 and not several:

@@ -18,7 +18,7 @@ from zoo.kernels.base import plan, real_cost
 from zoo.kernels.compiled import status
 from zoo.layers import Linear
 from zoo.layers.kernel_choice import describe_work
-from zoo.report import plain_console, plain_table
+from zoo.reports import plain_console, plain_table
 from zoo.tasks.base import Task
 from zoo.training import resolve
 from zoo.training.network import build_network

@@ -1,11 +1,14 @@
-"""Reports: tables and pictures of networks and trained models, and the table of parameters of ``zoo info``.
+"""Reports: tables and pictures of networks and trained models, and the tables of parameters of `zoo.report` and ``zoo info``.
 
 An entry point of the group ``zoo.reports`` is a function ``report(model: zoo.Model, **options) -> Report``; ``zoo report
 "NAME(option=value)" RUN`` calls it, prints the text and writes the files to the run folder. If its first parameter is named
 ``runs``, it receives the folders of one or more runs instead, ``report(runs: Sequence[str], **options)``.
 """
 
+import math
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from inspect import signature
 from typing import Any, NamedTuple
 
@@ -52,9 +55,74 @@ def by_layer(net: Any) -> dict[str, int]:
     counts: dict[str, int] = {}
     for name, parameter in net.named_parameters():
         if parameter.requires_grad:
-            layer = name.rpartition(".")[0].removesuffix(".algebra").removesuffix(".weight_module") or "(network)"
+            layer = _layer(name.rpartition(".")[0])
             counts[layer] = counts.get(layer, 0) + parameter.numel()
     return counts
+
+
+class LayerSize(NamedTuple):
+    """Trainable parameters of a layer and of the same layer over the reals, and why it is real, if it could be converted."""
+
+    layer: str
+    real: int
+    parameters: int
+    reason: str
+
+
+@dataclass(frozen=True, repr=False)
+class NetworkReport:
+    """The layers of a network; printed as a table."""
+
+    algebra: str
+    layers: tuple[LayerSize, ...]
+
+    def __repr__(self) -> str:
+        rows = [(row.layer, row.real, row.parameters, row.reason) for row in self.layers]
+        real, ours = (sum(numbers) for numbers in zip(*((row[1], row[2]) for row in rows), strict=True)) if rows else (0, 0)
+        view = plain_table("layer", "real", f"over {self.algebra}", "", "why it is real", show_footer=True)
+        footers = "total", f"{real:,}", f"{ours:,}", f"{ours / real:.1%}" if real else "", ""
+        for column, text in zip(view.columns, footers, strict=True):
+            column.footer = text
+        view.columns[-1].justify = "left"
+        for name, theirs, count, reason in rows:
+            view.add_row(name, f"{theirs:,}", f"{count:,}", f"{count / theirs:.1%}" if theirs else "", reason)
+        console = plain_console()
+        with console.capture() as captured:
+            console.print(view)
+        return "\n".join(line.rstrip() for line in captured.get().splitlines()).strip("\n")
+
+
+def report(net: Any) -> NetworkReport:
+    """Compare the trainable parameters of every layer of a network with those of the same layer over the reals.
+
+    Layers that `zoo.convert` left real are shown with the reason. Printing the result shows a table.
+
+    Example:
+        >>> import torch
+        >>> from zoo.algebras import Algebra
+        >>> from zoo.layers import Linear
+        >>> report(torch.nn.Sequential(Linear(Algebra(torch.ones(2, 2, 2)), 8, 6), torch.nn.ReLU())).layers
+        (LayerSize(layer='0', real=54, parameters=30, reason=''),)
+    """
+    from zoo.conversion import Conversion
+    from zoo.layers.weight import Weight
+
+    ours, extra = by_layer(net), Counter[str]()
+    names = []
+    for path, module in net.named_modules():
+        if isinstance(module, Weight) and module.components.requires_grad:
+            matrix = module.out.channels * module.inp.channels * math.prod(module.elements.shape[3:])
+            extra[_layer(path)] += matrix - sum(p.numel() for p in module.parameters() if p.requires_grad)
+            names += [module.algebra.spec or f"n={module.algebra.n}"] if module.inp.n > 1 else []
+    conversion = getattr(net, "conversion", None)
+    reasons = conversion.real if isinstance(conversion, Conversion) else {}
+    rows = (LayerSize(name, count + extra[name], count, reasons.get(name, "")) for name, count in ours.items())
+    return NetworkReport(", ".join(dict.fromkeys(names)) or "the reals", tuple(rows))
+
+
+def _layer(path: str) -> str:
+    """Return the name of the layer that a weight or a product belongs to."""
+    return path.removesuffix(".algebra").removesuffix("weight_module").removesuffix(".") or "(network)"
 
 
 def layer_table(options: Any, info: dict[str, Any]) -> dict[str, Any]:
