@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from benchmarks import machine
 from benchmarks.memory import resident
 from zoo.algebras import algebra
-from zoo.layers.scores import _attend_by_definition, arrange, attend
+from zoo.nn.scores import _attend_by_definition, arrange, attend
 
 RESULTS = Path(__file__).parent / "results" / "attention_products.json"
 SHAPES = {"time": (2, 4, 1024, 64), "memory": (4, 8, 1024, 64)}

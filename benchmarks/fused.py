@@ -30,8 +30,8 @@ import zoo
 from benchmarks import machine
 from zoo.algebras import Algebra, factors_of
 from zoo.kernels import compiled
-from zoo.layers import LSTM, Conv2d, Linear
-from zoo.layers.weight import Weight
+from zoo.nn import LSTM, Conv2d, Linear
+from zoo.nn.weight import Weight
 from zoo.tasks.decoding import Decoding, Prompts, generate
 from zoo.training.bench import Call, side_by_side
 
@@ -83,7 +83,7 @@ class Case(NamedTuple):
 
 def linear(algebra: str, inp: int, out: int) -> nn.Module:
     """Create a linear layer; over the reals, torch's."""
-    return nn.Linear(inp, out) if algebra == "real" else Linear(zoo.algebra(algebra), inp, out)
+    return nn.Linear(inp, out) if algebra == "real" else Linear(inp, out, algebra=zoo.algebra(algebra))
 
 
 def trained(layer: nn.Module, *shape: int, **where: Any) -> Call:
@@ -130,7 +130,7 @@ def recurrent_products(algebra: Algebra, batch: int, steps: int, size: int) -> C
     The products of the inputs, their gradients and the gradient of the recurrent weight are computed for all steps at once by
     the kernel of a linear layer. The products of the states and their gradients use the real matrix, step by step.
     """
-    inputs = trained(Linear(algebra, size, 4 * size, bias=False), batch * steps, size)
+    inputs = trained(Linear(size, 4 * size, algebra=algebra, bias=False), batch * steps, size)
     states, gates = torch.randn(batch * steps, size), torch.randn(batch * steps, 4 * size)
     matrix, weight = torch.randn(4 * size, size), Weight(algebra, size, 4 * size)
     factors = factors_of(weight.algebra, weight.components)
@@ -259,7 +259,7 @@ def layer_cases() -> Iterator[Case]:
     def convolution(algebra: str, count: int, channels: int, size: int) -> Call:
         args: dict[str, Any] = {"kernel_size": 3, "padding": 1}
         is_real = algebra == "real"
-        layer = nn.Conv2d(channels, channels, **args) if is_real else Conv2d(zoo.algebra(algebra), channels, channels, **args)
+        layer = nn.Conv2d(channels, channels, **args) if is_real else Conv2d(channels, channels, algebra=algebra, **args)
         return trained(layer, count, channels, size, size)
 
     for count, channels, size, goal in CONVOLUTIONS:
@@ -268,7 +268,12 @@ def layer_cases() -> Iterator[Case]:
 
     def recurrent(algebra: str) -> Call:
         is_real = algebra == "real"
-        return trained(nn.LSTM(304, 304, batch_first=True) if is_real else LSTM(zoo.algebra(algebra), 304, 304), 64, 40, 304)
+        return trained(
+            nn.LSTM(304, 304, batch_first=True) if is_real else LSTM(304, 304, batch_first=True, algebra=zoo.algebra(algebra)),
+            64,
+            40,
+            304,
+        )
 
     yield Case("layers", "LSTM, quaternion, 64 x 40 x 304", pair(recurrent), 15, 0.90)
     for size in (304, 1024):

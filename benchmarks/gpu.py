@@ -27,9 +27,9 @@ from torch.nn import functional as F
 import zoo
 from benchmarks import fused, machine
 from zoo.errors import one_line
-from zoo.layers import LSTM, Linear
-from zoo.layers.kernel_choice import set_kernel
-from zoo.layers.scores import arrange, attend
+from zoo.nn import LSTM, Linear
+from zoo.nn.kernel_choice import set_kernel
+from zoo.nn.scores import arrange, attend
 from zoo.training.bench import Call
 
 RESULTS = Path(__file__).parent / "results" / "gpu.json"
@@ -102,7 +102,7 @@ def linear(algebra: str, size: int, kernel: str = "auto") -> nn.Module:
     """Create a linear layer on the GPU; over the reals, torch's."""
     if algebra == "real":
         return nn.Linear(size, size, device="cuda")
-    layer = Linear(zoo.algebra(algebra), size, size).cuda()
+    layer = Linear(size, size, algebra=zoo.algebra(algebra)).cuda()
     set_kernel(layer, kernel)
     return layer
 
@@ -131,7 +131,7 @@ def evaluated(size: int, rows: int) -> dict[str, Call]:
 def recurrent(batch: int, steps: int, size: int, is_bfloat16: bool) -> dict[str, Call]:
     """Return the training of LSTMs; the real one is torch's."""
     named: dict[str, nn.Module] = {"real": nn.LSTM(size, size, batch_first=True)}
-    named |= {name: LSTM(zoo.algebra(name), size, size) for name in ("quaternion", "octonion")}
+    named |= {name: LSTM(size, size, batch_first=True, algebra=zoo.algebra(name)) for name in ("quaternion", "octonion")}
     return {name: trained(layer.cuda(), is_bfloat16, batch, steps, size) for name, layer in named.items()}
 
 

@@ -25,7 +25,7 @@ from torch.nn import functional as F
 import zoo
 from benchmarks import machine
 from benchmarks.papers_page import IMAGES
-from zoo.layers import Linear
+from zoo.nn import Linear
 from zoo.training.bench import Call, side_by_side
 
 RESULTS = Path(__file__).parent / "results" / "growth.json"
@@ -63,7 +63,7 @@ def network(kind: str, algebra: str, size: int) -> tuple[nn.Module, Call]:
     torch.manual_seed(0)
     if kind in ("features", "rows", "n"):
         rows, features = {"rows": (size, 1024), "features": (1024, size), "n": (1024, 1024)}[kind]
-        net: nn.Module = Linear(zoo.algebra(algebra), features, features)
+        net: nn.Module = Linear(features, features, algebra=zoo.algebra(algebra))
         x, g = torch.randn(rows, features, requires_grad=True), torch.randn(rows, features)
     else:
         spec, length = (

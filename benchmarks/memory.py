@@ -30,12 +30,12 @@ def build(work: str, algebra: str) -> tuple[Any, Any, Any]:
     from torch.nn import functional as F
 
     import zoo
-    from zoo.layers import Linear
+    from zoo.nn import Linear
 
     torch.manual_seed(0)
     if not work.startswith("vit"):
         size = 2048 if work == "linear" else 64  # the small one is for warming up
-        layers = [layer for _ in range(4) for layer in (Linear(zoo.algebra(algebra), size, size), nn.GELU())]
+        layers = [layer for _ in range(4) for layer in (Linear(size, size, algebra=zoo.algebra(algebra)), nn.GELU())]
         net: nn.Module = nn.Sequential(*layers)
         x = torch.randn(1024, size)
         loss = lambda: net(x).square().mean()  # noqa: E731
@@ -74,7 +74,7 @@ def measure_tensors(work: str, algebra: str) -> dict[str, Any]:
     import torch
     from torch.distributed._tools.mem_tracker import MemTracker
 
-    from zoo.layers.weight import Weight
+    from zoo.nn.weight import Weight
 
     net, optimizer, loss = build(work, algebra)
     saved: dict[int, int] = {}

@@ -24,7 +24,7 @@ from torch import nn
 
 import zoo
 from benchmarks import machine
-from zoo.layers import Linear
+from zoo.nn import Linear
 from zoo.training.bench import Call, side_by_side
 
 RESULTS = Path(__file__).parent / "results" / "peers.json"
@@ -103,7 +103,7 @@ def trained(layer: nn.Module, rows: int, inp: int) -> Call:
 def measure(rows: int, inp: int, out: int, peers: dict[str, tuple[str, Maker]], rounds: int = 11) -> list[dict[str, Any]]:
     """Time our layers and those of other libraries for one shape."""
     layers: dict[str, tuple[str, nn.Module]] = {"torch Linear": ("real", nn.Linear(inp, out))}
-    layers |= {f"zoo Linear, {a}": (a, Linear(zoo.algebra(a), inp, out)) for a in ALGEBRAS[1:]}
+    layers |= {f"zoo Linear, {a}": (a, Linear(inp, out, algebra=zoo.algebra(a))) for a in ALGEBRAS[1:]}
     layers |= {name: (algebra, maker(inp, out)) for name, (algebra, maker) in peers.items()}
     times = side_by_side({name: trained(layer, rows, inp) for name, (_, layer) in layers.items()}, rounds)
     results = []

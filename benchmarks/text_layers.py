@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from benchmarks import machine
 from zoo.algebras import algebra
-from zoo.layers import LSTM, Attention
+from zoo.nn import LSTM, Attention
 from zoo.training.bench import side_by_side
 
 RESULTS = Path(__file__).parent / "results" / "text_layers.json"
@@ -33,7 +33,7 @@ def compare(layers: dict[str, Callable[[Tensor], Tensor]], shape: tuple[int, int
 def recurrent(size: int) -> dict[str, Any]:
     """Create the LSTMs of one size, torch's first."""
     lstms = {"torch.nn.LSTM": nn.LSTM(size, size, batch_first=True)}
-    lstms |= {f"LSTM over {spec}": LSTM(algebra(spec), size, size) for spec in ALGEBRAS}
+    lstms |= {f"LSTM over {spec}": LSTM(size, size, batch_first=True, algebra=algebra(spec)) for spec in ALGEBRAS}
     return {name: lambda x, lstm=lstm: lstm(x)[0] for name, lstm in lstms.items()}
 
 
@@ -46,7 +46,7 @@ def attentive(size: int) -> dict[str, Any]:
         ("octonion", "product"),
         ("complex", "hermitian"),
     ]
-    ours = {f"Attention over {spec}, {score}": Attention(algebra(spec), size, HEADS, score=score) for spec, score in scores}
+    ours = {f"Attention over {spec}, {score}": Attention(size, HEADS, algebra=spec, score=score) for spec, score in scores}
     return {"torch.nn.MultiheadAttention": lambda x: torchs(x, x, x, need_weights=False)[0], **ours}
 
 

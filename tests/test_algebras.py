@@ -11,7 +11,7 @@ import torch
 from tests.errors import raises
 from zoo.algebras import Algebra, FactoredAlgebra, algebra, laws, unit
 from zoo.checkpoint.folder import fingerprint
-from zoo.layers import Linear, set_kernel
+from zoo.nn import Linear, set_kernel
 
 
 def cayley_dickson(x, y):
@@ -106,7 +106,7 @@ def test_invalid_arguments(make, named):
 
 def test_polar_initialization_needs_a_real_part():
     with raises("unsupported", "polar"):
-        Linear(algebra("complex_order(weights=shared)"), 4, 4, init="polar")
+        Linear(4, 4, algebra=algebra("complex_order(weights=shared)"), init="polar")
 
 
 def test_state_dict_contains_only_random_and_learned_products():
@@ -273,7 +273,7 @@ def test_assigned_product_initializes_every_layer(spec):
     with torch.no_grad():
         rule.structure.copy_(algebra("quaternion").structure)
     assigned = rule.structure.detach().clone()
-    one, other = rule.for_layer(), Linear(rule, 8, 8).algebra
+    one, other = rule.for_layer(), Linear(8, 8, algebra=rule).algebra
     for own in (one, other, one.for_layer(), pickle.loads(pickle.dumps(rule)).for_layer()):
         assert own is not rule
         assert torch.equal(own.structure, assigned)
@@ -284,7 +284,7 @@ def test_assigned_product_initializes_every_layer(spec):
 
 def test_layer_gradients_of_factors():
     torch.manual_seed(0)
-    layer = Linear(algebra("phm(n=3, rank=4)"), 6, 9).double()
+    layer = Linear(6, 9, algebra=algebra("phm(n=3, rank=4)")).double()
     x, names = torch.randn(5, 6, dtype=torch.float64), [name for name, _ in layer.named_parameters()]
 
     def call(*values):
@@ -298,9 +298,9 @@ def test_layer_gradients_of_factors():
 def test_fixed_product_keeps_its_values_on_the_meta_device(spec):
     """No state dict brings them back."""
     torch.manual_seed(0)
-    layer, x = Linear(algebra(spec), 8, 8), torch.randn(3, 8)
+    layer, x = Linear(8, 8, algebra=algebra(spec)), torch.randn(3, 8)
     with torch.device("meta"):
-        other = Linear(algebra(spec), 8, 8)
+        other = Linear(8, 8, algebra=algebra(spec))
     assert all(tensor.is_meta for tensor in [*other.parameters(), *other.buffers()])
     assigned, filled = copy.deepcopy(other), copy.deepcopy(other).to(torch.float64).to_empty(device="cpu").float()
     assigned.load_state_dict(layer.state_dict(), assign=True)
@@ -313,7 +313,7 @@ def test_fixed_product_keeps_its_values_on_the_meta_device(spec):
 
 @pytest.mark.parametrize("spec", ["quaternion", "octonion"])
 def test_fixed_product_is_read_only_but_replaceable(spec):
-    layer = Linear(algebra(spec), 16, 16)
+    layer = Linear(16, 16, algebra=algebra(spec))
     x, before = torch.randn(3, 16), layer.components.detach().clone()
     expected = {}
     for kernel in ("block", "factored", "thin"):

@@ -24,7 +24,7 @@ LAYERS = (
     {"data"},
     {"algebras"},
     {"kernels"},
-    {"layers"},
+    {"nn"},
     {"conversion"},
     {"backbones", "pruning"},
     {"tasks"},
@@ -57,7 +57,7 @@ NODES = {
     "zoo/hub": 4_860,
     "zoo/inference": 5_760,
     "zoo/kernels": 9_910,
-    "zoo/layers": 18_880,
+    "zoo/nn": 18_880,
     "zoo/pruning": 9_840,
     "zoo/registry": 5_530,
     "zoo/tasks": 15_360,
@@ -92,7 +92,7 @@ PLUGINS = modules(ROOT, "plugins")
 
 
 def package(module: str) -> str:
-    """Return the package of a module, such as layers for `zoo.layers.linear`; modules of the top package are packages too."""
+    """Return the package of a module, such as nn for `zoo.nn.linear`; modules of the top package are packages too."""
     return module.split(".")[1]
 
 
@@ -228,14 +228,14 @@ def test_packages_import_lower_layers():
 @pytest.mark.parametrize(
     ("module", "text", "expected"),
     [
-        ("zoo.layers.linear", "from zoo.backbones import vit", "layers imports backbones"),
+        ("zoo.nn.linear", "from zoo.backbones import vit", "nn imports backbones"),
         ("zoo.data.digits", "def f():\n    from zoo import algebras", "data imports algebras"),
         ("zoo.registry.spec", "import zoo.data", "registry imports data"),
-        ("zoo.kernels.block", "from ..layers import Linear", "kernels imports layers"),
+        ("zoo.kernels.block", "from ..layers import Linear", "kernels imports nn"),
         ("zoo.kernels.block", "from zoo import load", "kernels imports __init__"),
         ("zoo.errors", "from importlib import import_module\nimport_module('zoo.cli')", "errors imports cli"),
         ("zoo.training.fit", "from zoo.testing import AlgebraContract", "training imports testing"),
-        ("zoo.layers.linear", "import zoo.attic", "layers imports __init__"),
+        ("zoo.nn.linear", "import zoo.attic", "nn imports __init__"),
     ],
 )
 def test_upward_imports_are_reported(module, text, expected):

@@ -69,7 +69,7 @@ PRIVATE = {
         "_is_tracing",
         "_len_torch_dispatch_stack",
     },
-    "zoo/layers/weight.py": {"_forward_hooks", "_forward_pre_hooks"},
+    "zoo/nn/weight.py": {"_forward_hooks", "_forward_pre_hooks"},
     "zoo/pruning/masks.py": {"_ConvNd", "_ConvTransposeNd"},
     "zoo/pruning/structured.py": {"_BatchNorm", "_OutputOp"},
     "zoo/training/processes.py": {"_SubprocessScriptLauncher", "_signal_connector", "_sigterm_notifier_fn", "_timeout"},

@@ -90,12 +90,16 @@ def test_commands_parse(line, monkeypatch, capsys):
         assert main([command, *arguments]) == 0, capsys.readouterr().err
 
 
-def test_python_code_runs(tmp_path, monkeypatch):
+def test_python_code_runs_and_prints_what_the_readme_shows(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    blocks = [block for kind, block in BLOCKS if kind == "python"]
-    assert blocks
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), {})
+    outputs = []
+    for kind, block in BLOCKS:
+        if kind == "python":
+            exec(compile(block, "README.md", "exec"), {})
+            outputs.append(capsys.readouterr().out)
+    (shown,) = (block for kind, block in BLOCKS if kind == "text")
+    pattern = ".*".join(re.escape(part) for part in shown.split(" ...\n"))
+    assert re.fullmatch(pattern, outputs[0], flags=re.DOTALL), outputs[0]
 
 
 @pytest.fixture

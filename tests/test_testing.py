@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 import zoo
-import zoo.layers.weight
+import zoo.nn.weight
 import zoo.testing.algebra
 from zoo import registry
 from zoo.algebras import Algebra, Laws, algebra, factorize
 from zoo.kernels import axis_layout, block, real_matrix
-from zoo.layers import Embedding, Linear
-from zoo.layers.weight import Weight, draw_components
+from zoo.nn import Embedding, Linear
+from zoo.nn.weight import Weight, draw_components
 from zoo.testing import AlgebraContract, BackboneContract
 from zoo.testing.backbone import installed_algebras
 
@@ -63,7 +63,7 @@ def with_table(table, spec=""):
 
 def everywhere(monkeypatch, matrix):
     """Put a defect into the block kernel, wherever it is imported."""
-    for module in (block, zoo.layers.weight, zoo.testing.algebra, zoo.kernels):
+    for module in (block, zoo.nn.weight, zoo.testing.algebra, zoo.kernels):
         monkeypatch.setattr(module, "real_matrix", matrix)
     return Sound()
 
@@ -103,7 +103,7 @@ def rule_without_gradient(monkeypatch):
 
 
 def blocks_ignored(monkeypatch):
-    monkeypatch.setattr(zoo.layers.weight, "axis_layout", lambda size, n, blocks=1, old=axis_layout: old(size, n))
+    monkeypatch.setattr(zoo.nn.weight, "axis_layout", lambda size, n, blocks=1, old=axis_layout: old(size, n))
     return Sound()
 
 
@@ -125,7 +125,7 @@ def twice_the_variance(monkeypatch):
     def draw(*args, gain=1.0, **options):
         draw_components(*args, gain=gain * 2**0.5, **options)
 
-    monkeypatch.setattr(zoo.layers.weight, "draw_components", draw)
+    monkeypatch.setattr(zoo.nn.weight, "draw_components", draw)
     return Sound()
 
 
@@ -135,7 +135,7 @@ def seed_ignored(monkeypatch):
             torch.manual_seed(7)
             draw_components(components, *args, **options)
 
-    monkeypatch.setattr(zoo.layers.weight, "draw_components", draw)
+    monkeypatch.setattr(zoo.nn.weight, "draw_components", draw)
     return Sound()
 
 

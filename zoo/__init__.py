@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from zoo.inference.model import Model as Model
     from zoo.inference.model import load as load
     from zoo.inference.saving import save as save
-    from zoo.layers import Layers as Layers
-    from zoo.layers import keep_matrices as keep_matrices
+    from zoo.nn import Layers as Layers
+    from zoo.nn import keep_matrices as keep_matrices
     from zoo.registry import register as register
     from zoo.reports import report as report
     from zoo.training.fit import fit as fit
@@ -42,7 +42,7 @@ _NAMES = {
     "errors": "InputError",
     "inference.model": "Model load",
     "inference.saving": "save",
-    "layers": "Layers keep_matrices",
+    "nn": "Layers keep_matrices",
     "registry": "register",
     "reports": "report",
     "training.fit": "fit lottery",
@@ -54,10 +54,12 @@ __all__ = sorted(_HOMES)
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return import_module("zoo.cli.commands").own_version()
+    if name == "nn":
+        return import_module("zoo.nn")
     if name not in _HOMES:
         raise AttributeError(f"module 'zoo' has no attribute '{name}'")
     return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return [*__all__, "__version__", "nn"]

@@ -100,12 +100,12 @@ def report(net: Any) -> NetworkReport:
     Example:
         >>> import torch
         >>> from zoo.algebras import Algebra
-        >>> from zoo.layers import Linear
+        >>> from zoo.nn import Linear
         >>> report(torch.nn.Sequential(Linear(Algebra(torch.ones(2, 2, 2)), 8, 6), torch.nn.ReLU())).layers
         (LayerSize(layer='0', real=54, parameters=30, reason=''),)
     """
     from zoo.conversion import Conversion
-    from zoo.layers.weight import Weight
+    from zoo.nn.weight import Weight
 
     ours, extra = by_layer(net), Counter[str]()
     names = []

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.errors import check_choice, check_rules
-from zoo.layers import Layers
+from zoo.nn import Layers
 
 SHARING = ("none", "word", "dimension")
 FREQUENCY_INITS = ("trigonometric", "normal", "index")

@@ -28,7 +28,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from zoo.atomic import write_json
 from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError
-from zoo.layers import keep_matrices
+from zoo.nn import keep_matrices
 from zoo.training.bench import batch_length, evaluation_step, first_batch, side_by_side, training_step
 from zoo.training.folder import RUNS, file_name
 from zoo_experiments.options import Experiment, Sweep

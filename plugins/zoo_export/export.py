@@ -17,11 +17,10 @@ from torch import Tensor, nn
 from zoo.algebras import reals
 from zoo.atomic import new_folder, write_json, write_text
 from zoo.checkpoint.folder import library_versions, save_weights
-from zoo.conversion import fold
+from zoo.conversion import convert, fold
 from zoo.errors import InputError, one_line
 from zoo.inference.model import Model
-from zoo.layers import LSTM
-from zoo.layers.embedding import length_limit
+from zoo.nn.embedding import length_limit
 from zoo.tasks.seq2seq import Seq2Seq
 from zoo_export import FORMATS, check_options
 
@@ -160,7 +159,7 @@ def program(model: Model, net: nn.Module) -> torch.export.ExportedProgram:
     lengths = [torch.export.Dim(f"length_{number}" if number else "length", max=limit) for number in range(len(inputs))]
     shapes = tuple({0: batch, 1: lengths[i]} if is_text(x) else {0: batch} for i, x in enumerate(inputs))
     with refusing(model), torch.no_grad():
-        return torch.export.export(with_scanned_lstms(net), inputs, dynamic_shapes=shapes)
+        return torch.export.export(with_scanned_steps(net), inputs, dynamic_shapes=shapes)
 
 
 @contextmanager
@@ -179,18 +178,11 @@ def refusing(model: Model) -> Iterator[None]:
             ) from error
 
 
-def with_scanned_lstms(net: nn.Module) -> nn.Module:
-    """Replace torch's LSTMs, which are traced for a fixed length, by real `zoo.layers.LSTM`, which scan over the steps."""
+def with_scanned_steps(net: nn.Module) -> nn.Module:
+    """Replace torch's LSTMs and GRUs, which are traced for a fixed length, by those of `zoo.nn`, which scan over the steps."""
     for name, old in list(net.named_modules()):
-        if isinstance(old, nn.LSTM):
-            new = LSTM(reals(), old.input_size, old.hidden_size, old.num_layers, old.bidirectional, old.dropout)
-            cells: list[Any] = list(new.cells)
-            with torch.no_grad():
-                for cell, (inp, hidden, bias, zero) in zip(cells, old.all_weights, strict=True):
-                    cell.from_input[0].components.copy_(inp.view_as(cell.from_input[0].components))
-                    cell.from_hidden[0].components.copy_(hidden.view_as(cell.from_hidden[0].components))
-                    cell.bias.copy_(bias + zero)
-            net.set_submodule(name, new.train(old.training))
+        if isinstance(old, nn.LSTM | nn.GRU):
+            net.set_submodule(name, convert(old, reals(), weights="project"))
     return net
 
 

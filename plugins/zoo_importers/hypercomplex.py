@@ -21,7 +21,7 @@ from zoo.algebras import algebra as make_algebra
 from zoo.conversion.transfer import ImportedLayers
 from zoo.errors import InputError, check_choice, check_rules, one_line
 from zoo.kernels import axis_layout, real_matrix
-from zoo.layers import LSTM, Conv1d, Conv2d, Linear
+from zoo.nn import LSTM, Conv1d, Conv2d, Linear
 
 State = Mapping[str, Tensor]
 
@@ -152,7 +152,9 @@ def _layer(library: str, weight: _Weight, algebra: str | Algebra | None, **optio
     n, out, inp, *kernel = weight.components.shape
     options |= {"bias": weight.bias is not None}
     size: tuple[Any, ...] = (tuple(kernel),) if kernel else ()
-    built: Any = (Linear, Conv1d, Conv2d)[len(kernel)](_product(library, weight, algebra), n * inp, n * out, *size, **options)
+    built: Any = (Linear, Conv1d, Conv2d)[len(kernel)](
+        n * inp, n * out, *size, algebra=_product(library, weight, algebra), **options
+    )
     with torch.no_grad():
         built.to(weight.components.dtype)
         if weight.structure is not None:
@@ -222,7 +224,7 @@ def lstm(state: State, algebra: str | Algebra, *, name: str = "rnn.0") -> LSTM:
     if matrices[1].shape != (4 * size, size):
         shapes = [list(matrix.shape) for matrix in matrices]
         raise InputError(f"'{name}' is not a QLSTM of speechbrain over {algebra}: its matrices are {shapes}", code="mismatch")
-    built = LSTM(reals(), matrices[0].shape[1], size).to(matrices[0].dtype)
+    built = LSTM(matrices[0].shape[1], size, batch_first=True, algebra=reals()).to(matrices[0].dtype)
     cell: Any = built.cells[0]
     bias = sum((part.bias for part in parts if part.bias is not None), torch.zeros(4 * size))
     with torch.no_grad():

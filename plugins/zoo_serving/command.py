@@ -33,7 +33,7 @@ def serve(run: str, *, port: int = 7860, host: str = "127.0.0.1", device: str = 
         import uvicorn
 
         from zoo.inference.model import load
-        from zoo.layers import keep_matrices
+        from zoo.nn import keep_matrices
         from zoo_serving.application import application
 
         class Server(uvicorn.Server):

@@ -11,7 +11,7 @@ from tests.errors import raises
 from zoo.algebras import Algebra
 from zoo.backbones.build import WIDTHS, backbone, check_spec, count, equal_size, real_twin
 from zoo.data import ready
-from zoo.layers.weight import Weight
+from zoo.nn.weight import Weight
 from zoo.registry import Spec
 from zoo.tasks.optimization import make_optimizer, undecayed
 

@@ -7,7 +7,7 @@ import zoo
 from tests.errors import raises
 from zoo import registry
 from zoo.backbones.build import count
-from zoo.layers import Layers
+from zoo.nn import Layers
 from zoo.testing.backbone import fitting_dim
 
 CORPUS = {"vocab_size": 30, "max_length": 20}

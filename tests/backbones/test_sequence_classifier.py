@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 import zoo
 from tests.errors import raises
-from zoo.layers.weight import Weight
+from zoo.nn.weight import Weight
 from zoo.testing.backbone import fitting_dim
 
 INFO = {"vocab_size": 30, "max_length": 20, "num_classes": 3}

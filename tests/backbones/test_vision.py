@@ -11,7 +11,7 @@ from tests.errors import raises
 from zoo import registry
 from zoo.algebras import algebra
 from zoo.backbones.vision import PaddedShortcut, ResidualBlock
-from zoo.layers import Layers, Linear
+from zoo.nn import Layers, Linear
 
 INFO = {"in_channels": 1, "image_size": 8, "num_classes": 10}
 

@@ -10,9 +10,10 @@ import torch
 from torch import nn
 from torch.nn.utils import prune
 
+import zoo
 from tests.errors import raises
 from zoo.conversion import Conversion, convert
-from zoo.layers import Layers, Linear
+from zoo.nn import Layers, Linear
 
 
 @pytest.fixture(scope="module")
@@ -206,13 +207,56 @@ def test_subclasses_with_a_forward_of_their_own_stay_real():
 
 
 def test_reasons_to_stay_real():
-    changed = convert(nn.Sequential(nn.Linear(8, 8), nn.LSTM(8, 8), nn.Bilinear(8, 8, 8)), "complex")
+    changed = convert(nn.Sequential(nn.Linear(8, 8), nn.LSTM(8, 8, proj_size=4), nn.Bilinear(8, 8, 8)), "complex")
     assert set(changed.conversion.real) == {"1", "2"}
     changed = convert(nn.Sequential(nn.Linear(1, 1), nn.Linear(16, 2), nn.Linear(64, 64)), "octonion")
     assert changed.conversion.converted == ("1", "2")
     assert "padding 1 -> 1 channels to n = 8 costs more weights" in changed.conversion.real["0"]
     net = nn.ModuleDict({"cross": nn.MultiheadAttention(16, 2, kdim=8, vdim=8)})
     assert convert(net, "complex").conversion.real["cross"] == "queries, keys and values have different sizes"
+
+
+TORCH_LAYERS = {
+    "lstm": (lambda: nn.LSTM(8, 12, 2, bidirectional=True), (5, 2, 8)),
+    "gru": (lambda: nn.GRU(8, 12, batch_first=True), (2, 5, 8)),
+    "conv3d": (lambda: nn.Conv3d(8, 12, 3, padding=1), (2, 8, 4, 4, 4)),
+    "transposed1d": (lambda: nn.ConvTranspose1d(8, 12, 3, stride=2, output_padding=1), (2, 8, 5)),
+    "transposed2d": (lambda: nn.ConvTranspose2d(8, 12, (3, 2), stride=2, bias=False), (2, 8, 5, 4)),
+    "transposed3d": (lambda: nn.ConvTranspose3d(8, 12, 2), (2, 8, 3, 3, 3)),
+}
+
+
+@pytest.mark.parametrize("name", TORCH_LAYERS)
+def test_every_layer_of_torch_keeps_its_arguments(name):
+    torch.manual_seed(0)
+    make, shape = TORCH_LAYERS[name]
+    net, x = nn.Sequential(make()).double().eval(), torch.randn(*shape, dtype=torch.float64)
+    expected = net(x)
+    for parameter in [p for n, p in net.named_parameters() if "weight" in n][:1]:
+        parameter.requires_grad_(False)
+    same = convert(copy.deepcopy(net), "real", weights="project")
+    torch.testing.assert_close(same(x), expected)
+    torch.testing.assert_close(zoo.fold(same)(x), expected)
+    changed = convert(net, "quaternion")
+    assert changed.conversion.converted == ("0",)
+    frozen = [n for n, p in changed.named_parameters() if not p.requires_grad]
+    assert len(frozen) == 1
+    assert frozen[0].endswith("components")
+    y = changed(x)
+    assert (y[0] if isinstance(y, tuple) else y).shape == (expected[0] if isinstance(expected, tuple) else expected).shape
+    row = zoo.report(changed).layers
+    assert sum(size.parameters for size in row) < 0.5 * sum(size.real for size in row)
+
+
+@pytest.mark.parametrize("name", TORCH_LAYERS)
+def test_projection_finds_a_layer_over_the_algebra(name):
+    torch.manual_seed(0)
+    make, shape = TORCH_LAYERS[name]
+    layer = convert(make().double(), "quaternion")
+    again = convert(zoo.fold(layer), "quaternion", weights="project")
+    x = torch.randn(*shape, dtype=torch.float64)
+    torch.testing.assert_close(again(x), layer(x))
+    assert all(row.error < 1e-12 for row in again.projections)
 
 
 @pytest.mark.parametrize("weights", ["fresh", "project"])

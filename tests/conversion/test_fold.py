@@ -17,8 +17,8 @@ from zoo.algebras import algebra
 from zoo.conversion.transfer import block_rows, nearest_components, nearest_product, nearest_rule
 from zoo.errors import InputError
 from zoo.kernels import axis_layout, real_matrix
-from zoo.layers import LSTM, Conv1d, Conv2d, Linear
-from zoo.layers.weight import Weight
+from zoo.nn import GRU, LSTM, Conv1d, Conv2d, Conv3d, ConvTranspose2d, Linear
+from zoo.nn.weight import Weight
 
 
 def build(name, spec, scope="all"):
@@ -67,13 +67,16 @@ def test_a_table_over_the_algebra_is_folded(name):
 
 
 LAYERS = {
-    "padded": (lambda a: Linear(a, 10, 7), (5, 10)),
-    "blocks": (lambda a: Linear(a, 8, 24, blocks=(2, 6), bias=False), (2, 3, 8)),
-    "conv1d": (lambda a: Conv1d(a, 6, 9, 3, padding="same", dilation=2, padding_mode="reflect"), (2, 6, 7)),
-    "conv2d": (lambda a: Conv2d(a, 8, 12, (3, 2), stride=(2, 1), padding=1, bias=False), (2, 8, 6, 5)),
-    "groups": (lambda a: Conv2d(a, 12, 24, 3, groups=3), (2, 12, 4, 4)),
-    "uneven groups": (lambda a: Conv1d(a, 20, 8, 3, groups=4), (2, 20, 5)),
-    "depthwise": (lambda a: Conv1d(a, 8, 8, 3, groups=8), (2, 8, 5)),
+    "padded": (lambda a: Linear(10, 7, algebra=a), (5, 10)),
+    "blocks": (lambda a: Linear(8, 24, algebra=a, blocks=(2, 6), bias=False), (2, 3, 8)),
+    "conv1d": (lambda a: Conv1d(6, 9, 3, algebra=a, padding="same", dilation=2, padding_mode="reflect"), (2, 6, 7)),
+    "conv2d": (lambda a: Conv2d(8, 12, (3, 2), algebra=a, stride=(2, 1), padding=1, bias=False), (2, 8, 6, 5)),
+    "groups": (lambda a: Conv2d(12, 24, 3, algebra=a, groups=3), (2, 12, 4, 4)),
+    "uneven groups": (lambda a: Conv1d(20, 8, 3, algebra=a, groups=4), (2, 20, 5)),
+    "depthwise": (lambda a: Conv1d(8, 8, 3, algebra=a, groups=8), (2, 8, 5)),
+    "conv3d": (lambda a: Conv3d(8, 12, (3, 2, 1), algebra=a, stride=(2, 1, 1), bias=False), (2, 8, 6, 5, 2)),
+    "transposed": (lambda a: ConvTranspose2d(8, 12, (3, 2), algebra=a, stride=2, output_padding=1), (2, 8, 6, 5)),
+    "transposed groups": (lambda a: ConvTranspose2d(12, 24, 3, algebra=a, groups=3, bias=False), (2, 12, 4, 4)),
 }
 
 
@@ -96,26 +99,34 @@ def test_a_layer_becomes_a_torch_layer(name, spec):
     torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.parametrize(("ours", "theirs"), [(LSTM, nn.LSTM), (GRU, nn.GRU)])
 @pytest.mark.parametrize("spec", ["quaternion", "phm(n=3)"])
-def test_an_lstm_becomes_a_torch_lstm(spec):
+def test_recurrent_layers_become_those_of_torch(spec, ours, theirs):
     torch.manual_seed(0)
     options = {"num_layers": 2, "bidirectional": True, "dropout": 0.5}
-    lstm = LSTM(algebra(spec), 6, 5, **options, rules="gate").double().eval()
-    lstm.cells[1].requires_grad_(False)
-    folded = zoo.fold(lstm)
-    assert type(folded) is nn.LSTM
-    assert folded.state_dict().keys() == nn.LSTM(6, 5, **options).state_dict().keys()
-    x, state = torch.randn(3, 7, 6, dtype=torch.float64), tuple(torch.randn(2, 4, 3, 5, dtype=torch.float64))
-    for ours, theirs in ((folded(x), lstm(x)), (folded(x, state), lstm(x, state))):
-        torch.testing.assert_close(ours[0], theirs[0])
-        torch.testing.assert_close(ours[1], theirs[1])
+    layer = ours(6, 5, algebra=spec, **options, rules="gate").double().eval()
+    for cell in layer.cells:
+        nn.init.normal_(cell.bias)
+        if cell.hidden_bias is not None:
+            nn.init.normal_(cell.hidden_bias)
+    layer.cells[1].requires_grad_(False)
+    folded = zoo.fold(layer)
+    assert type(folded) is theirs
+    assert folded.state_dict().keys() == theirs(6, 5, **options).state_dict().keys()
+    x, state = torch.randn(3, 7, 6, dtype=torch.float64), tuple(torch.randn(2, 4, 7, 5, dtype=torch.float64))
+    state = state if ours is LSTM else state[0]
+    for actual, expected in ((folded(x), layer(x)), (folded(x, state), layer(x, state))):
+        torch.testing.assert_close(actual[0], expected[0])
+        torch.testing.assert_close(actual[1], expected[1])
     assert not folded.training
     assert {name for name, p in folded.named_parameters() if not p.requires_grad} >= {"weight_ih_l0_reverse", "bias_hh_l0"}
     assert folded.weight_ih_l0.requires_grad
 
 
 def test_mode_dtype_and_requires_grad_are_preserved():
-    net = nn.Sequential(Linear(algebra("phm(n=2)"), 4, 4), Linear(algebra("complex"), 4, 4), nn.Linear(4, 4)).bfloat16()
+    net = nn.Sequential(
+        Linear(4, 4, algebra=algebra("phm(n=2)")), Linear(4, 4, algebra=algebra("complex")), nn.Linear(4, 4)
+    ).bfloat16()
     net[0].requires_grad_(False)
     net[1].bias.requires_grad_(False)
     net[1].eval()
@@ -130,13 +141,13 @@ def test_mode_dtype_and_requires_grad_are_preserved():
 def test_layers_that_share_components_share_a_parameter():
     torch.manual_seed(0)
     for spec in ("quaternion", "real"):
-        net = nn.Sequential(*(Linear(algebra(spec), 8, 8) for _ in range(3)))
+        net = nn.Sequential(*(Linear(8, 8, algebra=algebra(spec)) for _ in range(3)))
         net[1].components = net[0].components
         folded = zoo.fold(net)
         assert folded[0].weight is folded[1].weight
         assert folded[0].weight is not folded[2].weight
         assert len(list(folded.parameters())) == len(list(net.parameters()))
-    layer, plain = Linear(algebra("real"), 8, 8), nn.Linear(8, 8)
+    layer, plain = Linear(8, 8, algebra=algebra("real")), nn.Linear(8, 8)
     plain.weight = layer.components
     folded = zoo.fold(nn.Sequential(layer, plain, layer))
     assert folded[0].weight is folded[1].weight

@@ -6,7 +6,7 @@ import torch
 from tests.errors import raises
 from zoo import load, save
 from zoo.conversion import convert, fold, survey
-from zoo.layers import Layers
+from zoo.nn import Layers
 
 LAYERS = Layers("quaternion")
 

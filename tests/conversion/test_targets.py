@@ -17,8 +17,8 @@ from zoo.conversion import convert, replacement, survey, transfer
 from zoo.conversion.attention_layout import MatrixLayout
 from zoo.conversion.replacement import build_layer
 from zoo.conversion.transfer import summary
-from zoo.layers import Layers
-from zoo.layers.weight import Weight
+from zoo.nn import Layers
+from zoo.nn.weight import Weight
 
 LAYERS = Layers("quaternion")
 
@@ -192,8 +192,8 @@ def test_a_shared_matrix_with_two_layouts_stays_real():
 
 
 def test_nothing_to_convert():
-    net = nn.Sequential(*(nn.Linear(1, 1) for _ in range(3)), nn.LSTM(8, 8))
-    with raises("invalid", "(3); LSTM is not supported (1)"):
+    net = nn.Sequential(*(nn.Linear(1, 1) for _ in range(3)), nn.Bilinear(8, 8, 8))
+    with raises("invalid", "(3); Bilinear is not supported (1)"):
         survey(net, LAYERS)
 
 

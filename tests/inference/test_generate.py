@@ -10,7 +10,7 @@ from tests.errors import raises
 from tests.generation import NUMBERS, RUNS
 from zoo.data.tokenizer import Tokenizer
 from zoo.inference.model import Model
-from zoo.layers.weight import Weight
+from zoo.nn.weight import Weight
 from zoo.tasks.language import UNFINISHED
 from zoo.tasks.options import Decoding
 

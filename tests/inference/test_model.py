@@ -16,7 +16,7 @@ from zoo.cli import main
 from zoo.data import ready
 from zoo.data.images import digits
 from zoo.inference.model import _reads_any_length, choose_device
-from zoo.layers import PositionEmbedding
+from zoo.nn import PositionEmbedding
 
 TRAINER = {"max_epochs": 1, "limit_train_batches": 3, "accelerator": "cpu", "enable_progress_bar": False}
 MOST_CALLS = 12

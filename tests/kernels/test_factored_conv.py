@@ -8,7 +8,7 @@ from zoo.algebras import Factors, algebra
 from zoo.kernels import Geometry, Work, axis_layout, real_matrix
 from zoo.kernels.base import plan
 from zoo.kernels.factored import FactoredConv, factored_conv
-from zoo.layers import Conv2d, set_kernel
+from zoo.nn import Conv2d, set_kernel
 
 GEOMETRIES = [
     Geometry((1, 1), (1, 1), (1, 1)),
@@ -120,7 +120,7 @@ OPTIONS = [
 
 @pytest.mark.parametrize(("options", "used"), OPTIONS, ids=str)
 def test_requested_kernel_is_used_where_supported(options, used, calls):
-    layer = Conv2d(algebra("quaternion"), 16, 24, 3, **options).double()
+    layer = Conv2d(16, 24, 3, algebra=algebra("quaternion"), **options).double()
     x = torch.randn(2, 16, *[8] * len(layer.kernel_size), dtype=torch.float64)
     expected = layer(x)
     assert not calls
@@ -130,10 +130,10 @@ def test_requested_kernel_is_used_where_supported(options, used, calls):
 
 
 def test_real_kernel_is_the_fallback(calls):
-    layer = Conv2d(algebra("quaternion"), 16, 10, 3)
+    layer = Conv2d(16, 10, 3, algebra=algebra("quaternion"))
     set_kernel(layer, "factored")
     assert layer(torch.randn(2, 16, 8, 8)).shape == (2, 10, 6, 6)  # 4 does not divide 10
-    layer = Conv2d(algebra("quaternion"), 16, 24, 3)
+    layer = Conv2d(16, 24, 3, algebra=algebra("quaternion"))
     set_kernel(layer, "factored")
     assert layer(torch.randn(16, 8, 8)).shape == (24, 6, 6)
     with torch.autocast("cpu", torch.bfloat16):

@@ -19,8 +19,8 @@ from zoo.algebras import Factors
 from zoo.kernels import compiled, fused
 from zoo.kernels.base import AxisLayout, Work, plan
 from zoo.kernels.block import real_matrix
-from zoo.layers import Linear, set_kernel
-from zoo.layers.kernel_choice import bound_call
+from zoo.nn import Linear, set_kernel
+from zoo.nn.kernel_choice import bound_call
 
 IGNORE_TORCH = pytest.mark.filterwarnings("ignore:::torch")
 TOLERANCE = {torch.float64: 1e-13, torch.float32: 3e-6, torch.bfloat16: 2e-2}
@@ -208,7 +208,7 @@ def test_autocast(library: Path) -> None:
 @pytest.mark.parametrize("rows", [1, 40])
 def test_layers_in_training_and_evaluation(library: Path, spec: str, rows: int) -> None:
     torch.manual_seed(0)
-    layer = Linear(zoo.algebra(spec), 260, 280).double()
+    layer = Linear(260, 280, algebra=zoo.algebra(spec)).double()
     set_kernel(layer.modules(), "fused")
     x = torch.randn(rows, 260, dtype=torch.float64, requires_grad=True)
     inputs = [x, *layer.weight_module.parameters(), layer.bias]
@@ -233,7 +233,7 @@ def test_layers_in_training_and_evaluation(library: Path, spec: str, rows: int) 
 
 def test_fast_path_for_few_rows_detects_changes(library: Path) -> None:
     """The cached call for a few rows is not used after a change."""
-    layer, x = Linear(zoo.algebra("quaternion"), 256, 256), torch.randn(2, 256)
+    layer, x = Linear(256, 256, algebra=zoo.algebra("quaternion")), torch.randn(2, 256)
 
     def set_structure() -> None:
         layer.algebra.structure = layer.algebra.structure.flip(0).clone()
@@ -243,7 +243,7 @@ def test_fast_path_for_few_rows_detects_changes(library: Path) -> None:
         lambda: layer.weight_module.register_parameter("components", torch.nn.Parameter(torch.randn(4, 64, 64))),
         set_structure,
         lambda: set_kernel(layer, "thin"),
-        lambda: layer.load_state_dict(Linear(zoo.algebra("quaternion"), 256, 256).state_dict()),
+        lambda: layer.load_state_dict(Linear(256, 256, algebra=zoo.algebra("quaternion")).state_dict()),
         lambda: layer.weight_module.register_forward_hook(lambda module, inputs, matrix: 3 * matrix),
     ]
     with torch.no_grad():
@@ -263,7 +263,7 @@ def test_fast_path_for_few_rows_detects_changes(library: Path) -> None:
 
 
 def test_fast_path_of_a_frozen_layer_records_other_gradients(library: Path) -> None:
-    layer, x = Linear(zoo.algebra("quaternion"), 256, 256).requires_grad_(False), torch.randn(2, 256)
+    layer, x = Linear(256, 256, algebra=zoo.algebra("quaternion")).requires_grad_(False), torch.randn(2, 256)
     expected = layer(x)
     assert bound_call(layer.weight_module, x, layer.bias) is not None
     assert torch.equal(layer(x), expected)
@@ -282,7 +282,7 @@ def test_fast_path_of_a_frozen_layer_records_other_gradients(library: Path) -> N
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_compiled_layers_contain_the_operator(library: Path, spec: str, dynamic: bool) -> None:
     torch.manual_seed(0)
-    net = torch.nn.Sequential(Linear(zoo.algebra(spec), 256, 200), torch.nn.ReLU())
+    net = torch.nn.Sequential(Linear(256, 200, algebra=zoo.algebra(spec)), torch.nn.ReLU())
     names, x = [], torch.randn(30, 256, requires_grad=True)
 
     def backend(graph: Any, inputs: Any) -> Any:
@@ -304,7 +304,7 @@ def test_compiled_layers_contain_the_operator(library: Path, spec: str, dynamic:
 
 def test_layers_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "_state", {"reason": "no compiler"})
-    layer = Linear(zoo.algebra("quaternion"), 1024, 1024)
+    layer = Linear(1024, 1024, algebra=zoo.algebra("quaternion"))
     assert plan(Work(4096, layer.out, layer.inp, 4, 8, training=True)).name == "factored"
     with raises("unsupported", "no compiler"):
         set_kernel(layer.modules(), "fused")

@@ -14,7 +14,7 @@ from zoo.algebras import algebra
 from zoo.algebras.properties import factorize, hadamard_factors
 from zoo.kernels import AxisLayout, Kernel, Work, axis_layout, block_linear, real_matrix
 from zoo.kernels.base import kernels, plan, real_cost
-from zoo.layers import Layers, Linear, set_kernel
+from zoo.nn import Layers, Linear, set_kernel
 from zoo.registry import unregister
 
 
@@ -75,7 +75,7 @@ class Negated(Kernel):
 
 
 def test_registered_kernel():
-    layer, x = Linear(zoo.algebra("quaternion"), 8, 8), torch.randn(3, 8)
+    layer, x = Linear(8, 8, algebra=zoo.algebra("quaternion")), torch.randn(3, 8)
     expected = layer(x)
     zoo.register("kernels", "negated", Negated)
     try:

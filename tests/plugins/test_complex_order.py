@@ -16,7 +16,7 @@ from tests.errors import raises
 from zoo.algebras import Laws, reals
 from zoo.backbones.build import count
 from zoo.data.tokenizer import Tokenizer
-from zoo.layers import Layers, Linear
+from zoo.nn import Layers, Linear
 from zoo.tasks.optimization import make_optimizer
 from zoo.testing import AlgebraContract
 
@@ -61,7 +61,7 @@ def as_complex(y):
 
 @pytest.mark.parametrize(("inp", "out"), [(6, 8), (10, 4)])
 def test_shared_weights_have_equal_real_and_imaginary_parts(inp, out):
-    layer = Linear(order_algebra("shared"), inp, out, bias=False)
+    layer = Linear(inp, out, algebra=order_algebra("shared"), bias=False)
     a = layer.components[0]
     assert layer.components.shape == (1, out // 2, inp // 2)
     assert torch.equal(layer.weight, torch.cat([torch.cat([a, -a], 1), torch.cat([a, a], 1)]))

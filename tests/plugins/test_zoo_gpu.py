@@ -11,7 +11,7 @@ from zoo_gpu import triton_linear
 
 from tests.errors import raises
 from zoo.cli import main
-from zoo.layers import set_kernel
+from zoo.nn import set_kernel
 
 triton = pytest.importorskip("triton")
 ROOT = Path(__file__).parents[2]

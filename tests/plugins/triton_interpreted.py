@@ -8,7 +8,7 @@ from zoo_gpu.triton_linear import triton_linear
 
 import zoo
 from tests.kernels.test_products import definition, make_case
-from zoo.layers import Linear, set_kernel
+from zoo.nn import Linear, set_kernel
 
 SIZES = [((24, 1), (72, 1)), ((10, 1), (7, 1)), ((15, 3), (10, 2))]
 
@@ -54,7 +54,7 @@ def test_layers_use_the_kernel_where_supported(monkeypatch):
     called = []
     monkeypatch.setattr(module, "triton_linear", lambda x, *args: called.append(x.dtype) or triton_linear(x, *args))
     torch.manual_seed(0)
-    layer, x = Linear(zoo.algebra("quaternion"), 12, 8), torch.randn(3, 5, 12)
+    layer, x = Linear(12, 8, algebra=zoo.algebra("quaternion")), torch.randn(3, 5, 12)
     expected = F.linear(x, layer.weight.detach(), layer.bias)
     set_kernel(layer, "triton")
     torch.testing.assert_close(layer(x), expected)

@@ -27,7 +27,7 @@ class Net(LightningModule):
 
     def __init__(self, optimizer=None, algebra="quaternion"):
         super().__init__()
-        self.inner = zoo.layers.Linear(zoo.algebra(algebra), 8, 16)
+        self.inner = zoo.nn.Linear(8, 16, algebra=zoo.algebra(algebra))
         self.norm, self.drop, self.head = nn.BatchNorm1d(16), nn.Dropout(0.1), nn.Linear(16, 3)
         self.make = optimizer or (lambda p: torch.optim.AdamW(p, lr=0.05, weight_decay=0.5))
 

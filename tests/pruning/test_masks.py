@@ -10,7 +10,7 @@ from torch import nn
 
 import zoo
 from tests.errors import raises
-from zoo.layers import LSTM, Embedding, Linear
+from zoo.nn import LSTM, Embedding, Linear
 from zoo.pruning import masks as lib
 
 QUATERNION = zoo.algebra("quaternion")
@@ -51,7 +51,11 @@ def test_the_matrices_of_torch_and_of_the_zoo_are_prunable():
     expected += ["attention.in_proj_weight", "attention.out_proj.weight", "other.out_proj.weight"]
     expected += [f"other.{letter}_proj_weight" for letter in "qkv"]
     assert sorted(lib.prunable(nn.ModuleDict(torch_layers))) == sorted(expected)
-    ours = {"lstm": LSTM(QUATERNION, 8, 8), "table": Embedding(QUATERNION, 8, 8), "linear": Linear(QUATERNION, 8, 8)}
+    ours = {
+        "lstm": LSTM(8, 8, algebra=QUATERNION),
+        "table": Embedding(8, 8, algebra=QUATERNION),
+        "linear": Linear(8, 8, algebra=QUATERNION),
+    }
     matrices = lib.prunable(nn.ModuleDict(ours))
     cells = ["lstm.cells.0.from_hidden.0.components", "lstm.cells.0.from_input.0.components"]
     assert sorted(matrices) == ["linear.weight_module.components", *cells]
@@ -79,7 +83,7 @@ def test_queries_keys_and_values_are_three_matrices_each(algebra):
     assert [(name, one.parts) for name, one in lib.prunable(net, "qkv").items()] == [("self_attn.in_proj_weight", 3)]
     zoo.convert(net, "quaternion")
     assert [(name, one.parts) for name, one in lib.prunable(net, "qkv").items()] == [("self_attn.in_proj.components", 3)]
-    cross = zoo.layers.Attention(QUATERNION, 8, 2, cross=True)
+    cross = zoo.nn.Attention(8, 2, algebra=QUATERNION, cross=True)
     assert [one.parts for one in lib.prunable(cross, "qkv").values()] == [1, 2]
 
 
@@ -124,7 +128,7 @@ def groups(matrices, scope):
 @pytest.mark.parametrize("scope", lib.SCOPES)
 @pytest.mark.parametrize("score", ["magnitude", "movement"])
 def test_masks_of_numbers_equal_the_slow_definition(algebra, scope, score):
-    net = nn.ModuleList([zoo.layers.Attention(zoo.algebra(algebra), 8, 1), nn.Conv2d(2, 3, 2)])
+    net = nn.ModuleList([zoo.nn.Attention(8, 1, algebra=zoo.algebra(algebra)), nn.Conv2d(2, 3, 2)])
     matrices, values, masks = state(net)
     for value in values.values():  # many ties
         value.mul_(4).round_()
@@ -142,7 +146,7 @@ def test_masks_of_numbers_equal_the_slow_definition(algebra, scope, score):
 @pytest.mark.parametrize("scope", ["tensor", "global"])
 @pytest.mark.parametrize("score", lib.SCORES)
 def test_masks_of_elements_equal_the_slow_definition(scope, score):
-    net = nn.ModuleList([Linear(QUATERNION, 8, 12), nn.Linear(5, 3)])
+    net = nn.ModuleList([Linear(8, 12, algebra=QUATERNION), nn.Linear(5, 3)])
     matrices, values, masks = state(net)
     first, second = lib.next_masks(matrices, values, masks, lib.Pruning(0.4, score, scope, "element")).values()
     assert (first == first[:1]).all()
@@ -164,7 +168,9 @@ def test_counts_round_half_to_even(rate, count, left):
 
 
 @pytest.mark.parametrize("unit", lib.UNITS)
-@pytest.mark.parametrize("layer", [lambda: Linear(QUATERNION, 32, 8), lambda: nn.Conv2d(8, 4, 3), lambda: nn.Linear(8, 4)])
+@pytest.mark.parametrize(
+    "layer", [lambda: Linear(32, 8, algebra=QUATERNION), lambda: nn.Conv2d(8, 4, 3), lambda: nn.Linear(8, 4)]
+)
 def test_a_pattern_keeps_two_of_four_inputs(unit, layer):
     matrices, values, masks = state(layer())
     ((name, one),) = matrices.items()

@@ -11,7 +11,7 @@ from torch import nn
 
 import zoo
 from tests.errors import raises
-from zoo.layers import Linear
+from zoo.nn import Linear
 from zoo.pruning import prune_structure
 from zoo.pruning.structured import elements_of, remaining_layout, remove_channels
 
@@ -55,7 +55,7 @@ def masked(net, cuts):
     def hook(channels):
         def zero(module, args):
             x = args[0]
-            axis = 1 if isinstance(module, nn.Conv2d | zoo.layers.Conv2d) else x.ndim - 1
+            axis = 1 if isinstance(module, nn.Conv2d | zoo.nn.Conv2d) else x.ndim - 1
             return x.index_fill(axis, torch.tensor(channels, dtype=torch.long), 0), *args[1:]
 
         return zero
@@ -138,7 +138,7 @@ def test_units_are_whole_elements():
 
 def test_padded_elements_are_removed_first():
     quaternion = zoo.algebra("quaternion")
-    net, x = nn.Sequential(Linear(quaternion, 8, 10), nn.ReLU(), Linear(quaternion, 10, 4)), torch.randn(5, 8)
+    net, x = nn.Sequential(Linear(8, 10, algebra=quaternion), nn.ReLU(), Linear(10, 4, algebra=quaternion)), torch.randn(5, 8)
     with torch.no_grad():
         net[0].weight_module.components[:, 0] = 0  # the smallest, but it is whole: channels 0, 3, 6 and 9
     old = deepcopy(net)
@@ -162,13 +162,13 @@ def test_a_converted_timm_network():
 
 
 def test_only_whole_elements_can_be_removed():
-    layer = Linear(zoo.algebra("quaternion"), 8, 8, blocks=(1, 2))
+    layer = Linear(8, 8, algebra=zoo.algebra("quaternion"), blocks=(1, 2))
     with raises("unsupported", "1 of 8 channels", "n = 4"):
         remove_channels(layer, "inp", [0])
     with raises("unsupported", "1 of 8 channels"):
         remove_channels(layer, "out", [8])
     assert remaining_layout(layer.inp, [*range(8)]) is None
-    assert elements_of(zoo.layers.Linear(zoo.algebra("quaternion"), 6, 4).inp) == [[0, 2, 4], [1, 3, 5]]
+    assert elements_of(zoo.nn.Linear(6, 4, algebra=zoo.algebra("quaternion")).inp) == [[0, 2, 4], [1, 3, 5]]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import zoo
 from tests.errors import raises
 from zoo.algebras import Algebra
 from zoo.errors import InputError
-from zoo.layers import Conv2d, Embedding, Linear
+from zoo.nn import Conv2d, Embedding, Linear
 from zoo.tasks import Classification
 from zoo.tasks.optimization import (
     DECAYING,
@@ -149,12 +149,12 @@ def test_mup_learning_rates():
     dual = Algebra(torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [0.0, 0.0]]]))
     net = nn.ModuleDict(
         {
-            "table": Embedding(zoo.algebra("real"), 10, 64),
-            "real": Linear(zoo.algebra("real"), 64, 16),
-            "quaternion": Linear(product, 64, 16),
-            "octonion": Linear(zoo.algebra("octonion"), 64, 16),
-            "dual": Linear(dual, 64, 16),
-            "conv": Conv2d(product, 16, 16, 3),
+            "table": Embedding(10, 64, algebra=zoo.algebra("real")),
+            "real": Linear(64, 16, algebra=zoo.algebra("real")),
+            "quaternion": Linear(64, 16, algebra=product),
+            "octonion": Linear(64, 16, algebra=zoo.algebra("octonion")),
+            "dual": Linear(64, 16, algebra=dual),
+            "conv": Conv2d(16, 16, 3, algebra=product),
             "norm": nn.LayerNorm(16),
             "torch": nn.Linear(64, 16),
         }
@@ -182,7 +182,7 @@ def test_a_mup_step_changes_outputs_equally_at_every_width_and_algebra(algebra):
 
     def move(algebra, width):
         torch.manual_seed(0)
-        layer, moves = Linear(zoo.algebra(algebra), width, width, bias=False), []
+        layer, moves = Linear(width, width, algebra=zoo.algebra(algebra), bias=False), []
         (scale,) = mup_scales(layer, 64).values()
         for _ in range(20):
             x, g = torch.randn(width), torch.randn(width)

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from zoo.data.tokens import UNKNOWN
 from zoo.errors import InputError, check_choice, check_rules
-from zoo.layers import Layers, TokenEmbedding
-from zoo.layers.attention import check_heads
-from zoo.layers.elements import TokenBatchNorm
-from zoo.layers.embedding import length_limit
-from zoo.layers.kv_cache import KVCache
+from zoo.nn import Layers, TokenEmbedding
+from zoo.nn.attention import check_heads
+from zoo.nn.elements import TokenBatchNorm
+from zoo.nn.embedding import length_limit
+from zoo.nn.kv_cache import KVCache
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "gelu_tanh": partial(nn.GELU, "tanh")}
 
@@ -69,7 +69,7 @@ def preset_sizes(
 class Block(nn.Module):
     """Self-attention, optional cross-attention and a feed-forward network, each with a residual: [B, L, dim] to [B, L, dim].
 
-    The norm precedes each part, as in Tensor2Tensor. With ``relative`` self-attention is `zoo.layers.RelativeAttention`, with a
+    The norm precedes each part, as in Tensor2Tensor. With ``relative`` self-attention is `zoo.nn.RelativeAttention`, with a
     memory and without ``score``.
     """
 

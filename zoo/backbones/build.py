@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from zoo import registry
 from zoo.algebras import Algebra, reals
 from zoo.errors import InputError, one_line
-from zoo.layers import Embedding, Layers
+from zoo.nn import Embedding, Layers
 
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 
@@ -98,8 +98,8 @@ def backbone(
         spec: A spec such as ``"vit(dim=64)"`` or ``"timm/resnet18"`` of any installed plugin; a factory, called as
             ``factory(layers, **info)`` with the keywords that it accepts; or a network, which is returned unchanged.
         algebra: A spec such as ``"quaternion"``, or an `Algebra`.
-        scope: Which roles are hypercomplex, see `zoo.layers.factory.parse_scope`.
-        init: Initialization of the matrices, see `zoo.layers.weight.draw_components`.
+        scope: Which roles are hypercomplex, see `zoo.nn.factory.parse_scope`.
+        init: Initialization of the matrices, see `zoo.nn.weight.draw_components`.
         embedding: Spec of the token embedding; by default that of the algebra's ``defaults``, or ``table``.
         vectors: Size of the pretrained word vectors that ``load_vectors`` of the embedding will receive.
         info: Facts about the data, such as ``in_channels=1, image_size=28, num_classes=2``; unsupported ones are ignored, and

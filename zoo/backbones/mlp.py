@@ -7,7 +7,7 @@ from torch import nn
 from zoo.backbones.blocks import ACTIVATIONS
 from zoo.backbones.build import recipe
 from zoo.errors import InputError, check_choice
-from zoo.layers import Layers
+from zoo.nn import Layers
 
 
 @recipe(data="breast_cancer", max_epochs=30, lr=2e-3, inputs=("vector",))

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from zoo.errors import InputError, check_choice
-from zoo.layers import Layers
-from zoo.layers.embedding import length_limit
+from zoo.nn import Layers
+from zoo.nn.embedding import length_limit
 
 POOLINGS = ("mean", "max", "max+mean", "sum", "first", "last")  # names of poolings; a plus concatenates two
 MATCHES = {"product": 4, "concat": 2}

@@ -10,10 +10,10 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from zoo.backbones.build import passes_options_to, recipe
 from zoo.backbones.sequence_classifier import feedforward, pool, text_classifier
 from zoo.errors import InputError
-from zoo.layers import LSTM, Layers
-from zoo.layers.attention import check_heads
-from zoo.layers.embedding import length_limit
-from zoo.layers.scores import arrange, attend
+from zoo.nn import LSTM, Layers
+from zoo.nn.attention import check_heads
+from zoo.nn.embedding import length_limit
+from zoo.nn.scores import arrange, attend
 
 
 @recipe(data="glosses", max_epochs=8, lr=5e-3, inputs=("text", "text_pair"))
@@ -136,7 +136,10 @@ def lstm(
 
     def encode(embedding: nn.Module) -> nn.Module:
         between = dropout if depth > 1 else 0.0
-        return LSTMEncoder(embedding, layers.lstm(width, dim, depth, bidirectional=bidirectional, dropout=between, rules=rules))
+        return LSTMEncoder(
+            embedding,
+            layers.lstm(width, dim, depth, batch_first=True, bidirectional=bidirectional, dropout=between, rules=rules),
+        )
 
     shared = options | {"hidden": hidden, "dropout": dropout}
     return text_classifier(layers, width, dim, encode, pooling, 1 + bidirectional, mlp_depth, **shared)

@@ -8,9 +8,9 @@ from zoo.backbones.blocks import Block, Decoder, GenerativeModel, LMHead, Sizes,
 from zoo.backbones.build import Recipe, passes_options_to, recipe
 from zoo.backbones.sequence_classifier import SequenceClassifier
 from zoo.errors import InputError
-from zoo.layers import Layers, TokenEmbedding
-from zoo.layers.embedding import length_limit
-from zoo.layers.kv_cache import KVCache
+from zoo.nn import Layers, TokenEmbedding
+from zoo.nn.embedding import length_limit
+from zoo.nn.kv_cache import KVCache
 
 PRESETS = {"tiny": Sizes(128, 2, 4, 512, 0.1), "base": Sizes(512, 6, 8, 2048, 0.1)}
 """Tensor2Tensor's ``transformer_tiny`` and ``transformer_base`` (Vaswani et al. 2018)."""

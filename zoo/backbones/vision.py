@@ -13,8 +13,8 @@ from zoo.backbones.build import recipe
 from zoo.conversion import convert
 from zoo.conversion.attention_layout import MatrixLayout
 from zoo.errors import InputError, check_choice, check_rules, one_line
-from zoo.layers import Layers
-from zoo.layers.attention import check_heads
+from zoo.nn import Layers
+from zoo.nn.attention import check_heads
 
 # Options of timm.create_model with file names and URLs, or that replace timm's configuration of a model.
 _UNSUPPORTED_OPTIONS = {"checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "cache_dir", "pretrained_strict"}

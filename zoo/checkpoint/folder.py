@@ -24,7 +24,7 @@ from zoo.backbones.build import backbone, untrained
 from zoo.checkpoint.manifest import HEADER_BYTES, MEASURED, MOST, card, file_record, find, is_plain, read_json, sealed, verify
 from zoo.conversion import convert
 from zoo.errors import InputError, one_line, shorten
-from zoo.layers.factory import ROLES
+from zoo.nn.factory import ROLES
 from zoo.pruning.masks import load_packed, pack_file, unpack_header
 from zoo.registry.spec import Spec
 from zoo.tasks import task_type

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from zoo.conversion.torch_layers import channels, gates, is_matrix
+
 Blocks = tuple[int, int]
 Rule = Callable[[Any, str, int, int], Blocks | None]
 """Maps the owner of a matrix, its name there, and its input and output channels to the blocks; None if they are unknown."""
 
-TORCH_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.MultiheadAttention)
 _NUM_HEADS = ("num_heads", "heads", "n_heads", "n_head", "nhead", "num_attention_heads")
 _NUM_KEY_HEADS = ("num_kv_heads", "num_key_value_heads")
 _HEAD_SIZES = ("head_dim", "dim_head", "key_dim", "val_dim", "value_dim", "attention_head_size", "key_value_proj_dim")
@@ -41,34 +42,12 @@ class MatrixLayout(NamedTuple):
     reason: str | None = None
 
 
-def is_conv1d_of_transformers(module: nn.Module) -> bool:
-    """Return whether a module is Hugging Face's Conv1D of GPT-2, a linear layer whose weight is [in, out]."""
-    weight = getattr(module, "weight", None)
-    is_named = type(module).__name__ == "Conv1D" and isinstance(weight, nn.Parameter)
-    return is_named and list(weight.shape[1:]) == [getattr(module, "nf", None)]  # type: ignore[union-attr]
-
-
-def is_matrix(module: nn.Module) -> bool:
-    """Return whether `zoo.convert` supports a module."""
-    return isinstance(module, TORCH_LAYERS) or is_conv1d_of_transformers(module)
-
-
-def channels(module: Any) -> tuple[int, int]:
-    """Return the real input and output channels of a matrix."""
-    if isinstance(module, nn.MultiheadAttention):
-        return module.embed_dim, 3 * module.embed_dim
-    if isinstance(module, nn.Linear):
-        return module.in_features, module.out_features
-    if isinstance(module, nn.Conv1d | nn.Conv2d):
-        return module.in_channels, module.out_channels
-    inp, out = module.weight.shape
-    return inp, out
-
-
 def matrix_layout(name: str, module: nn.Module, modules: dict[str, nn.Module]) -> MatrixLayout:
     """Infer the layout of a matrix from the nearest attention module or gated unit above it, at most three levels up."""
     if isinstance(module, nn.MultiheadAttention):
         return MatrixLayout("attention", (1, 3 * module.num_heads))
+    if isinstance(module, nn.RNNBase):
+        return MatrixLayout("recurrent", (1, gates(module)))
     path = name.split(".")
     depth = len(path) - 1
     for level in range(depth, max(-1, depth - 3), -1):

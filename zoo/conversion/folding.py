@@ -8,11 +8,13 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from zoo.conversion.replacement import PRETRAINED, MultiheadAttention
+from zoo.conversion.replacement import PRETRAINED
+from zoo.conversion.torch_layers import REPLACEMENTS, recurrent_suffixes
 from zoo.errors import InputError
-from zoo.layers import LSTM, Conv1d, Conv2d, Embedding, Linear
-from zoo.layers.conv import computes_as
-from zoo.layers.weight import Weight
+from zoo.nn import Embedding, Linear, MultiheadAttention
+from zoo.nn.conv import Convolution, ConvTranspose, computes_as
+from zoo.nn.recurrent import Recurrent
+from zoo.nn.weight import Weight
 
 Model = TypeVar("Model")
 
@@ -20,17 +22,17 @@ Model = TypeVar("Model")
 def fold(model: Model) -> Model:
     r"""Return a copy in which torch layers with the same real matrices replace all layers over an algebra.
 
-    `Linear`, `Conv1d`, `Conv2d`, `Embedding`, `LSTM` and the multi-head attention of `zoo.convert` become those of `torch.nn`,
-    with torch's names in the state dict. A matrix is n times as large as its components. Devices, dtypes, modes,
-    ``requires_grad`` and shared parameters are preserved; hooks of folded layers are not. Products of two inputs
-    (`zoo.layers.Product`, attention with ``score=product``) are not changed.
+    The layers of `zoo.nn` that torch has become those of `torch.nn`, with torch's names in the state dict. A matrix is n times
+    as large as its components. Devices, dtypes, modes, ``requires_grad`` and shared parameters are preserved; hooks of folded
+    layers are not. Products of two inputs (`zoo.nn.Product`, attention with ``score=product``) are not changed.
 
     A grouped convolution becomes a dense one with zeros, because each group reads a part of every component. The second biases
-    of an LSTM are zero and not trained. The model may be a `zoo.Model`, which can still predict, generate and evaluate.
+    of an LSTM, and those of a GRU except for its hidden biases, are zero and not trained. The model may be a `zoo.Model`, which
+    can still predict, generate and evaluate.
 
     Example:
         >>> from zoo.algebras import reals
-        >>> fold(nn.Sequential(Linear(reals(), 2, 3)))
+        >>> fold(nn.Sequential(Linear(2, 3, algebra=reals())))
         Sequential(
           (0): Linear(in_features=2, out_features=3, bias=True)
         )
@@ -101,28 +103,33 @@ def _embedding(old: Embedding, copier: _Copier) -> nn.Module:
 
 def _conv(old: Any, copier: _Copier) -> nn.Module:
     is_dense = old.groups > 1 and old.algebra.n > 1
-    options: dict[str, Any] = {name: getattr(old, name) for name in ("stride", "padding", "dilation", "padding_mode")}
+    is_transposed = isinstance(old, ConvTranspose)
+    names = "stride", "padding", "dilation", "padding_mode", *(("output_padding",) if is_transposed else ())
+    options: dict[str, Any] = {name: getattr(old, name) for name in names}
     options |= {"groups": 1 if is_dense else old.groups, "bias": old.bias is not None, "device": "meta"}
     new = old.real(old.in_channels, old.out_channels, old.kernel_size, **options)
-    new.weight = copier.parameter(old.weight_module, old.dense_weight() if is_dense else None)
+    matrix = old.dense_weight() if is_dense else old.matrix() if is_transposed else None
+    new.weight = copier.parameter(old.weight_module, matrix)
     new.bias = copier.copy(old.bias)
     return new  # type: ignore[no-any-return]
 
 
-def _lstm(old: LSTM, copier: _Copier) -> nn.Module:
-    options: dict[str, Any] = {"bidirectional": old.bidirectional, "batch_first": True, "device": "meta"}
-    new = nn.LSTM(old.input_size, old.hidden_size, old.num_layers, dropout=old.dropout, **options)
+def _recurrent(old: Recurrent, copier: _Copier) -> nn.Module:
+    options: dict[str, Any] = {"bidirectional": old.bidirectional, "batch_first": old.batch_first, "device": "meta"}
+    kind: Any = _TORCH_LAYERS[type(old)]
+    new = kind(old.input_size, old.hidden_size, old.num_layers, old.bias, dropout=old.dropout, **options)
     cells: list[Any] = list(old.cells)
-    for index, cell in enumerate(cells):
-        layer, direction = divmod(index, 1 + old.bidirectional)
-        suffix, zero = f"l{layer}{'_reverse' * direction}", torch.zeros_like(cell.bias.detach())
+    for cell, suffix in zip(cells, recurrent_suffixes(new), strict=True):
         for side, weights, matrix in zip(("ih", "hh"), (cell.from_input, cell.from_hidden), cell.matrices(), strict=True):
             is_trained = any(p.requires_grad for p in weights.parameters())
             setattr(new, f"weight_{side}_{suffix}", nn.Parameter(matrix.detach().clone(), requires_grad=is_trained))
-        setattr(new, f"bias_ih_{suffix}", copier.copy(cell.bias))
-        setattr(new, f"bias_hh_{suffix}", nn.Parameter(zero, requires_grad=False))
+        if cell.bias is not None:
+            _, second = cell.biases()
+            setattr(new, f"bias_ih_{suffix}", copier.copy(cell.bias))
+            is_trained = cell.hidden_bias is not None and cell.hidden_bias.requires_grad
+            setattr(new, f"bias_hh_{suffix}", nn.Parameter(second.detach().clone(), requires_grad=is_trained))
     new.flatten_parameters()
-    return new
+    return new  # type: ignore[no-any-return]
 
 
 def _attention(old: MultiheadAttention, copier: _Copier) -> nn.Module:
@@ -135,11 +142,11 @@ def _attention(old: MultiheadAttention, copier: _Copier) -> nn.Module:
     return new
 
 
+_TORCH_LAYERS = {ours: theirs for theirs, ours in REPLACEMENTS.items()}
 _BUILDERS: dict[type[nn.Module], Callable[[Any, _Copier], nn.Module]] = {
     Linear: _linear,
-    Conv1d: _conv,
-    Conv2d: _conv,
     Embedding: _embedding,
-    LSTM: _lstm,
     MultiheadAttention: _attention,
+    **{ours: _conv for ours in _TORCH_LAYERS if issubclass(ours, Convolution)},
+    **{ours: _recurrent for ours in _TORCH_LAYERS if issubclass(ours, Recurrent)},
 }

@@ -1,37 +1,40 @@
 """Replace the matrices of a network of torch, timm or Hugging Face by matrices over an algebra."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatch
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
 from zoo.algebras import Algebra
-from zoo.conversion.attention_layout import (
-    TORCH_LAYERS,
-    MatrixLayout,
+from zoo.conversion.attention_layout import MatrixLayout, matrix_layout
+from zoo.conversion.torch_layers import (
+    REPLACEMENTS,
+    TRANSPOSED,
     channels,
+    default_role,
     is_conv1d_of_transformers,
     is_matrix,
-    matrix_layout,
+    real_weight,
+    recurrent_suffixes,
+    torch_class,
 )
 from zoo.conversion.transfer import project
 from zoo.errors import InputError, check_choice
 from zoo.kernels import axis_layout
-from zoo.layers import Layers
-from zoo.layers.conv import computes_as
-from zoo.layers.linear import ComputedWeight
-from zoo.layers.weight import Weight
+from zoo.nn import Layers, Linear, MultiheadAttention
+from zoo.nn.conv import computes_as
+from zoo.nn.recurrent import Recurrent
+from zoo.nn.weight import Weight
 
 Layout = Callable[[str, nn.Module], MatrixLayout]
 
 _CLASSIFIERS = ("classifier", "score", "qa_outputs")  # names of the last layer of Hugging Face's classifiers
-_UNSUPPORTED = (nn.Bilinear, nn.RNNBase, nn.RNNCellBase, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_UNSUPPORTED = (nn.Bilinear, nn.RNN, nn.RNNCellBase)
 
 
 class Target(NamedTuple):
@@ -74,8 +77,7 @@ def survey(
         if not is_matrix(module):
             continue
         matrix = layout(uses[0], module) if layout is not None else _common_layout(uses, module, modules)
-        kind = "conv" if isinstance(module, nn.Conv1d | nn.Conv2d) else "ffn"
-        role = next((ends[name] for name in uses if name in ends), matrix.role) or kind
+        role = next((ends[name] for name in uses if name in ends), matrix.role) or default_role(module)
         target = Target(uses, module, role, channels(module), matrix.blocks or (1, 1))
         is_skipped = any(fnmatch(name, pattern) for name in uses for pattern in patterns)
         reason = "skipped" if is_skipped else obstacle(target, layers, matrix.reason)
@@ -99,10 +101,12 @@ def obstacle(target: Target, layers: Layers, unknown: str | None = None) -> str 
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
     if parametrize.is_parametrized(module) or any(hooks):
         return "has parametrizations or hooks"
-    if not computes_as(module, next((kind for kind in TORCH_LAYERS if isinstance(module, kind)), type(module))):
+    if not is_conv1d_of_transformers(module) and not computes_as(module, torch_class(module) or type(module)):
         return f"{type(module).__name__} overrides forward"
     if isinstance(module, nn.MultiheadAttention) and module.in_proj_weight is None:
         return "queries, keys and values have different sizes"
+    if isinstance(module, nn.RNNBase) and module.proj_size:
+        return "proj_size is not supported"
     if groups > 1 and n > 1:
         is_depthwise = groups == target.channels[0]
         return "depthwise" if is_depthwise else unknown or "groups split the algebra elements"
@@ -159,53 +163,6 @@ class Conversion(NamedTuple):
     real: dict[str, str]
 
 
-class MultiheadAttention(nn.MultiheadAttention):
-    """`torch.nn.MultiheadAttention` with an input projection over an algebra, built by `zoo.convert`."""
-
-    def __init__(self, old: nn.MultiheadAttention, in_proj: Weight) -> None:
-        options: dict[str, Any] = {"bias": old.in_proj_bias is not None, "dropout": old.dropout, "batch_first": old.batch_first}
-        super().__init__(old.embed_dim, old.num_heads, add_zero_attn=old.add_zero_attn, device="meta", **options)
-        del self.in_proj_weight
-        self.in_proj, self.out_proj = in_proj, old.out_proj
-        self.in_proj_bias, self.bias_k, self.bias_v = old.in_proj_bias, old.bias_k, old.bias_v
-        self.train(old.training)
-
-    @property
-    def in_proj_weight(self) -> Tensor:  # type: ignore[override]
-        """The real matrix, [3 * embed_dim, embed_dim], which torch's Transformer layers read."""
-        weight: Tensor = self.in_proj()
-        return weight
-
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        key_padding_mask: Tensor | None = None,
-        need_weights: bool = True,
-        attn_mask: Tensor | None = None,
-        average_attn_weights: bool = True,
-        is_causal: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Attend, with the arguments and results of torch's module."""
-        options: dict[str, Any] = {"key_padding_mask": key_padding_mask, "need_weights": need_weights, "attn_mask": attn_mask}
-        options |= {"average_attn_weights": average_attn_weights, "is_causal": is_causal}
-        if self.in_proj.is_matrix:
-            return super().forward(query, key, value, **options)
-        is_transposed = self.batch_first and query.dim() == 3
-        # Keep the identity of equal arguments, so that torch projects them once.
-        transposed = {id(t): t.transpose(0, 1) if is_transposed else t for t in (query, key, value)}
-        inputs: Any = [transposed[id(t)] for t in (query, key, value)]
-        last: Any = self.out_proj
-        matrix = last.weight_module() if isinstance(last, ComputedWeight) else last.weight
-        parts: Any = (self.in_proj(), self.in_proj_bias, self.bias_k, self.bias_v, self.add_zero_attn, self.dropout)
-        attend: Any = F.multi_head_attention_forward
-        y, weights = attend(
-            *inputs, self.embed_dim, self.num_heads, *parts, matrix, last.bias, training=self.training, **options
-        )
-        return (y.transpose(0, 1) if is_transposed else y), weights
-
-
 def stayed_real(model: nn.Module) -> dict[str, list[str]]:
     """Return the names of the matrices that `convert` left real, grouped by the reason; empty for other models."""
     groups: dict[str, list[str]] = {}
@@ -227,10 +184,10 @@ def convert(
 ) -> nn.Module:
     r"""Replace every matrix between the stem and the head by one over an algebra, in place, and return the model.
 
-    Converts linear layers (also Hugging Face's ``Conv1D`` of GPT-2), convolutions and torch's multi-head attention, but not
-    norms, biases, position tables and activations. Every attention head of q, k and v, and every branch of a gated unit,
-    consists of whole algebra elements; matrices with an unknown layout stay real. In networks that split channels elsewhere
-    (DenseNet, MLP-Mixer), components are slices of the axis that the matrix reads.
+    Converts linear layers (also Hugging Face's ``Conv1D`` of GPT-2), convolutions, transposed convolutions, LSTMs, GRUs and
+    torch's multi-head attention, but not norms, biases, position tables and activations. Every attention head of q, k and v,
+    every gate and every branch of a gated unit consists of whole algebra elements; matrices with an unknown layout stay real.
+    In networks that split channels elsewhere (DenseNet, MLP-Mixer), components are slices of the axis that the matrix reads.
 
     New layers keep the device, dtype, bias, and ``requires_grad`` of weight and bias. A shared layer is replaced everywhere.
     ``model.conversion`` lists the matrices that stay real and the reasons, which depend only on the structure of the model. If
@@ -242,7 +199,7 @@ def convert(
         skip: Shell patterns of the names of modules that stay real.
         weights: ``fresh`` for new weights; ``project`` for those nearest to the current ones (Van Loan and Pitsianis 1993
             for a learned product), with the errors in ``model.projections``.
-        scope: Roles to convert, see `zoo.layers.factory.parse_scope`.
+        scope: Roles to convert, see `zoo.nn.factory.parse_scope`.
         layout: Returns the `MatrixLayout` of a matrix by name and module; by default it is inferred from names and classes.
 
     Raises:
@@ -258,7 +215,8 @@ def convert(
     layers = algebra if isinstance(algebra, Layers) else Layers(algebra, scope)
     targets, real = survey(model, layers, skip, layout)
     replacements = [(target, build_layer(target, layers)) for target in targets]
-    pairs = {target.name: (_real_weight(target.module), _weight(layer)) for target, layer in replacements}
+    replaced = (row for target, layer in replacements for row in replaced_weights(target.name, target.module, layer))
+    pairs = {name: (matrix, weight) for name, matrix, weight in replaced}
     projections = project(pairs, layers.algebra) if weights == "project" else []
     for target, layer in replacements:
         model = model if target.name else layer
@@ -279,45 +237,82 @@ def refuse_pretrained(method: str, has_conv1d: bool, *_: Any, **__: Any) -> None
     raise InputError(f"{method} does not support converted models: use zoo.save(model, FOLDER){folded}", code="unsupported")
 
 
-@torch.no_grad()
 def build_layer(target: Target, layers: Layers) -> nn.Module:
-    """Build the replacement of a layer with new weights and the same sizes, arguments, device, bias and requires_grad."""
+    """Build the replacement of a layer with new weights and the same sizes, arguments, device, biases and requires_grad."""
     old: Any = target.module
-    matrix = _real_weight(old)
-    options: dict[str, Any] = {"blocks": target.blocks, "role": target.role}
-    layer: Any
-    with torch.device(matrix.device):
+    reference = next(old.parameters())
+    options: dict[str, Any] = {"algebra": layers.over(target.role), "init": layers.init}
+    with torch.device(reference.device), torch.no_grad():
         if isinstance(old, nn.MultiheadAttention):
-            in_proj = Weight(layers.over(target.role), *target.channels, blocks=target.blocks, init=layers.init)
-            layer = MultiheadAttention(old, in_proj.to(matrix.device, matrix.dtype))
-        elif isinstance(old, nn.Conv1d | nn.Conv2d):
-            names = ("stride", "padding", "dilation", "groups", "padding_mode")
-            options |= {name: getattr(old, name) for name in names} | {"bias": old.bias is not None}
-            build = layers.conv1d if isinstance(old, nn.Conv1d) else layers.conv2d
-            layer = build(*target.channels, old.kernel_size, **options)
-        else:
-            layer = layers.linear(*target.channels, old.bias is not None, **options)
-    if not isinstance(layer, MultiheadAttention):  # it reuses the biases and the output projection
-        layer = layer.to(matrix.device, matrix.dtype).train(old.training)
-        if layer.bias is not None:
+            return _build_attention(old, target, options)
+        layer = _build(old, target, options).to(reference.device, reference.dtype).train(old.training)
+        if isinstance(old, nn.RNNBase):
+            _copy_biases(old, layer)
+        elif layer.bias is not None:
             layer.bias.copy_(old.bias)
             layer.bias.requires_grad_(old.bias.requires_grad)
-    weight, is_trained = _weight(layer), _parameter(old).requires_grad
-    weight.components.requires_grad_(is_trained)
-    if weight.algebra.learned and not weight.algebra.shared:
-        weight.algebra.requires_grad_(is_trained)
+    for name, _, weight in replaced_weights(target.name, old, layer):
+        _set_trained(weight, getattr(old, name.rpartition(".")[2] if isinstance(old, nn.RNNBase) else "weight"))
     return layer  # type: ignore[no-any-return]
 
 
-def _weight(layer: Any) -> Weight:
-    return layer.in_proj if isinstance(layer, MultiheadAttention) else layer.weight_module
+_CONV_OPTIONS = ("stride", "padding", "dilation", "groups", "padding_mode")
+_RECURRENT_OPTIONS = ("num_layers", "bias", "batch_first", "dropout", "bidirectional")
 
 
-def _parameter(module: Any) -> Tensor:
-    return module.in_proj_weight if isinstance(module, nn.MultiheadAttention) else module.weight
+def _build(old: Any, target: Target, options: dict[str, Any]) -> Any:
+    """Build a layer with new weights."""
+    kind: Any = REPLACEMENTS[torch_class(old) or type(old)]
+    if issubclass(kind, Recurrent):
+        return kind(old.input_size, old.hidden_size, **{name: getattr(old, name) for name in _RECURRENT_OPTIONS}, **options)
+    options |= {"blocks": target.blocks, "bias": old.bias is not None}
+    if kind is Linear:
+        return Linear(*target.channels, **options)
+    names = (*_CONV_OPTIONS, "output_padding") if isinstance(old, TRANSPOSED) else _CONV_OPTIONS
+    return kind(*target.channels, old.kernel_size, **{name: getattr(old, name) for name in names}, **options)
 
 
-def _real_weight(module: Any) -> Tensor:
-    """Return the real matrix of a layer, [out, in, *kernel], detached."""
-    weight = _parameter(module).detach()
-    return weight.T if is_conv1d_of_transformers(module) else weight
+def _build_attention(old: nn.MultiheadAttention, target: Target, options: dict[str, Any]) -> nn.Module:
+    """Build multi-head attention with a new input projection; the biases and the output projection are those of ``old``."""
+    arguments = old.embed_dim, old.num_heads, old.dropout, old.in_proj_bias is not None
+    with torch.device("meta"):
+        layer = MultiheadAttention(*arguments, add_zero_attn=old.add_zero_attn, batch_first=old.batch_first, **options)
+    like: Any = old.in_proj_weight
+    layer.in_proj = Weight(options["algebra"], *target.channels, blocks=target.blocks, init=options["init"]).to(
+        like.device, like.dtype
+    )
+    layer.out_proj, layer.in_proj_bias, layer.bias_k, layer.bias_v = old.out_proj, old.in_proj_bias, old.bias_k, old.bias_v
+    _set_trained(layer.in_proj, like)
+    return layer.train(old.training)
+
+
+def _copy_biases(old: Any, layer: Any) -> None:
+    """Copy the biases of torch's LSTM or GRU, which adds two to each gate."""
+    for cell, suffix in zip(layer.cells, recurrent_suffixes(old), strict=True):
+        if cell.bias is not None:
+            first, second = (getattr(old, f"bias_{side}_{suffix}") for side in ("ih", "hh"))
+            total = first + second
+            if cell.hidden_bias is not None:  # the last gate of a GRU
+                total[-old.hidden_size :] = first[-old.hidden_size :]
+                cell.hidden_bias.copy_(second[-old.hidden_size :])
+                cell.hidden_bias.requires_grad_(second.requires_grad)
+            cell.bias.copy_(total)
+            cell.bias.requires_grad_(first.requires_grad)
+
+
+def _set_trained(weight: Weight, parameter: Tensor) -> None:
+    weight.components.requires_grad_(parameter.requires_grad)
+    if weight.algebra.learned and not weight.algebra.shared:
+        weight.algebra.requires_grad_(parameter.requires_grad)
+
+
+def replaced_weights(name: str, old: Any, layer: Any) -> Iterator[tuple[str, Tensor, Weight]]:
+    """Yield the name, the real matrix [out, in / groups, *kernel] and the new weight of every matrix of a replaced layer."""
+    if isinstance(old, nn.RNNBase):
+        for cell, suffix in zip(layer.cells, recurrent_suffixes(old), strict=True):
+            for side, weights in (("ih", cell.from_input), ("hh", cell.from_hidden)):
+                key = f"weight_{side}_{suffix}"
+                yield f"{name}.{key}" if name else key, getattr(old, key).detach(), weights[0]
+    else:
+        weight = layer.in_proj if isinstance(layer, MultiheadAttention) else layer.weight_module
+        yield name, real_weight(old), weight

@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.algebras import Algebra
+from zoo.conversion.torch_layers import CONVOLUTIONS, real_weight
 from zoo.errors import InputError
 from zoo.kernels import AxisLayout
-from zoo.layers.weight import Weight
+from zoo.nn.weight import Weight
 
 _COMPONENTS = ".weight_module.components"
 
@@ -98,9 +99,9 @@ def real_matrices(net: nn.Module) -> Iterator[tuple[str, Tensor]]:
             matrix = module().detach()
             yield name.removesuffix(".weight_module"), matrix.mT if module.transposed else matrix
         elif isinstance(module, nn.MultiheadAttention) and module.in_proj_weight is not None:
-            yield f"{name}.in_proj", module.in_proj_weight.detach()
-        elif isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d):
-            yield name, module.weight.detach()
+            yield f"{name}.in_proj", real_weight(module)
+        elif isinstance(module, (nn.Linear, *CONVOLUTIONS)):
+            yield name, real_weight(module)
         elif isinstance(module, nn.Embedding):
             yield name, module.weight.detach().mT
 

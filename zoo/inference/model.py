@@ -19,8 +19,8 @@ from zoo.data.pixels import ENDINGS
 from zoo.data.tokenizer import Tokenizer
 from zoo.errors import InputError
 from zoo.hub.sources import locate
-from zoo.layers import keep_matrices
-from zoo.layers.embedding import PositionEmbedding
+from zoo.nn import keep_matrices
+from zoo.nn.embedding import PositionEmbedding
 from zoo.registry import build_options
 from zoo.tasks import GenerativeTask, Task, task_type
 from zoo.tasks.decoding import Decoding

@@ -125,7 +125,7 @@ class Kernel:
     `zoo.kernels.real_matrix` defines the values and gradients to return.
 
     Attributes:
-        name: Name for `zoo.layers.set_kernel`; a linear and a convolution kernel may share it.
+        name: Name for `zoo.nn.set_kernel`; a linear and a convolution kernel may share it.
         casts: Whether the kernel supports autocast: it then receives operands in autocast's dtype.
     """
 

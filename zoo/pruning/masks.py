@@ -17,9 +17,10 @@ from safetensors.torch import load, load_file, save_file
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from zoo.conversion.attention_layout import is_conv1d_of_transformers, vectors_written
+from zoo.conversion.attention_layout import vectors_written
+from zoo.conversion.torch_layers import is_conv1d_of_transformers
 from zoo.errors import check_choice, check_rules, shorten
-from zoo.layers.weight import Weight
+from zoo.nn.weight import Weight
 
 SCORES = ("magnitude", "random", "movement", "snip")
 SCOPES = ("tensor", "component", "global")
@@ -41,7 +42,7 @@ class Prunable(NamedTuple):
     """A parameter that can be pruned.
 
     Attributes:
-        parameter: [out, in, *kernel], or the components of a `zoo.layers.weight.Weight` [m, out, in, *kernel].
+        parameter: [out, in, *kernel], or the components of a `zoo.nn.weight.Weight` [m, out, in, *kernel].
         components: Whether its first axis is the components of algebra elements.
         parts: Matrices stacked on the output axis, which are ranked separately: 3 for a fused qkv.
         out_axis: The axis of the output channels.

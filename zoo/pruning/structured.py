@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from zoo.algebras import Algebra
 from zoo.errors import InputError, check_rules
 from zoo.kernels import AxisLayout
-from zoo.layers import Conv1d, Conv2d, Linear
+from zoo.nn import Conv1d, Conv2d, Linear
 from zoo.pruning.masks import check_finite
 
 Side = Literal["inp", "out"]

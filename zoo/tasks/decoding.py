@@ -15,8 +15,8 @@ from torch.nn import functional as F
 from zoo.backbones.blocks import GenerativeModel
 from zoo.data.tokens import BEGIN, PAD, UNKNOWN
 from zoo.errors import InputError
-from zoo.layers import keep_matrices
-from zoo.layers.kv_cache import KVCache
+from zoo.nn import keep_matrices
+from zoo.nn.kv_cache import KVCache
 from zoo.tasks.options import Decoding, check_decoding, temperature_of
 
 __all__ = ["Decoding", "Hypothesis", "Prompts", "beam_search", "check_decoding", "generate", "stream"]

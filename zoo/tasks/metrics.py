@@ -14,7 +14,7 @@ from torchmetrics import Metric, classification, regression, text
 from torchmetrics.utilities import dim_zero_cat
 
 from zoo.errors import InputError
-from zoo.layers import keep_matrices
+from zoo.nn import keep_matrices
 
 
 class StepOutput(NamedTuple):

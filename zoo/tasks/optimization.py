@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from zoo.errors import InputError, check_choice, check_rules
-from zoo.layers.weight import Weight
+from zoo.nn.weight import Weight
 
 SCHEDULES = ("cosine", "linear", "constant", "inverse_sqrt")
 DECAYING = ("cosine", "linear")

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from zoo.algebras import Algebra, Laws, algebra, factorize, laws, unit
 from zoo.kernels import axis_layout, real_matrix
-from zoo.layers import Conv1d, Conv2d, Embedding, Linear
+from zoo.nn import Conv1d, Conv2d, Embedding, Linear
 from zoo.testing import definition
 
 
@@ -112,7 +112,7 @@ class AlgebraContract:
     def linear(self, inp: int, out: int, bias: bool = True, blocks: tuple[int, int] = (1, 1), seed: int = 0) -> Linear:
         """Create a layer in float64."""
         torch.manual_seed(seed)
-        return Linear(self.algebra(), inp, out, bias, blocks=blocks).double()
+        return Linear(inp, out, bias, algebra=self.algebra(), blocks=blocks).double()
 
     def test_linear_commutes_with_right_multiplication(self) -> None:
         """f(x q) = f(x) q if and only if the algebra is associative."""
@@ -181,7 +181,7 @@ class AlgebraContract:
         """Compare the output and weight gradient of a layer with torch's convolution by the real kernel of its definition."""
         torch.manual_seed(0)
         build, real = (Conv1d, nn.Conv1d) if len(kernel) == 1 else (Conv2d, nn.Conv2d)
-        layer = build(self.algebra(), *channels, kernel, **options).double()
+        layer = build(*channels, kernel, algebra=self.algebra(), **options).double()
         assert layer.bias is not None
         nn.init.normal_(layer.bias)
         weight, (inp, out) = layer.weight_module, channels
@@ -216,8 +216,8 @@ class AlgebraContract:
     def test_embedding_reads_one_hot_vectors(self) -> None:
         """The output and gradient of an embedding are those of a linear layer on one-hot vectors."""
         torch.manual_seed(0)
-        table = Embedding(self.algebra(), 11, 10).double()
-        layer = Linear(self.algebra(), 11, 10, bias=False).double()
+        table = Embedding(11, 10, algebra=self.algebra()).double()
+        layer = Linear(11, 10, algebra=self.algebra(), bias=False).double()
         with torch.no_grad():
             layer.weight_module.elements.copy_(table.weight_module.elements)
             layer.algebra.load_state_dict(table.algebra.state_dict())
@@ -232,18 +232,18 @@ class AlgebraContract:
     def test_state_dict_restores_the_layer(self) -> None:
         """Loading a state dict into a layer with another seed restores the output bit for bit."""
         torch.manual_seed(0)
-        layer, other, x = Linear(self.algebra(), 10, 7), Linear(self.algebra(), 10, 7), torch.randn(3, 10)
+        layer, other, x = Linear(10, 7, algebra=self.algebra()), Linear(10, 7, algebra=self.algebra()), torch.randn(3, 10)
         check_restored(layer, other, lambda net: net(x))
 
     def test_a_copy_is_independent(self) -> None:
         """A deep copy has the same output, and changing it does not change the original."""
         x = torch.randn(3, 10)
-        check_copy(Linear(self.algebra(), 10, 7), lambda net: net(x))
+        check_copy(Linear(10, 7, algebra=self.algebra()), lambda net: net(x))
 
     def test_layers_of_one_algebra_do_not_share_a_dtype(self) -> None:
         """Changing the dtype of a layer does not affect other layers of the algebra, unless the product is shared."""
         product = self.algebra()
-        layer, other = Linear(product, 10, 7), Linear(product, 10, 7)
+        layer, other = Linear(10, 7, algebra=product), Linear(10, 7, algebra=product)
         if layer.algebra is other.algebra:
             assert product.shared
             return

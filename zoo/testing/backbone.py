@@ -14,8 +14,8 @@ from zoo import registry
 from zoo.algebras import Algebra, reals
 from zoo.algebras import algebra as named
 from zoo.errors import InputError
-from zoo.layers import Layers
-from zoo.layers.weight import Weight
+from zoo.nn import Layers
+from zoo.nn.weight import Weight
 from zoo.testing.algebra import check_copy, check_restored
 
 

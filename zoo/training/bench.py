@@ -16,8 +16,8 @@ from zoo.data import ready
 from zoo.errors import InputError
 from zoo.kernels.base import plan, real_cost
 from zoo.kernels.compiled import status
-from zoo.layers import Linear
-from zoo.layers.kernel_choice import describe_work
+from zoo.nn import Linear
+from zoo.nn.kernel_choice import describe_work
 from zoo.reports import plain_console, plain_table
 from zoo.tasks.base import Task
 from zoo.training import resolve

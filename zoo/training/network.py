@@ -17,7 +17,7 @@ from zoo.errors import InputError, one_line
 from zoo.hub.sources import locate
 from zoo.inference.evaluation import required_facts
 from zoo.inference.model import load
-from zoo.layers.kernel_choice import set_kernel
+from zoo.nn.kernel_choice import set_kernel
 from zoo.reports import plain_console, plain_table
 from zoo.tasks import task_type
 from zoo.tasks.distillation import Distillation

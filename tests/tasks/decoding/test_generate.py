@@ -7,7 +7,7 @@ import torch
 
 from tests.errors import raises
 from zoo import registry
-from zoo.layers import Layers
+from zoo.nn import Layers
 from zoo.tasks import decoding as processors
 from zoo.tasks.decoding import Prompts, beam_search, check_decoding, generate, sample, stream
 from zoo.tasks.options import Decoding, temperature_of

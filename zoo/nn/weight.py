@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 
 from zoo.algebras import Algebra, factors_of
+from zoo.algebras import algebra as named
 from zoo.errors import InputError, check_choice
 from zoo.kernels import AxisLayout, Kernel, axis_layout, real_matrix
 from zoo.kernels.internals import autocast_dtype, is_plain_mode, is_recording
@@ -28,12 +29,12 @@ class Weight(nn.Module):
     Functions of the weight are cached only inside `zoo.keep_matrices`, and only if no gradient is needed.
 
     Args:
-        algebra: The product, of dimension n, of which the weight takes a copy, see `Algebra.for_layer`.
+        algebra: The product, of dimension n, or its spec; the weight takes a copy, see `Algebra.for_layer`.
         kernel_size: Additional axes of the matrix, for convolutions.
         groups: Groups of a convolution; each takes a slice of every component.
         blocks: Number of vectors side by side on the input and the output axis.
         transposed: Whether the matrix is [in, out] instead of [out, in], as in an embedding table.
-        init: Initialization with a factor ``gain``, see `zoo.layers.weight.draw_components`.
+        init: Initialization with a factor ``gain``, see `zoo.nn.weight.draw_components`.
         fans: Fan-in and fan-out of the initialization; by default computed from the axes.
 
     Example:
@@ -48,7 +49,7 @@ class Weight(nn.Module):
 
     def __init__(
         self,
-        algebra: Algebra,
+        algebra: Algebra | str,
         in_channels: int,
         out_channels: int,
         kernel_size: tuple[int, ...] = (),
@@ -61,8 +62,7 @@ class Weight(nn.Module):
         fans: tuple[float, float] | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(algebra, Algebra):
-            raise InputError(f"the first argument of a layer must be a zoo.Algebra, got {algebra!r:.40}")
+        algebra = named(algebra)
         n = algebra.n
         self.algebra, self.transposed, self.init, self.gain = algebra.for_layer(), transposed, init, gain
         self.inp, self.out = _layouts(n, in_channels, out_channels, groups, blocks)

@@ -12,7 +12,7 @@ from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 from tests.errors import raises
 from zoo.algebras import Algebra, algebra, reals
-from zoo.layers import LSTM, Conv1d, Conv2d, Embedding, Linear
+from zoo.nn import LSTM, Conv1d, Conv2d, Embedding, Linear
 from zoo.testing import definition
 
 X = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
@@ -20,7 +20,7 @@ X = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
 
 def make(spec="phm-4", seed=0):
     torch.manual_seed(seed)
-    return Linear(algebra(spec), 8, 12).eval()
+    return Linear(8, 12, algebra=algebra(spec)).eval()
 
 
 def reference(layer, x=X):
@@ -38,7 +38,11 @@ def check(layer):
 
 @pytest.mark.parametrize("spec", ["real", "quaternion"])
 def test_matrix_is_the_parameter_over_the_reals(spec):
-    layers = [Linear(algebra(spec), 8, 12), Conv2d(algebra(spec), 8, 12, 3), Embedding(algebra(spec), 8, 12, padding_idx=0)]
+    layers = [
+        Linear(8, 12, algebra=algebra(spec)),
+        Conv2d(8, 12, 3, algebra=algebra(spec)),
+        Embedding(8, 12, algebra=algebra(spec), padding_idx=0),
+    ]
     for layer in layers:
         assert (layer.weight is layer.components) == (spec == "real")
     shapes = [layer.weight.shape for layer in layers]
@@ -47,7 +51,7 @@ def test_matrix_is_the_parameter_over_the_reals(spec):
 
 
 def test_matrix_of_a_scaled_real_product_is_computed():
-    layer = Linear(Algebra(torch.full((1, 1, 1), 2.0)), 8, 12).eval()
+    layer = Linear(8, 12, algebra=Algebra(torch.full((1, 1, 1), 2.0))).eval()
     assert layer.components.shape == (12, 8)
     torch.testing.assert_close(layer.weight, 2 * layer.components)
     check(layer)
@@ -134,7 +138,10 @@ def test_weight_can_be_assigned_only_over_the_reals():
 @pytest.mark.parametrize("spec", ["real", "quaternion", "phm-4"])
 @pytest.mark.parametrize(
     ("build", "theirs", "x"),
-    [(lambda a: Linear(a, 8, 12), nn.Linear(8, 12), X), (lambda a: Conv1d(a, 8, 12, 3), nn.Conv1d(8, 12, 3), X.T[None])],
+    [
+        (lambda a: Linear(8, 12, algebra=a), nn.Linear(8, 12), X),
+        (lambda a: Conv1d(8, 12, 3, algebra=a), nn.Conv1d(8, 12, 3), X.T[None]),
+    ],
 )
 def test_torch_norms_of_the_matrix(norm, spec, build, theirs, x):
     torch.manual_seed(0)
@@ -207,8 +214,8 @@ def test_first_argument_must_be_an_algebra():
 def test_meta_device():
     for product in (reals, lambda: algebra("quaternion")):
         with torch.device("meta"):
-            layer = Linear(product(), 8, 12).eval()
+            layer = Linear(8, 12, algebra=product()).eval()
         with torch.no_grad():
             assert layer(torch.empty(3, 8, device="meta")).shape == (3, 12)
         layer.to_empty(device="cpu").reset_parameters()
-        assert layer.components.shape == Linear(product(), 8, 12).components.shape
+        assert layer.components.shape == Linear(8, 12, algebra=product()).components.shape

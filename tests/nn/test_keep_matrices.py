@@ -12,7 +12,7 @@ from torch.func import functional_call
 from torch.utils.data import DataLoader, TensorDataset
 
 import zoo
-from zoo.layers import LSTM, Conv2d, Embedding, Linear, keep_matrices, set_kernel
+from zoo.nn import LSTM, Conv2d, Embedding, Linear, keep_matrices, set_kernel
 from zoo.tasks import Classification
 
 X = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
@@ -21,26 +21,31 @@ X = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
 @pytest.fixture
 def layer():
     torch.manual_seed(0)
-    return Linear(zoo.algebra("quaternion"), 8, 12)
+    return Linear(8, 12, algebra=zoo.algebra("quaternion"))
 
 
 @pytest.fixture
 def assembled(monkeypatch):
     """Record the weights that are assembled."""
-    calls, original = [], zoo.layers.weight.Weight._assemble
-    monkeypatch.setattr(zoo.layers.weight.Weight, "_assemble", lambda self: calls.append(self) or original(self))
+    calls, original = [], zoo.nn.weight.Weight._assemble
+    monkeypatch.setattr(zoo.nn.weight.Weight, "_assemble", lambda self: calls.append(self) or original(self))
     return calls
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize(
     "build",
-    [lambda a: Linear(a, 8, 12), lambda a: Conv2d(a, 8, 12, 3), lambda a: Embedding(a, 9, 8), lambda a: LSTM(a, 8, 8)],
+    [
+        lambda a: Linear(8, 12, algebra=a),
+        lambda a: Conv2d(8, 12, 3, algebra=a),
+        lambda a: Embedding(9, 8, algebra=a),
+        lambda a: LSTM(8, 8, algebra=a),
+    ],
     ids=["linear", "conv", "embedding", "lstm"],
 )
 def test_matrices_are_cached_only_in_the_scope(build, mode, assembled):
     net = build(zoo.algebra("quaternion"))
-    weights = [m for m in net.modules() if isinstance(m, zoo.layers.weight.Weight)]
+    weights = [m for m in net.modules() if isinstance(m, zoo.nn.weight.Weight)]
     for inside in (False, True, False):
         assembled.clear()
         with mode(), keep_matrices(net if inside else nn.Identity()):

@@ -11,8 +11,8 @@ from zoo.kernels import real_matrix
 from zoo.kernels.block import Block
 from zoo.kernels.factored import Factored
 from zoo.kernels.fused import Fused, Thin, is_available
-from zoo.layers import Linear, kernel_choice
-from zoo.layers.kernel_choice import set_kernel
+from zoo.nn import Linear, kernel_choice
+from zoo.nn.kernel_choice import set_kernel
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def called(monkeypatch):
 def make_layer(spec="quaternion", inp=12, out=8, **options):
     torch.manual_seed(0)
     pure = zoo.Algebra(zoo.algebra("quaternion").structure, left=torch.eye(4)[1:])
-    return Linear(pure if spec == "pure quaternions" else zoo.algebra(spec), inp, out, **options)
+    return Linear(inp, out, algebra=pure if spec == "pure quaternions" else zoo.algebra(spec), **options)
 
 
 def with_kernel(kernel, *args, **options):

@@ -1,4 +1,6 @@
-"""The LSTM against torch's LSTM and against a reference implementation."""
+"""The LSTM and the GRU against those of torch and against a reference implementation."""
+
+import copy
 
 import pytest
 import torch
@@ -7,7 +9,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from tests.errors import raises
 from zoo.algebras import algebra, reals
-from zoo.layers.lstm import LSTM
+from zoo.conversion import convert
+from zoo.nn import GRU, LSTM
 from zoo.testing import definition
 from zoo.testing.backbone import installed_algebras
 
@@ -17,7 +20,7 @@ RULES = ["fused", "gate"]
 
 def make(spec="complex", inp=10, hidden=6, seed=0, **options):
     torch.manual_seed(seed)
-    net = LSTM(algebra(spec), inp, hidden, **options).double()
+    net = LSTM(inp, hidden, batch_first=True, algebra=algebra(spec), **options).double()
     for cell in net.cells:
         nn.init.normal_(cell.bias)
     return net
@@ -67,7 +70,8 @@ def reference(net, x, blocks=1):
 
 
 def copy_of_torchs(theirs, **options):
-    ours = LSTM(reals(), theirs.input_size, theirs.hidden_size, theirs.num_layers, theirs.bidirectional, **options)
+    sizes = theirs.input_size, theirs.hidden_size, theirs.num_layers
+    ours = LSTM(*sizes, batch_first=True, bidirectional=theirs.bidirectional, algebra=reals(), **options)
     ours = ours.to(theirs.weight_ih_l0)  # before the biases are added, which float32 would round
     with torch.no_grad():
         for index, cell in enumerate(ours.cells):
@@ -148,12 +152,12 @@ def test_packed_equals_padded(options):
 def test_parameter_counts(spec, options, expected):
     # Zhang et al. (2021), Table 1: 721K, 361K and 146K for reals, n = 2 and n = 5.
     with torch.device("meta"):
-        net = LSTM(algebra(spec), 300, 300, **options)
+        net = LSTM(300, 300, algebra=algebra(spec), **options)
     assert sum(p.numel() for p in net.parameters()) == expected
 
 
 def test_initial_biases():
-    net = LSTM(algebra("quaternion"), 8, 4, num_layers=2)
+    net = LSTM(8, 4, num_layers=2, algebra="quaternion")
     for _ in range(2):
         for cell in net.cells:
             assert cell.bias.tolist() == [0.0] * 4 + [1.0] * 4 + [0.0] * 8
@@ -253,3 +257,82 @@ def test_export_with_dynamic_length(strict):
         exported = torch.export.export(net, inputs, dynamic_shapes=axes, strict=strict).module()
         for x, lengths in ((inputs[0], inputs[2]), (draw(4, 9, 10), torch.tensor([9, 1, 7, 2]))):
             torch.testing.assert_close(exported(x, None, lengths), net(x, None, lengths))
+
+
+# --- GRU, and what both share with torch's layers ---
+
+
+def gru_reference(cell, x, hidden):
+    """Run a GRU cell over [B, T, in] step by step, by the definition."""
+    h = x.new_zeros(len(x), hidden)
+    outputs = []
+    for step in x.unbind(1):
+        inp = [gate(cell.from_input, k, step, hidden, 1) + bias for k, bias in enumerate(cell.bias.chunk(3))]
+        rec = [gate(cell.from_hidden, k, h, hidden, 1) for k in range(3)]
+        r, z = (inp[0] + rec[0]).sigmoid(), (inp[1] + rec[1]).sigmoid()
+        h = (1 - z) * (inp[2] + r * (rec[2] + cell.hidden_bias)).tanh() + z * h
+        outputs.append(h)
+    return torch.stack(outputs, 1), h
+
+
+@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize("spec", ["real", "quaternion", "phm-3"])
+def test_a_gru_equals_the_definition(spec, rules):
+    torch.manual_seed(0)
+    net, x = GRU(7, 5, batch_first=True, algebra=spec, rules=rules).double(), draw(2, 3, 7)
+    cell = net.cells[0]
+    nn.init.normal_(cell.bias)
+    nn.init.normal_(cell.hidden_bias)
+    results = []
+    for f in (net, lambda x: gru_reference(cell, x, 5)):
+        y, h = f(x)
+        loss = y.pow(3).sum() + h.sin().sum()
+        results.append((y, h.view(2, 5), *torch.autograd.grad(loss, list(net.parameters()))))
+    torch.testing.assert_close(*results)
+
+
+KINDS = [(LSTM, nn.LSTM), (GRU, nn.GRU)]
+TORCH_OPTIONS = [
+    {},
+    {"batch_first": True, "num_layers": 2, "bidirectional": True},
+    {"bias": False, "num_layers": 2},
+    {"batch_first": True, "bidirectional": True, "bias": False},
+]
+
+
+def states(value):
+    return value if isinstance(value, tuple) else (value,)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), KINDS)
+@pytest.mark.parametrize("options", TORCH_OPTIONS, ids=str)
+def test_arguments_and_shapes_are_those_of_torch(ours, theirs, options):
+    torch.manual_seed(0)
+    torchs = theirs(5, 7, **options).double()
+    net = convert(copy.deepcopy(torchs), "real", weights="project")
+    assert type(net) is ours
+    x, single = draw(3, 4, 5), draw(4, 5)
+    batch = 3 if options.get("batch_first") else 4
+    start = tuple(draw(len(net.cells), batch, 7) for _ in range(2 if ours is LSTM else 1))
+    hx = start if ours is LSTM else start[0]
+    packed = pack_padded_sequence(x, torch.tensor([2, 4, 3]), batch_first=True, enforce_sorted=False)
+    for args in ((x,), (x, hx), (single,)):
+        (y, last), (expected, state) = net(*args), torchs(*args)
+        torch.testing.assert_close(y, expected)
+        torch.testing.assert_close(states(last), states(state))
+    (y, last), (expected, state) = net(packed), torchs(packed)
+    torch.testing.assert_close(y.data, expected.data)
+    torch.testing.assert_close(states(last), states(state))
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_first": True, "num_layers": 2, "bidirectional": True}], ids=str)
+def test_a_gru_compiles_as_one_graph(options):
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    net, x = GRU(6, 5, algebra="quaternion", **options).double(), draw(3, 4, 6)
+    lengths = torch.tensor([2, 4, 3]) if options else None
+    results = []
+    for read in (net, torch.compile(net, fullgraph=True, backend="aot_eager")):
+        y, h = read(x, None, lengths)
+        results.append((y, h, *torch.autograd.grad(y.pow(3).sum() + h.sin().sum(), list(net.parameters()))))
+    torch.testing.assert_close(*results)

@@ -8,10 +8,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.algebras import Algebra
+from zoo.algebras import algebra as named
 from zoo.errors import InputError, check_choice
 from zoo.kernels.internals import is_recording
-from zoo.layers.linear import ComputedWeight
-from zoo.layers.weight import Weight
+from zoo.nn.linear import ComputedWeight
+from zoo.nn.weight import Weight
 
 PROJECTIONS = ("auto", "none", "linear", "tanh", "relu")  # projections of pretrained vectors; a spec passes none as None
 
@@ -32,17 +33,18 @@ class Embedding(ComputedWeight):
 
     def __init__(
         self,
-        algebra: Algebra,
         num_embeddings: int,
         embedding_dim: int,
         padding_idx: int | None = None,
         *,
+        algebra: Algebra | str,
         init: str = "variance",
     ) -> None:
         super().__init__()
         # A look-up reads one row, so the fan-in is 1 for unit variance. A one-hot vector has only one nonzero component of n,
         # hence 1 / n.
-        n = algebra.n if isinstance(algebra, Algebra) else 1
+        algebra = named(algebra)
+        n = algebra.n
         fans = 1 / n, embedding_dim / n
         self.weight_module = Weight(algebra, num_embeddings, embedding_dim, transposed=True, init=init, fans=fans)
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim

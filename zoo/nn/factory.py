@@ -8,13 +8,14 @@ from zoo import registry
 from zoo.algebras import Algebra, reals
 from zoo.algebras import algebra as named
 from zoo.errors import InputError, check_choice
-from zoo.layers.attention import Attention, RelativeAttention
-from zoo.layers.conv import Conv1d, Conv2d, Size
-from zoo.layers.elements import Product, Readout, norm
-from zoo.layers.embedding import Embedding, PositionEmbedding, TokenEmbedding
-from zoo.layers.linear import Linear
-from zoo.layers.lstm import LSTM
-from zoo.layers.weight import INITS
+from zoo.nn.attention import Attention, RelativeAttention
+from zoo.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose2d, Size
+from zoo.nn.elements import Product, Readout, norm
+from zoo.nn.embedding import Embedding, PositionEmbedding, TokenEmbedding
+from zoo.nn.linear import Linear
+from zoo.nn.multihead_attention import MultiheadAttention
+from zoo.nn.recurrent import GRU, LSTM
+from zoo.nn.weight import INITS
 
 ROLES = ("attention", "ffn", "conv", "recurrent", "stem", "embed", "head")
 BODY = frozenset({"attention", "ffn", "conv", "recurrent"})
@@ -42,13 +43,12 @@ class Layers:
     Args:
         algebra: The algebra or its spec.
         scope: Roles of the layers over the algebra, see `parse_scope`.
-        init: Initialization of all matrices, see `zoo.layers.weight.draw_components`.
+        init: Initialization of all matrices, see `zoo.nn.weight.draw_components`.
         embedding: Spec of the word embedding; by default that of the algebra's ``defaults``, or ``table``.
         vectors: Width of pretrained word vectors, or None.
 
     Example:
-        >>> layers = Layers(reals())
-        >>> layers.linear(8, 4, role="ffn").weight.shape
+        >>> Layers(reals()).linear(8, 4).weight.shape
         torch.Size([4, 8])
     """
 
@@ -75,24 +75,34 @@ class Layers:
         check_choice("role", role, ROLES)
         return self.algebra if role in self.roles else reals()
 
-    def linear(self, in_features: int, out_features: int, bias: bool = True, *, role: str, **options: Any) -> Linear:
+    def linear(self, in_features: int, out_features: int, bias: bool = True, *, role: str = "ffn", **options: Any) -> Linear:
         """Return a linear layer; see `Linear` for the options."""
-        return Linear(self.over(role), in_features, out_features, bias, init=self.init, **options)
+        return Linear(in_features, out_features, bias, algebra=self.over(role), init=self.init, **options)
 
     def conv1d(self, in_channels: int, out_channels: int, kernel_size: Size, *, role: str = "conv", **options: Any) -> Conv1d:
         """Return a convolution over one axis."""
-        return Conv1d(self.over(role), in_channels, out_channels, kernel_size, init=self.init, **options)
+        return Conv1d(in_channels, out_channels, kernel_size, algebra=self.over(role), init=self.init, **options)
 
     def conv2d(self, in_channels: int, out_channels: int, kernel_size: Size, *, role: str = "conv", **options: Any) -> Conv2d:
         """Return a convolution over two axes, with torch's arguments."""
-        return Conv2d(self.over(role), in_channels, out_channels, kernel_size, init=self.init, **options)
+        return Conv2d(in_channels, out_channels, kernel_size, algebra=self.over(role), init=self.init, **options)
+
+    def conv3d(self, in_channels: int, out_channels: int, kernel_size: Size, *, role: str = "conv", **options: Any) -> Conv3d:
+        """Return a convolution over three axes, with torch's arguments."""
+        return Conv3d(in_channels, out_channels, kernel_size, algebra=self.over(role), init=self.init, **options)
+
+    def conv_transpose2d(
+        self, in_channels: int, out_channels: int, kernel_size: Size, *, role: str = "conv", **options: Any
+    ) -> ConvTranspose2d:
+        """Return a transposed convolution over two axes, with torch's arguments."""
+        return ConvTranspose2d(in_channels, out_channels, kernel_size, algebra=self.over(role), init=self.init, **options)
 
     def embedding(self, rows: int, dim: int, *, role: str = "embed", padding_idx: int | None = None) -> Embedding:
         """Return a table of vectors of unit variance, independent of ``init``; real unless the scope contains ``embed``."""
-        return Embedding(self.over(role), rows, dim, padding_idx)
+        return Embedding(rows, dim, padding_idx, algebra=self.over(role))
 
     def norm(self, features: int, name: str = "layer", bias: bool = True) -> nn.Module:
-        """Return a norm over real channels, see `zoo.layers.elements.norm`."""
+        """Return a norm over real channels, see `zoo.nn.elements.norm`."""
         return norm(name, features, self.n, bias)
 
     def choose(self, option: str, given: str | None, default: str) -> str:
@@ -131,23 +141,33 @@ class Layers:
         return TokenEmbedding(embedding, PositionEmbedding(positions or "none", dim, max_length), dropout, scale)
 
     def lstm(self, input_size: int, hidden_size: int, num_layers: int = 1, *, role: str = "recurrent", **options: Any) -> LSTM:
-        """Return an LSTM, see `LSTM` for the options."""
-        return LSTM(self.over(role), input_size, hidden_size, num_layers, init=self.init, **options)
+        """Return an LSTM, with torch's arguments and those of `LSTM`."""
+        return LSTM(input_size, hidden_size, num_layers, algebra=self.over(role), init=self.init, **options)
+
+    def gru(self, input_size: int, hidden_size: int, num_layers: int = 1, *, role: str = "recurrent", **options: Any) -> GRU:
+        """Return a GRU, with torch's arguments and those of `GRU`."""
+        return GRU(input_size, hidden_size, num_layers, algebra=self.over(role), init=self.init, **options)
+
+    def multihead_attention(
+        self, embed_dim: int, num_heads: int, *, role: str = "attention", **options: Any
+    ) -> MultiheadAttention:
+        """Return multi-head attention with torch's arguments."""
+        return MultiheadAttention(embed_dim, num_heads, algebra=self.over(role), init=self.init, **options)
 
     def attention(
         self, dim: int, heads: int, *, score: str | None = None, role: str = "attention", **options: Any
     ) -> Attention:
         """Return multi-head attention; the default ``score`` is that of the algebra, or ``dot`` if attention is real."""
         score = score or (self.choose("score", None, "dot") if role in self.roles else "dot")
-        return Attention(self.over(role), dim, heads, score=score, init=self.init, **options)
+        return Attention(dim, heads, algebra=self.over(role), score=score, init=self.init, **options)
 
     def relative_attention(self, dim: int, heads: int, *, role: str = "attention", **options: Any) -> RelativeAttention:
         """Return causal attention with relative positions and a memory, see `RelativeAttention`."""
-        return RelativeAttention(self.over(role), dim, heads, init=self.init, **options)
+        return RelativeAttention(dim, heads, algebra=self.over(role), init=self.init, **options)
 
     def product(self, dim: int, *, role: str = "attention") -> Product:
         """Return the product of two feature vectors [..., dim]; element by element over the reals."""
-        return Product(self.over(role), dim)
+        return Product(dim, algebra=self.over(role))
 
     def head(self, features: int, outputs: int, readout: str | None = None, blocks: int = 1) -> nn.Module:
         """Return the last layer, [..., features] to real outputs [..., outputs].
@@ -159,5 +179,5 @@ class Layers:
         name = self.choose("readout", readout, "channels")
         if name == "channels":
             return self.linear(features, outputs, role="head", blocks=(blocks, 1))
-        last = Linear(self.algebra, features, self.n * outputs, init=self.init, blocks=(blocks, 1))
+        last = Linear(features, self.n * outputs, algebra=self.algebra, init=self.init, blocks=(blocks, 1))
         return nn.Sequential(last, Readout(self.n, name))

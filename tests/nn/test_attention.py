@@ -8,10 +8,10 @@ from torch import nn
 
 from tests.errors import raises
 from zoo.algebras import algebra, reals
-from zoo.layers import scores
-from zoo.layers.attention import Attention
-from zoo.layers.embedding import apply_rotation, rotation
-from zoo.layers.scores import SCORES, arrange
+from zoo.nn import scores
+from zoo.nn.attention import Attention
+from zoo.nn.embedding import apply_rotation, rotation
+from zoo.nn.scores import SCORES, arrange
 from zoo.testing import definition
 from zoo.testing.backbone import installed_algebras
 
@@ -30,7 +30,7 @@ def attend(q, k, v, structure, score, *options, **keywords):
 
 def make(spec="quaternion", dim=16, heads=2, seed=0, **options):
     torch.manual_seed(seed)
-    layer = Attention(algebra(spec), dim, heads, **options).double()
+    layer = Attention(dim, heads, algebra=algebra(spec), **options).double()
     for name, parameter in layer.named_parameters():
         if name.endswith("bias"):
             nn.init.normal_(parameter)
@@ -142,7 +142,7 @@ def test_no_quadratic_tensor_is_saved_for_backward(score, masked):
 
 @pytest.fixture
 def small_tiles(monkeypatch):
-    monkeypatch.setattr("zoo.layers.scores.CPU_TILE", 100)
+    monkeypatch.setattr("zoo.nn.scores.CPU_TILE", 100)
 
 
 def hermitian(q, k, v, **options):
@@ -216,7 +216,7 @@ def test_equals_torch_over_the_reals(cross, score):
     theirs = nn.MultiheadAttention(12, 3, batch_first=True).double()
     nn.init.normal_(theirs.in_proj_bias)
     nn.init.normal_(theirs.out_proj.bias)
-    ours = Attention(reals(), 12, 3, cross=cross, score=score).double()
+    ours = Attention(12, 3, algebra=reals(), cross=cross, score=score).double()
     copy_torch_weights(ours, theirs)
     x = draw(2, 4, 12)
     context = draw(2, 5, 12, seed=1) if cross else None
@@ -366,6 +366,6 @@ def test_cached_rotary_tables(dtype):
 
 
 def test_heads_of_any_width():
-    layer = Attention(algebra("quaternion"), 20, 3, head_dim=8)
+    layer = Attention(20, 3, algebra=algebra("quaternion"), head_dim=8)
     assert layer(torch.randn(2, 5, 20)).shape == (2, 5, 20)
     assert layer.proj.in_features == 24

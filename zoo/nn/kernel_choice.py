@@ -12,7 +12,7 @@ from zoo.algebras import factors_of
 from zoo.kernels import Geometry, Kernel, Operand, Work, fused
 from zoo.kernels.base import AUTO, Call, check_kernel, plan
 from zoo.kernels.internals import autocast_dtype, is_any_autocast_enabled, is_plain_mode
-from zoo.layers.weight import Weight
+from zoo.nn.weight import Weight
 
 FEW_ROWS = 64  # rows up to which the bound call of a kernel is cached: its preparation takes as long as the product
 PLAIN = (Tensor, nn.Parameter)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.algebras import Algebra
+from zoo.algebras import algebra as named
 from zoo.errors import InputError, check_choice
 
 READOUTS = ("channels", "modulus", "scalar")
@@ -19,13 +20,13 @@ class Product(nn.Module):
     channels, component-major, which are zero-padded internally to a multiple of n.
 
     Example:
-        >>> Product(Algebra(torch.ones(1, 1, 1)), 2)(torch.tensor([2.0, 3.0]), torch.tensor([5.0, 7.0]))
+        >>> Product(2, algebra=Algebra(torch.ones(1, 1, 1)))(torch.tensor([2.0, 3.0]), torch.tensor([5.0, 7.0]))
         tensor([10., 21.])
     """
 
-    def __init__(self, algebra: Algebra, dim: int) -> None:
+    def __init__(self, dim: int, *, algebra: Algebra | str) -> None:
         super().__init__()
-        self.algebra, self.dim = algebra.for_layer(), dim
+        self.algebra, self.dim = named(algebra).for_layer(), dim
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Multiply: [..., dim] and [..., dim] to [..., dim]."""

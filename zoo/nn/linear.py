@@ -9,8 +9,8 @@ from zoo.algebras import Algebra
 from zoo.algebras.product import ReadOnly
 from zoo.errors import InputError
 from zoo.kernels import AxisLayout
-from zoo.layers.kernel_choice import multiply
-from zoo.layers.weight import Weight
+from zoo.nn.kernel_choice import multiply
+from zoo.nn.weight import Weight
 
 
 class ComputedMatrix(ReadOnly):
@@ -71,7 +71,7 @@ class ComputedWeight(nn.Module):
 
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
         """Assign ``components``, and over the reals also ``weight``, to the weight module."""
-        if name == "components" or (name == "weight" and self.algebra.n == 1):
+        if name == "components" or (name == "weight" and self.matrix() is self.components):
             self.weight_module.components = param  # type: ignore[assignment]
         elif name == "weight":
             raise InputError(ComputedMatrix.message)
@@ -138,29 +138,29 @@ class Linear(ComputedWeight):
     vectors side by side (the gates of an LSTM, q, k and v, the heads), each component-major.
 
     Args:
-        algebra: The product, of dimension n.
         in_features: Real input channels.
         out_features: Real output channels.
         bias: Whether to add a real bias, [out_features].
+        algebra: The product, of dimension n, or its spec, such as ``"quaternion"``.
         blocks: Number of vectors side by side on the input and the output axis, which must divide their sizes.
-        init: Initialization with a factor ``gain``, see `zoo.layers.weight.draw_components`.
+        init: Initialization with a factor ``gain``, see `zoo.nn.weight.draw_components`.
 
     Attributes:
         components: The parameter w, [m, blocks_out * width_out, blocks_in * width_in]; over the reals [out, in].
         weight: The real matrix, [out_features, in_features]: over the reals the parameter, otherwise computed and read-only.
 
     Example:
-        >>> sum(p.numel() for p in Linear(Algebra(torch.ones(2, 2, 2)), 6, 4).parameters())
+        >>> sum(p.numel() for p in Linear(6, 4, algebra=Algebra(torch.ones(2, 2, 2))).parameters())
         16
     """
 
     def __init__(
         self,
-        algebra: Algebra,
         in_features: int,
         out_features: int,
         bias: bool = True,
         *,
+        algebra: Algebra | str,
         blocks: tuple[int, int] = (1, 1),
         init: str = "variance",
         gain: float = 1.0,

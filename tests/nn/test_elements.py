@@ -7,17 +7,17 @@ from torch.nn import functional as F
 
 from tests.errors import raises
 from zoo.algebras import algebra
-from zoo.layers import ElementNorm, Layers, Readout, RelativeAttention
-from zoo.layers.elements import Product, TokenBatchNorm, norm
-from zoo.layers.embedding import trigonometric
-from zoo.layers.factory import BODY, ROLES, parse_scope
-from zoo.layers.kv_cache import KVCache
+from zoo.nn import ElementNorm, Layers, Readout, RelativeAttention
+from zoo.nn.elements import Product, TokenBatchNorm, norm
+from zoo.nn.embedding import trigonometric
+from zoo.nn.factory import BODY, ROLES, parse_scope
+from zoo.nn.kv_cache import KVCache
 from zoo.testing.backbone import fitting_dim, installed_algebras
 
 
 @pytest.mark.parametrize("spec", ["real", "complex", "quaternion", "sedenion", "phm(n=3, learned=false)"])
 def test_product_pads_to_whole_elements(spec):
-    layer = Product(algebra(spec), 7)
+    layer = Product(7, algebra=algebra(spec))
     more = -7 % layer.algebra.n
     x, y = torch.randn(2, 4, 5, 7)
     wide = layer.algebra(F.pad(x, (0, more)), F.pad(y, (0, more)))
@@ -169,7 +169,7 @@ def test_norms_use_n():
 def make(spec, **options):
     torch.manual_seed(0)
     made = algebra(spec)
-    layer = RelativeAttention(made, fitting_dim(made.n), 2, **options).double()
+    layer = RelativeAttention(fitting_dim(made.n), 2, algebra=made, **options).double()
     for vector in (layer.u, layer.v, layer.qkv.bias, layer.proj.bias):
         nn.init.normal_(vector)
     return layer

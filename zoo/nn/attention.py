@@ -7,11 +7,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.algebras import Algebra
+from zoo.algebras import algebra as named
 from zoo.errors import InputError, check_choice
-from zoo.layers.embedding import apply_rotation, rotation, trigonometric
-from zoo.layers.kv_cache import KVCache
-from zoo.layers.linear import Linear
-from zoo.layers.scores import SCORES, arrange, attend
+from zoo.nn.embedding import apply_rotation, rotation, trigonometric
+from zoo.nn.kv_cache import KVCache
+from zoo.nn.linear import Linear
+from zoo.nn.scores import SCORES, arrange, attend
 
 
 class Attention(nn.Module):
@@ -21,23 +22,23 @@ class Attention(nn.Module):
 
     Args:
         head_dim: Real channels of a head, a multiple of n; by default dim / heads.
-        score: ``dot``, ``product`` or ``hermitian``, see `zoo.layers.scores.attend`.
+        score: ``dot``, ``product`` or ``hermitian``, see `zoo.nn.scores.attend`.
         dropout: Dropout probability of the attention weights.
         rotary: Whether to apply rotary positions in self-attention, to heads with a multiple of 2 n channels.
         cross: Whether keys and values come from a second sequence: projections ``q`` and ``kv`` instead of ``qkv``.
         gain: Factor on the initial standard deviation of the output projection.
 
     Example:
-        >>> Attention(Algebra(torch.ones(2, 2, 2)), 8, heads=2)(torch.ones(1, 5, 8)).shape
+        >>> Attention(8, heads=2, algebra=Algebra(torch.ones(2, 2, 2)))(torch.ones(1, 5, 8)).shape
         torch.Size([1, 5, 8])
     """
 
     def __init__(
         self,
-        algebra: Algebra,
         dim: int,
         heads: int,
         *,
+        algebra: Algebra | str,
         head_dim: int | None = None,
         score: str = "dot",
         dropout: float = 0.0,
@@ -48,6 +49,7 @@ class Attention(nn.Module):
         gain: float = 1.0,
     ) -> None:
         super().__init__()
+        algebra = named(algebra)
         check_choice("score", score, SCORES)
         check_heads(dim, heads, algebra.n, rotary, head_dim=head_dim)
         self.dim, self.heads, self.n, self.score = dim, heads, algebra.n, score
@@ -56,11 +58,11 @@ class Attention(nn.Module):
         self.dropout, self.rotary, self.cross = dropout, rotary, cross
         self.product = None if score == "dot" else algebra.for_layer()
         if cross:
-            self.q = Linear(algebra, dim, inner, bias, blocks=(1, heads), init=init)
-            self.kv = Linear(algebra, dim, 2 * inner, bias, blocks=(1, 2 * heads), init=init)
+            self.q = Linear(dim, inner, bias, algebra=algebra, blocks=(1, heads), init=init)
+            self.kv = Linear(dim, 2 * inner, bias, algebra=algebra, blocks=(1, 2 * heads), init=init)
         else:
-            self.qkv = Linear(algebra, dim, 3 * inner, bias, blocks=(1, 3 * heads), init=init)
-        self.proj = Linear(algebra, inner, dim, bias, blocks=(heads, 1), init=init, gain=gain)
+            self.qkv = Linear(dim, 3 * inner, bias, algebra=algebra, blocks=(1, 3 * heads), init=init)
+        self.proj = Linear(inner, dim, bias, algebra=algebra, blocks=(heads, 1), init=init, gain=gain)
 
     def forward(
         self,
@@ -150,16 +152,16 @@ class RelativeAttention(nn.Module):
     head, and c the channels of a head. For the arguments see `Attention`.
 
     Example:
-        >>> RelativeAttention(Algebra(torch.ones(2, 2, 2)), 8, heads=2)(torch.ones(1, 5, 8)).shape
+        >>> RelativeAttention(8, heads=2, algebra=Algebra(torch.ones(2, 2, 2)))(torch.ones(1, 5, 8)).shape
         torch.Size([1, 5, 8])
     """
 
     def __init__(
         self,
-        algebra: Algebra,
         dim: int,
         heads: int,
         *,
+        algebra: Algebra | str,
         head_dim: int | None = None,
         dropout: float = 0.0,
         bias: bool = True,
@@ -167,13 +169,14 @@ class RelativeAttention(nn.Module):
         gain: float = 1.0,
     ) -> None:
         super().__init__()
+        algebra = named(algebra)
         check_heads(dim, heads, algebra.n, head_dim=head_dim)
         self.dim, self.heads, self.dropout = dim, heads, dropout
         self.head_dim = dim // heads if head_dim is None else head_dim
         inner = self.head_dim * heads
-        self.qkv = Linear(algebra, dim, 3 * inner, bias, blocks=(1, 3 * heads), init=init)
-        self.distance = Linear(algebra, dim, inner, False, blocks=(1, heads), init=init)
-        self.proj = Linear(algebra, inner, dim, bias, blocks=(heads, 1), init=init, gain=gain)
+        self.qkv = Linear(dim, 3 * inner, bias, algebra=algebra, blocks=(1, 3 * heads), init=init)
+        self.distance = Linear(dim, inner, False, algebra=algebra, blocks=(1, heads), init=init)
+        self.proj = Linear(inner, dim, bias, algebra=algebra, blocks=(heads, 1), init=init, gain=gain)
         self.u, self.v = (nn.Parameter(torch.zeros(heads, self.head_dim)) for _ in range(2))
 
     def forward(
