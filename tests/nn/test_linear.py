@@ -160,7 +160,7 @@ def test_transposed_convolutions_equal_torch_over_the_reals(ours, theirs, option
     size = [12] * len(layer.kernel_size)
     if options.get("stride"):
         assert torch.equal(ours.forward(layer, x, output_size=[10] * len(size)), torch_layer(x, output_size=[10] * len(size)))
-    with raises("unsupported", "computed"):
+    with raises("invalid", "computed"):
         layer.weight = torch_layer.weight
 
 
@@ -181,7 +181,7 @@ def test_initial_variance_of_convolutions(kind, spec):
     options = {"stride": 2} if issubclass(kind, ConvTranspose) else {}
     layer = kind(48, 48, 4, algebra=spec, **options)
     y = layer(torch.randn(4, 48, *[9] * len(layer.kernel_size)))
-    inside = y[(slice(None), slice(None), *[slice(3, -3)] * len(layer.kernel_size))]
+    inside = y if kind is Conv3d else y[(slice(None), slice(None), *[slice(3, -3)] * len(layer.kernel_size))]
     assert abs(inside.var().item() - 1) < 0.2
 
 

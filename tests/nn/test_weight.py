@@ -205,10 +205,17 @@ def test_torch_tools_on_the_components(spec, tool):
         check(layer.eval())
 
 
-def test_first_argument_must_be_an_algebra():
+def test_algebras_are_objects_or_specs():
     for build, sizes in ((Linear, (8, 8)), (Conv2d, (8, 8, 3)), (Embedding, (8, 8)), (LSTM, (8, 8))):
-        with raises("invalid", "zoo.Algebra", "'quaternion'"):
-            build("quaternion", *sizes)
+        torch.manual_seed(0)
+        named = build(*sizes, algebra="quaternion")
+        torch.manual_seed(0)
+        given = build(*sizes, algebra=algebra("quaternion"))
+        assert all(torch.equal(a, b) for a, b in zip(named.parameters(), given.parameters(), strict=True))
+        with raises("invalid", "zoo.Algebra", "int"):
+            build(*sizes, algebra=4)
+        with raises("unknown", "quaternions", "quaternion"):
+            build(*sizes, algebra="quaternions")
 
 
 def test_meta_device():

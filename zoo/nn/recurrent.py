@@ -15,8 +15,9 @@ from zoo.kernels.internals import autocast_dtype, scan
 from zoo.nn.weight import Weight
 
 RULES = ("fused", "gate")
-# An alias, because torch.compile cannot trace a subscript in the annotation of a nested function.
+# Aliases, because torch.compile cannot trace a subscript in the annotation of a nested function.
 Tensors = tuple[Tensor, ...]
+Step = tuple[Tensors, Tensor]
 
 
 class Cell(nn.Module):
@@ -200,7 +201,7 @@ class Recurrent(nn.Module):
         gates = (_gather_steps(gates, order) if backwards else gates).transpose(0, 1).contiguous()
         hidden_bias = cell.hidden_bias
 
-        def step(state: Tensors, inputs: Tensors) -> tuple[Tensors, Tensor]:
+        def step(state: Tensors, inputs: Tensors) -> Step:
             new = self.step(inputs[0], F.linear(state[0], hidden), hidden_bias, state)
             if inside is not None:
                 new = tuple(torch.where(inputs[1], a, b) for a, b in zip(new, state, strict=True))
