@@ -240,7 +240,8 @@ class Algebra(nn.Module):
         """
         if not laws_of(self.structure).normed:
             raise InputError(f"{self._name} has no rotations: it is not normed", code="unsupported")
-        return self(self(by, x), self.conj(by)) / self.norm(by).square().unsqueeze(-1)
+        turned: Tensor = self(self(by, x), self.conj(by))
+        return turned / self.norm(by).square().unsqueeze(-1)
 
     def _quadratic(self, operation: str, like: Tensor) -> Quadratic:
         found = self.fixed("quadratic", like, lambda: quadratic(self.structure)) if self.known else quadratic(self.structure)

@@ -85,9 +85,8 @@ def recurrent_suffixes(module: nn.RNNBase) -> Iterator[str]:
 
 def real_weight(module: Any) -> Tensor:
     """Return the real matrix of a layer, [out, in / groups, *kernel], detached; not of an LSTM or GRU, which have several."""
-    if isinstance(module, nn.MultiheadAttention):
-        return module.in_proj_weight.detach()  # type: ignore[union-attr]
-    weight: Tensor = module.weight.detach()
+    weight: Tensor = (module.in_proj_weight if isinstance(module, nn.MultiheadAttention) else module.weight).detach()
     if isinstance(module, TRANSPOSED):  # [in, out / groups, *kernel]
-        return weight.unflatten(0, (module.groups, -1)).transpose(1, 2).flatten(0, 1)
+        by_group: Tensor = weight.unflatten(0, (module.groups, -1))
+        return by_group.transpose(1, 2).flatten(0, 1)
     return weight.T if is_conv1d_of_transformers(module) else weight

@@ -25,6 +25,9 @@ class Convolution(ComputedWeight):
     in_channels: int
     out_channels: int
     kernel_size: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: Any  # in torch's convolutions also a word
+    dilation: tuple[int, ...]
     groups: int
 
     def _build(self, channels: tuple[int, int], kernel_size: Size, groups: int, bias: bool, options: Any, weight: Any) -> None:
@@ -186,7 +189,7 @@ class ConvTranspose(Convolution):
 
     def matrix(self) -> Tensor:
         """Return the real kernel in torch's shape, [in, out / groups, *kernel]; callers must not write to it."""
-        by_group = super().matrix().unflatten(0, (self.groups, -1))
+        by_group: Tensor = super().matrix().unflatten(0, (self.groups, -1))
         return by_group.transpose(1, 2).flatten(0, 1)
 
     def dense_weight(self) -> Tensor:

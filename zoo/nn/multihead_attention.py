@@ -48,7 +48,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         del self.in_proj_weight
         self.in_proj = Weight(algebra, embed_dim, 3 * embed_dim, blocks=(1, 3 * num_heads), init=init)
         self.out_proj: Any = Linear(embed_dim, embed_dim, bias, algebra=algebra, blocks=(num_heads, 1), init=init)
-        self.in_proj_bias = nn.Parameter(torch.zeros(3 * embed_dim)) if bias else None
+        self.in_proj_bias: Any = nn.Parameter(torch.zeros(3 * embed_dim)) if bias else None
         if add_bias_kv:
             self.bias_k, self.bias_v = (nn.Parameter(torch.empty(1, 1, embed_dim)) for _ in range(2))
             nn.init.xavier_normal_(self.bias_k)

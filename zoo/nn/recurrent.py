@@ -39,15 +39,14 @@ class Cell(nn.Module):
         self.from_input, self.from_hidden = weights(input_size, inp_blocks), weights(hidden, 1)
         self.bias = nn.Parameter(torch.empty(gates * hidden)) if owner.bias else None
         self.hidden_bias = nn.Parameter(torch.empty(hidden)) if owner.bias and owner.has_hidden_bias else None
-        self.one_gate = owner.one_gate
+        self.gates, self.one_gate = gates, owner.one_gate
         self.reset_bias()
 
     def reset_bias(self) -> None:
         """Set the biases to zero, and that of the forget gate of an LSTM to one, so that a new cell preserves its state."""
         with torch.no_grad():
             if self.bias is not None:
-                width = self.from_hidden[0].inp.channels
-                for gate, bias in enumerate(self.bias.split(width)):
+                for gate, bias in enumerate(self.bias.chunk(self.gates)):
                     bias.fill_(gate == self.one_gate)
             if self.hidden_bias is not None:
                 self.hidden_bias.zero_()
@@ -122,19 +121,18 @@ class Recurrent(nn.Module):
             lengths: Lengths of padded sequences, int64 [B], T by default. The output at padding is zero.
         """
         start = None if hx is None else (hx,) if isinstance(hx, Tensor) else tuple(hx)
+        y: Any
         if isinstance(x, PackedSequence):
             y, last = self._forward_packed(x, start)
-        else:
-            is_single = x.dim() == 2
-            if is_single:
-                x, start = x.unsqueeze(0), None if start is None else tuple(state.unsqueeze(1) for state in start)
-            elif not self.batch_first:
-                x = x.transpose(0, 1)
+        elif x.dim() == 2:
+            start = None if start is None else tuple(state.unsqueeze(1) for state in start)
+            y, last = self._forward_padded(x.unsqueeze(0), start, lengths)
+            y, last = y.squeeze(0), tuple(state.squeeze(1) for state in last)
+        elif self.batch_first:
             y, last = self._forward_padded(x, start, lengths)
-            if is_single:
-                y, last = y.squeeze(0), tuple(state.squeeze(1) for state in last)
-            elif not self.batch_first:
-                y = y.transpose(0, 1)
+        else:
+            y, last = self._forward_padded(x.transpose(0, 1), start, lengths)
+            y = y.transpose(0, 1)
         return y, last if len(last) > 1 else last[0]
 
     def _forward_padded(self, x: Tensor, hx: Tensors | None, lengths: Tensor | None) -> tuple[Tensor, Tensors]:
