@@ -153,10 +153,9 @@ class Served:
 
         Other keys are ``num_samples`` and the options of `zoo.tasks.decoding.Decoding`.
         """
-        options = {"prompt": None, "num_samples": 1, "stream": False} | await read_json(request)
-        self.model.generative(
-            {name: value for name, value in options.items() if name not in ("prompt", "num_samples", "stream")}
-        )
+        defaults = {"prompt": None, "num_samples": 1, "stream": False}
+        options = defaults | await read_json(request)
+        self.model.generative({name: value for name, value in options.items() if name not in defaults})  # checks them
         check_rules(
             (isinstance(options["prompt"], str | None), 'send {"prompt": "some text"}'),
             (isinstance(options["stream"], bool), "stream: use true or false"),

@@ -74,6 +74,14 @@ def file_record(path: Path) -> dict[str, Any]:
         return {"size": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
+def is_record(value: Any, limit: int = sys.maxsize) -> bool:
+    """Return whether a JSON value is that of `file_record` for a file up to a size limit."""
+    if not isinstance(value, dict) or value.keys() != {"size", "sha256"}:
+        return False
+    size, digest = value["size"], value["sha256"]
+    return type(size) is int and 0 <= size <= limit and isinstance(digest, str) and SHA256.fullmatch(digest) is not None
+
+
 def is_intact(path: Path, record: Mapping[str, Any]) -> bool:
     """Return whether a path is a regular file of this size and SHA-256; the content is read only if the size agrees."""
     return path.is_file() and path.stat().st_size == record["size"] and file_record(path) == record
@@ -116,10 +124,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise InputError(f"{path} has changed (its checksum differs): copy the folder again", code="corrupt")
     seen = {"manifest.json"}
     for name, record in files.items():
-        size, digest = (record.get("size"), record.get("sha256")) if isinstance(record, dict) else (None, None)
-        most = sys.maxsize if name == WEIGHTS else TEXT_BYTES
-        is_record = type(size) is int and 0 <= size <= most and isinstance(digest, str) and SHA256.fullmatch(digest)
-        if not is_record or not NAME.fullmatch(name) or name.lower() in seen:
+        is_valid = is_record(record, sys.maxsize if name == WEIGHTS else TEXT_BYTES)
+        if not is_valid or not NAME.fullmatch(name) or name.lower() in seen:
             raise InputError(f"{path} has a malformed entry for {shorten(name)}: do not use the folder", code="corrupt")
         seen.add(name.lower())
     if not has_figures(manifest):
