@@ -126,15 +126,14 @@ NUMBERS: dict[str, Change] = {
 PADDING = {"strategy": {"Fixed": 10**9}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0}
 PADDING |= {"pad_type_id": 0, "pad_token": "[PAD]"}
 REPLACE = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 50}
+REPLACE_8 = {"type": "Sequence", "normalizers": [REPLACE] * 8}
 BACKTRACK = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
 TRUNCATION = {"max_length": 2, "strategy": "LongestFirst", "stride": 5, "direction": "Right"}
 ADDED = {"id": 0, "content": "", "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
 WORDS: dict[str, Change] = {
     "a pickle as a tokenizer": pickled("tokenizer.json"),
     "padding to 10^9 tokens": tokenizer(lambda state: state.update(padding=PADDING)),
-    "50^8 letters for one": tokenizer(
-        lambda state: state.update(normalizer={"type": "Sequence", "normalizers": [REPLACE] * 8})
-    ),
+    "50^8 letters for one": tokenizer(lambda state: state.update(normalizer=REPLACE_8)),
     "a regular expression that backtracks": tokenizer(lambda state: state.update(pre_tokenizer=BACKTRACK)),
     "a stride above the length": tokenizer(lambda state: state.update(truncation=TRUNCATION)),
     "a template": tokenizer(lambda state: state.update(post_processor={"type": "ByteLevel"})),
@@ -185,9 +184,8 @@ UNREADABLE: dict[str, Change] = {
         "a link to a folder": lambda name: link(name, "."),
     }.items()
 }
-UNREADABLE |= {
-    f"a terabyte that is declared, {name}": declared(name) for name in ("config.json", "README.md", "tokenizer.json")
-}
+TEXT_FILES = ("config.json", "README.md", "tokenizer.json")
+UNREADABLE |= {f"a terabyte that is declared, {name}": declared(name) for name in TEXT_FILES}
 HARMLESS: dict[str, Case] = {
     "a pickle as tokenizer.json": Case("image", pickled("tokenizer.json"), harmless=True),
     "an importable embedding": Case("image", config(embedding="builtins.eval"), harmless=True),

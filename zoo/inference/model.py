@@ -272,7 +272,7 @@ def load(
     if config["info"] is not None:
         if kind is None:
             raise InputError(f"'{path}' was trained with a task in Python: use zoo.load(FOLDER, task=CLASS)")
-        info = info_type(kind.info_type, config["info"]).from_dict(config["info"])
+        info = _read_info(path, kind, config["info"])
     elif task is not None:
         raise InputError(f"'{path}' has no info about its data, which a task requires: leave task out and call model.net")
     net = load_network(path, config, info=info, module=module, product=algebra)
@@ -325,6 +325,13 @@ def info_type(base: type[DataInfo], values: Mapping[str, Any]) -> type[DataInfo]
     for kind in kinds:
         kinds += kind.__subclasses__()
     return next((kind for kind in [base, *kinds[::-1]] if {field.name for field in fields(kind)} == set(values)), base)
+
+
+def _read_info(path: str | Path, kind: type[Task], values: Mapping[str, Any]) -> DataInfo:
+    try:
+        return info_type(kind.info_type, values).from_dict(values)
+    except InputError as error:
+        raise InputError(f"{find(path) / 'config.json'}: info: {error}", code=error.code) from error
 
 
 def _read_tokenizer(path: str | Path, info: Any) -> Tokenizer | None:
