@@ -97,7 +97,7 @@ def test_an_unreadable_table_of_metrics_has_no_rows(folder, change):
 @pytest.mark.parametrize("change", UNREADABLE)
 def test_an_unreadable_configuration_is_refused(folder, change):
     change(folder / "config.yaml")
-    with bounded(), pytest.raises(InputError, match="config.yaml"):
+    with bounded(), pytest.raises(InputError, match=r"config\.yaml"):
         read_run_config(folder)
     with bounded():
         ended = run("fit", "--resume", str(folder))

@@ -187,14 +187,19 @@ def test_rows_that_are_not_texts(corpus, tmp_path, row):
         texts.predict([row])
 
 
-@pytest.mark.parametrize(
-    "row", ["/etc/hostname", "rows.csv", 1, None, {"a": 1}, [], [[]], ["a"], [None], [10**400] * 8], ids=repr
-)
+@pytest.mark.parametrize("row", ["/etc/hostname", "rows.csv", 1, None, {"a": 1}, [], [[]], ["a"], [None]], ids=str)
 def test_rows_that_are_not_numbers(row):
     numbers = untrained("rotation", "linear")
-    row = [10**400] * numbers.info.in_features if row == [10**400] * 8 else row
     error_of(client(numbers).post("/predict", json={"inputs": [row]}))
     with raises("invalid"):
+        numbers.predict([row])
+
+
+def test_numbers_of_400_digits():
+    numbers = untrained("rotation", "linear")
+    row = [10**400] * numbers.info.in_features
+    assert "not an array of numbers" in error_of(client(numbers).post("/predict", json={"inputs": [row]}))
+    with raises("invalid", "not an array of numbers"):
         numbers.predict([row])
 
 

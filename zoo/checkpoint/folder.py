@@ -21,22 +21,18 @@ from zoo import registry
 from zoo.algebras import Algebra, algebra
 from zoo.atomic import new_folder, write_json, write_text
 from zoo.backbones.build import backbone, untrained
+from zoo.checkpoint.config import FORMAT, KINDS, read_config
 from zoo.checkpoint.manifest import (
     HEADER_BYTES,
     MEASURED,
-    MOST,
-    NAME,
     TEXT_BYTES,
     WEIGHTS,
     card,
     file_record,
     find,
-    is_plain,
-    read_json,
     read_manifest,
     read_small,
     sealed,
-    verify,
 )
 from zoo.conversion import convert
 from zoo.errors import InputError, one_line, shorten
@@ -47,16 +43,9 @@ from zoo.tasks import task_type
 
 Header = dict[str, tuple[list[int], str]]
 """Shape and dtype, as safetensors calls it, of each tensor by name."""
-FORMAT = 2
 LIBRARIES = ("hypercomplex-zoo", "torch", "lightning", "torchmetrics", "timm", "tokenizers")
 OWN = {"config.json", WEIGHTS, "README.md", "manifest.json"}
 """Files of every model folder; any others are text files of the model, such as its tokenizer."""
-KINDS: dict[str, Any] = dict.fromkeys(("backbone", "algebra", "embedding", "task", "data"), str | None)
-KINDS |= {"scope": str, "init": str, "versions": dict}
-KINDS |= dict.fromkeys(("info", "model_kwargs", "conversion", "decoding", "sparse"), dict | None)
-"""The types of the values of config.json; those that may be None may be missing."""
-MAX_PACKAGES = 100
-"""Maximum number of versions in a configuration; each one that is not installed is looked up."""
 FLOATS = ("F64", "F32", "F16", "BF16")
 DTYPES = {torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL"}
 DTYPES |= {torch.complex64: "C64"}
@@ -105,32 +94,6 @@ def save_weights(net: nn.Module, file: Path, folder: Path, sparse: bool = False)
         return pack_file(file) if sparse else None
     except SafetensorError as error:  # such as a full disk
         raise OSError(errno.EIO, str(error).partition(": ")[2] or str(error), str(folder / file.name)) from error
-
-
-def read_config(path: str | Path) -> dict[str, Any]:
-    """Verify a run or model folder and return the configuration of the model."""
-    folder = find(path)
-    verify(folder)
-    file = folder / "config.json"
-    config = dict.fromkeys((*KINDS, "format")) | read_json(file)
-    if config["format"] != FORMAT:
-        raise InputError(f"{folder} has format {config['format']}, expected {FORMAT}: update hypercomplex-zoo")
-    if wrong := _invalid_values(config):
-        raise InputError(f"{file} has missing or invalid values: {', '.join(wrong)}")
-    if not is_plain(config):
-        raise InputError(f"{file} has text with control characters, or numbers beyond {MOST:g}: do not use the folder")
-    return config
-
-
-def _invalid_values(config: Mapping[str, Any]) -> list[str]:
-    """Return the keys of a configuration whose values are missing or invalid."""
-    if wrong := [key for key, kind in KINDS.items() if not isinstance(config[key], kind)]:
-        return wrong
-    versions, converted = config["versions"], (config["conversion"] or {}).get("converted", [])
-    are_versions = len(versions) <= MAX_PACKAGES and all(isinstance(version, str) for version in versions.values())
-    are_names = isinstance(converted, list) and all(isinstance(name, str) for name in converted)
-    valid = {"versions": are_versions and all(map(NAME.fullmatch, versions)), "conversion": are_names}
-    return [key for key, is_valid in valid.items() if not is_valid]
 
 
 def load_network(
