@@ -87,11 +87,10 @@ def test_a_checkpoint_that_expands_is_refused(folder):
 
 @pytest.mark.parametrize("change", UNREADABLE)
 def test_an_unreadable_table_of_metrics_has_no_rows(folder, change):
-    assert len(MetricsTable(folder, 2).rows) == 2
+    assert MetricsTable(folder, 99).rows
     change(folder / "metrics.csv")
     with bounded():
-        rows = MetricsTable(folder, 2).rows
-    assert len(rows) <= 1  # the first line of an extended file is intact
+        assert MetricsTable(folder, 99).rows == []
 
 
 @pytest.mark.parametrize("change", UNREADABLE)

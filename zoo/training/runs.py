@@ -1,5 +1,6 @@
 """Average and recover models from the checkpoints of a run, measure them, and verify the files of a run."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -116,7 +117,7 @@ def verify(run: Path) -> list[dict[str, str]]:
         folder = find(run)
         rows.append(_row(folder, lambda: "{backbone} over {algebra}".format(**read_config(folder))))
     rows += [_row(path, partial(_verify_checkpoint, path)) for path in checkpoints]
-    if (file := run / CHECKSUMS).is_file():
+    if os.path.lexists(file := run / CHECKSUMS):
         rows.append(_row(file, lambda: f"lists {len(_checksums(file))} files"))
         sums = _checksums(file) if rows[-1]["status"] == "ok" else {}
         rows += [_row(run / name, partial(_verify_file, run / name, record)) for name, record in sums.items()]
