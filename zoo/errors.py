@@ -1,6 +1,7 @@
 """Errors that a user can correct, formatting of their messages, and suppression of the messages of libraries."""
 
 import logging
+import re
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -70,6 +71,18 @@ def printable(text: str) -> str:
     'a\\x1b[2J b'
     """
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in " ".join(text.split()))
+
+
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def visible(text: str) -> str:
+    r"""Escape control characters, which could change the terminal, except tabs and line feeds.
+
+    >>> visible("a\x1b[2J\n\x9b")
+    'a\\x1b[2J\n\\x9b'
+    """
+    return CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def one_line(error: BaseException, width: int = 300) -> str:

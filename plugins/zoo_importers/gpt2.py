@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from zoo.checkpoint.manifest import read_json
 from zoo.conversion.transfer import ImportedNetwork
-from zoo.data.tokenizer import SPECIAL
+from zoo.data import tokenizer_file
 from zoo.data.tokens import UNKNOWN
 from zoo.errors import InputError
 from zoo.registry import Spec
@@ -116,17 +117,27 @@ def _options(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 def _json(file: Path) -> dict[str, Any]:
     """Read a JSON object; a missing file is an empty one."""
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return read_json(file) if file.exists() else {}
 
 
 def _tokenizer(file: Path, vocab: int) -> str | None:
     """Return the tokenizer file of transformers with our token ids; None if it is missing or has another vocabulary."""
-    if not (content := _json(file)):
+    content = _json(file)
+    if not content:
         return None
-    ids = {word: number + FIRST for word, number in content["model"]["vocab"].items()}
-    added = [token | {"id": token["id"] + FIRST} for token in content.get("added_tokens") or []]
-    if len({*ids} | {token["content"] for token in added}) != vocab:
+    try:
+        model = content["model"]
+        is_byte_level = content["pre_tokenizer"]["type"] == content["decoder"]["type"] == "ByteLevel"
+        prefix = content["pre_tokenizer"]["add_prefix_space"]
+        ids = {word: number + FIRST for word, number in model["vocab"].items()}
+        added = [token | {"id": token["id"] + FIRST} for token in content.get("added_tokens") or []]
+        merges = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
+        size = len({*ids} | {token["content"] for token in added})
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{file}: not the tokenizer of a GPT-2", code="corrupt") from error
+    if not is_byte_level or prefix or content.get("normalizer"):
+        raise InputError(f"{file}: not the byte-level tokenizer of a GPT-2", code="unsupported")
+    if size != vocab:
         return None
-    ids |= {word: number for number, word in enumerate(SPECIAL[:FIRST])}
-    content |= {"model": content["model"] | {"vocab": ids}, "added_tokens": added}
-    return json.dumps(content | {"post_processor": None, "truncation": None, "padding": None})
+    ids |= {word: number for number, word in enumerate(tokenizer_file.SPECIAL[:FIRST])}
+    return json.dumps(tokenizer_file.filled(tokenizer_file.IMPORTED, ids, merges, added))

@@ -3,6 +3,8 @@
 import json
 import threading
 from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import replace
 from importlib.resources import files
 from io import BytesIO
 from typing import Any
@@ -66,10 +68,16 @@ async def invalid(request: Request, error: Exception) -> Response:
 
 
 class Served:
-    """Request handlers of a model, which processes one request at a time."""
+    """Request handlers of a model, which processes one request at a time.
+
+    Images are decoded in their turn, too, so that the memory for pixels does not depend on the number of waiting requests.
+    """
 
     def __init__(self, model: Model, name: str) -> None:
         self.model, self.name, self.lock = model, name, threading.Lock()
+        if isinstance(model.task, GenerativeTask):  # the options of the model may exceed the limits of a request
+            self.model = copy(model)
+            self.model.task = limited(model.task)
         info = model.info
         self.reads = "image" if isinstance(info, ImageInfo) else "numbers" if isinstance(info, VectorInfo) else "text"
 
@@ -100,32 +108,28 @@ class Served:
 
     async def predict(self, request: Request) -> Response:
         """Answer ``{"inputs": [...]}``, or images uploaded as ``file``, with ``{"predictions": [{...}, ...]}``."""
-        inputs = await (self.images(request) if self.reads == "image" else self.texts(request))
+        inputs = await (self.images(request) if self.reads == "image" else self.values(request))
         check_rules((0 < len(inputs) <= MAX_INPUTS, f"{len(inputs)} inputs: send 1 to {MAX_INPUTS} at a time"))
         return JSONResponse({"predictions": await run_in_threadpool(self.rows, inputs)})
 
     async def images(self, request: Request) -> list[Any]:
-        """Read the images of a form."""
+        """Read the images of a form, as names and encoded bytes."""
         usage = "this model reads images: curl -F file=@picture.png ADDRESS/predict"
         check_rules((request.headers.get("content-type", "").lower().startswith("multipart/form-data"), usage))
         async with limit_body(request).form(max_files=MAX_INPUTS) as form:
             uploads = [upload for upload in form.getlist("file") if isinstance(upload, UploadFile)]
             check_rules((bool(uploads), f"the form contains no file: {usage}"))
-            images: list[Image.Image] = []
-            for upload in uploads:
-                remaining = MAX_PIXELS - sum(image.width * image.height for image in images)
-                name = upload.filename or "the file"
-                images.append(await run_in_threadpool(open_image, await upload.read(), name, remaining))
-            return images
+            return [(upload.filename or "the file", await upload.read()) for upload in uploads]
 
-    async def texts(self, request: Request) -> list[Any]:
-        """Read texts, which are never interpreted as file names, or rows of numbers."""
+    async def values(self, request: Request) -> list[Any]:
+        """Read texts or rows of numbers; text is never interpreted as a file name."""
         inputs: Any = (await read_json(request)).get("inputs")
         example: Any = [[f"the {name}" for name in getattr(self.model.task, "columns", ("text",))]]
         if self.reads == "numbers":
             example = [[0.5, 1]]
         check_rules((isinstance(inputs, list), f'send {{"inputs": {json.dumps(example)}}}'))
         if self.reads == "numbers":
+            check_rules((all(isinstance(row, list) for row in inputs), f'send rows of numbers: {{"inputs": {example}}}'))
             return list(inputs)
         for text in (text for row in inputs for text in (row if isinstance(row, list) else [row])):
             check_length(text if isinstance(text, str) else "")
@@ -135,6 +139,7 @@ class Served:
         """Return the predictions of ``zoo predict``; for a classifier with the probabilities of all labels."""
         classes = self.model.info.classes if isinstance(self.model.task, Classification) else ()
         with self.lock:
+            inputs = open_images(inputs) if self.reads == "image" else inputs
             rows = self.model.predict(inputs, batch_size=MAX_INPUTS, top=max(1, len(classes)))
         for row in rows:
             if "top" in row:
@@ -148,14 +153,19 @@ class Served:
 
         Other keys are ``num_samples`` and the options of `zoo.tasks.decoding.Decoding`.
         """
-        options = {"prompt": None, "num_samples": 1} | await read_json(request)
-        check_rules((isinstance(options["prompt"], str | None), 'send {"prompt": "some text"}'))
+        defaults = {"prompt": None, "num_samples": 1, "stream": False}
+        options = defaults | await read_json(request)
+        self.model.generative({name: value for name, value in options.items() if name not in defaults})  # checks them
+        check_rules(
+            (isinstance(options["prompt"], str | None), 'send {"prompt": "some text"}'),
+            (isinstance(options["stream"], bool), "stream: use true or false"),
+        )
         check_length(options["prompt"] or "")
         for name, limit in LIMITS.items():
             value = options.get(name, 1)
             check_rules((type(value) is int and value <= limit, f"{name}={value!r:.40}: use a whole number up to {limit}"))
         texts = await run_in_threadpool(self.generate_texts, options)
-        if options.get("stream"):
+        if options["stream"]:
             return StreamingResponse(self.locked_pieces(texts), media_type="text/plain; charset=utf-8")
         return JSONResponse({"texts": texts})
 
@@ -210,6 +220,24 @@ async def read_json(request: Request) -> dict[str, Any]:
         raise InputError(f"the request is not valid JSON: {one_line(error)}") from error
     check_rules((isinstance(value, dict), 'send a JSON object, such as {"inputs": ["some text"]}'))
     return value  # type: ignore[no-any-return]
+
+
+def limited(task: GenerativeTask) -> GenerativeTask:
+    """Return a copy of a task whose default length and beam are within the limits of a request."""
+    task, decoding = copy(task), task.decoding
+    length = task.limited_decoding().length
+    if length is not None and length > LIMITS["length"]:
+        decoding = replace(decoding, length=LIMITS["length"])
+    task.decoding = replace(decoding, beam=min(decoding.beam, LIMITS["beam"]))
+    return task
+
+
+def open_images(uploads: list[tuple[str, bytes]]) -> list[Image.Image]:
+    """Decode images of at most `MAX_PIXELS` pixels together."""
+    images: list[Image.Image] = []
+    for name, data in uploads:
+        images.append(open_image(data, name, MAX_PIXELS - sum(image.width * image.height for image in images)))
+    return images
 
 
 def open_image(data: bytes, name: str, limit: int = MAX_PIXELS) -> Image.Image:

@@ -232,7 +232,8 @@ def test_find(tmp_path):
         ({"backbone": "vit(dim=32,depth=1,heads=1)"}, "invalid", "do not fit vit"),
         ({"algebra": "octonion"}, "invalid", "'octonion'"),
         ({"algebra_sha256": "ab"}, "invalid", "its table differs"),
-        ({"info": INFO.to_dict() | {"image_size": 100_000, "in_channels": 100_000}}, "invalid", "do not fit"),  # not allocated
+        ({"info": INFO.to_dict() | {"image_size": 4096}}, "invalid", "do not fit"),  # not allocated
+        ({"info": INFO.to_dict() | {"image_size": 100_000}}, "invalid", "image_size=100000"),
         ({"task": "translation"}, "unknown", "'translation'"),
     ],
     ids=str,

@@ -1,44 +1,101 @@
-"""Malicious model folders: valid except for one change, with a matching manifest."""
+"""Sound model folders of several kinds, and functions that alter one thing in them, with a matching manifest."""
 
 import hashlib
 import json
+import os
 import pickle
 import struct
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from shutil import copytree
 from typing import Any
 
+import torch
 from PIL import Image
+from safetensors.torch import load_file, save_file
 
 from zoo.atomic import write_json
 from zoo.backbones.build import backbone
 from zoo.checkpoint import save
 from zoo.checkpoint.manifest import sealed
-from zoo.data import ImageInfo
+from zoo.data.info import CorpusInfo, ImageInfo, ParallelInfo, TableInfo, TextInfo
+from zoo.data.tokenizer import Tokenizer, train_corpus_tokenizer, train_tokenizer
 
 DEEP = 10**5
+LARGE = 2**40
 FACTS = {"in_channels": 1, "image_size": 8, "mean": (0.5,), "std": (0.2,), "sizes": {"train": 9, "val": 1}, "sha256": "ab"}
 INFO = ImageInfo(classes=("cat", "dog", "eel"), **FACTS)
 SPEC = "vit(dim=16,depth=1,heads=1)"
-HARMLESS = ("a pickle as tokenizer.json", "an importable embedding", "numbers of another kind")
-"""Changes that are valid or that image models ignore, so the folder loads."""
+TEXTS = ["a good film", "a bad film", "the plot is fine"]
+Change = Callable[[Path, Path], None]
 
 
-def write_sound(folder: Path) -> None:
+def _words() -> tuple[str, str, TextInfo, Tokenizer]:
+    tokenizer = train_tokenizer("word", TEXTS, 30, True, 1)
+    info = TextInfo(classes=("no", "yes"), vocab_size=tokenizer.vocab_size, max_length=99, sizes={"train": 3})
+    return "fasttext(dim=8)", "text_classification", info, tokenizer
+
+
+def _bytes() -> tuple[str, str, CorpusInfo, Tokenizer]:
+    tokenizer = train_corpus_tokenizer("bpe", [*TEXTS, *TEXTS], 262, False)
+    info = CorpusInfo(vocab_size=tokenizer.vocab_size, max_length=16, stream=False, sizes={})
+    return "gpt(dim=16,depth=1,heads=1,positions=trigonometric)", "language_model", info, tokenizer
+
+
+def _letters() -> tuple[str, str, CorpusInfo, Tokenizer]:
+    tokenizer = train_corpus_tokenizer("char", ["abcd"], 30, False)
+    info = CorpusInfo(vocab_size=tokenizer.vocab_size, max_length=16, stream=False, sizes={})
+    return "gpt(dim=16,depth=1,heads=1,positions=trigonometric)", "language_model", info, tokenizer
+
+
+def _answers() -> tuple[str, str, ParallelInfo, Tokenizer]:
+    tokenizer = train_tokenizer("word", TEXTS, 30, True, 1, ends=True)
+    info = ParallelInfo(vocab_size=tokenizer.vocab_size, max_length=9, sizes={})
+    return "transformer(dim=16,depth=1,heads=1)", "seq2seq", info, tokenizer
+
+
+def _table(task: str = "vector_classification", classes: tuple[str, ...] = ("n", "y")) -> tuple[str, str, TableInfo, None]:
+    numbers = {"values": (None, None, "x"), "mean": (0.0, 1.0, 0.0), "std": (1.0, 2.0, 1.0)}
+    outputs = {"out_features": len(classes) or 1, "classes": classes}
+    info = TableInfo(in_features=3, columns=("a", "b", "c"), target="t", sizes={}, **numbers, **outputs)
+    return "mlp(dim=8,depth=1)", task, info, None
+
+
+KINDS: dict[str, Callable[[], tuple[str, str, Any, Tokenizer | None]]] = {
+    "image": lambda: (SPEC, "image_classification", INFO, None),
+    "words": _words,
+    "bytes": _bytes,
+    "letters": _letters,
+    "answers": _answers,
+    "table": _table,
+    "number": partial(_table, "regression", ()),
+}
+"""Backbone, task, info and tokenizer of each kind of sound model folder."""
+
+
+def write_sound(folder: Path, kind: str = "image") -> None:
     """Write a valid model folder."""
-    net = backbone(SPEC, "quaternion", **INFO.model_kwargs)
-    values = {"backbone": SPEC, "algebra": "quaternion", "scope": "all", "init": "variance", "task": "image_classification"}
-    save(folder, net, values | {"data": "digits", "info": INFO.to_dict()}, {"metrics": {}, "versions": {"torch": "2"}})
+    spec, task, info, tokenizer = KINDS[kind]()
+    torch.manual_seed(0)
+    net = backbone(spec, "quaternion", **info.model_kwargs)
+    values = {"backbone": spec, "algebra": "quaternion", "scope": "all", "init": "variance", "task": task, "data": "digits"}
+    values |= {"info": info.to_dict()} | ({"decoding": {"length": 6}} if kind in ("bytes", "letters") else {})
+    files = {} if tokenizer is None else {"tokenizer.json": tokenizer.to_json()}
+    save(folder, net, values, {"metrics": {}, "versions": {"torch": "2"}}, files)
 
 
-def offer(name: str, sound: Path, target: Path) -> list[str]:
-    """Write a malicious folder of the corpus, and return the command that reads it."""
-    folder = copytree(sound, target / "model")
-    CORPUS[name](folder, target / "ran")
-    seal(folder)
-    Image.new("L", (8, 8)).save(target / "a.png")
-    return ["predict", "model", "a.png"]
+def command(kind: str, folder: Path, place: Path) -> list[str]:
+    """Write an input for a model, and return the command that uses the model."""
+    if kind in ("bytes", "letters"):
+        return ["generate", str(folder), "--prompt", "abc", "--device", "cpu"]
+    text = "a good film"
+    if kind == "image":
+        Image.new("L", (8, 8), 99).save(place / "a.png")
+        text = str(place / "a.png")
+    elif kind in ("table", "number"):
+        (place / "rows.csv").write_text("a,b,c\n1,2,x\n3,4,y\n")
+        text = str(place / "rows.csv")
+    return ["predict", str(folder), text, "--device", "cpu"]
 
 
 def seal(folder: Path, **known: Any) -> None:
@@ -77,7 +134,7 @@ def tensor(shape: list[int], begin: int, end: int, dtype: str = "F32") -> dict[s
     return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
 
 
-def weights(data: Callable[[Path], bytes]) -> Callable[[Path, Path], None]:
+def weights(data: Callable[[Path], bytes]) -> Change:
     """Replace the weights by the result of a function of the valid file."""
 
     def change(folder: Path, marker: Path) -> None:
@@ -87,7 +144,7 @@ def weights(data: Callable[[Path], bytes]) -> Callable[[Path, Path], None]:
     return change
 
 
-def edited(edit: Callable[[dict[str, Any], bytes], None]) -> Callable[[Path, Path], None]:
+def edited(edit: Callable[[dict[str, Any], bytes], None]) -> Change:
     """Edit the header of the weights."""
 
     def data(path: Path) -> bytes:
@@ -104,7 +161,7 @@ def first(entries: dict[str, Any]) -> dict[str, Any]:
     return next(value for key, value in entries.items() if key != "__metadata__")
 
 
-def config(**changes: Any) -> Callable[[Path, Path], None]:
+def config(**changes: Any) -> Change:
     """Change values of the configuration; a callable gets the old value."""
 
     def change(folder: Path, marker: Path) -> None:
@@ -117,40 +174,94 @@ def config(**changes: Any) -> Callable[[Path, Path], None]:
     return change
 
 
-def info(**changes: Any) -> Callable[[Path, Path], None]:
+def info(**changes: Any) -> Change:
     return config(info=lambda old: old | changes)
 
 
-def raw_config(text: str) -> Callable[[Path, Path], None]:
+def raw_config(text: str) -> Change:
     return lambda folder, marker: (folder / "config.json").write_text(text) and None
 
 
-def pickled(name: str) -> Callable[[Path, Path], None]:
+def pickled(name: str) -> Change:
     """Replace a file by a pickle."""
     return lambda folder, marker: (folder / name).write_bytes(pickle.dumps(Payload(marker))) and None
 
 
-CORPUS: dict[str, Callable[[Path, Path], None]] = {
-    **{f"a pickle as {name}": pickled(name) for name in ("model.safetensors", "config.json", "tokenizer.json")},
-    "a header of 2^60 bytes": weights(lambda path: struct.pack("<Q", 2**60) + path.read_bytes()[8:]),
-    "a deep header": weights(lambda path: struct.pack("<Q", 2 * DEEP) + b"[" * DEEP + b"]" * DEEP),
-    "10^6 tensors": weights(lambda path: many(10**6)),
-    "tensors that overlap": edited(lambda entries, old: first(entries).update(data_offsets=[0, 8], shape=[2])),
-    "a tensor beyond the end": edited(lambda entries, old: first(entries).update(data_offsets=[0, 2**40], shape=[2**38])),
-    "a shape of (0, 2^60)": edited(lambda entries, old: entries.update(zero=tensor([0, 2**60], 0, 0))),
-    "numbers of another kind": edited(lambda entries, old: first(entries).update(dtype="I32")),
-    "a class path for a backbone": config(backbone={"class_path": "os.system", "init_args": {"command": "true"}}),
-    "an importable embedding": config(embedding="builtins.eval"),
-    "an instantiator in the arguments": config(model_kwargs={"_instantiator": "os.system"}, info=None, task=None),
-    "a deep configuration": raw_config("[" * DEEP + "]" * DEEP),
-    "a number that is not finite": info(mean=[float("nan")]),
-    "a name that stands twice": raw_config('{"format": 2, "format": 2}'),
-    "a mean of 1e308": info(mean=[1e308]),
-    "a width of a million": config(backbone="vit(dim=1048576,depth=1,heads=1)"),
-    "images of a million pixels a side": info(image_size=10**6),
-    "a backbone that writes to the terminal": config(backbone="vit\x1b[2J(dim=16)"),
-    "an algebra of 10^5 dimensions": config(algebra="phm(n=100000)"),
-    "a million classes": info(classes=[str(i) for i in range(10**6)]),
-    "labels that write to the terminal": info(classes=["\x1b]0;owned\x07", "dog", "eel"]),
-}
-"""Changes of a valid folder by name; the second argument is a file that must never be created."""
+def dtype(kind: torch.dtype) -> Change:
+    """Store the weights in another dtype."""
+    return stored(lambda value: value.to(kind))
+
+
+def filled(number: float) -> Change:
+    """Set all floating-point weights to a number."""
+    return stored(lambda value: torch.full_like(value, number) if value.is_floating_point() else value)
+
+
+def stored(function: Callable[[torch.Tensor], torch.Tensor]) -> Change:
+    """Apply a function to all stored tensors."""
+
+    def change(folder: Path, marker: Path) -> None:
+        path = folder / "model.safetensors"
+        save_file({name: function(value) for name, value in load_file(path).items()}, path)
+
+    return change
+
+
+def tokenizer(edit: Callable[[dict[str, Any]], Any]) -> Change:
+    """Edit the tokenizer file."""
+
+    def change(folder: Path, marker: Path) -> None:
+        path = folder / "tokenizer.json"
+        state = json.loads(path.read_text())
+        edit(state)
+        path.write_text(json.dumps(state))
+
+    return change
+
+
+def renamed_token(number: int, token: str) -> Change:
+    """Change the text of a token."""
+
+    def edit(state: dict[str, Any]) -> None:
+        vocab = state["model"]["vocab"]
+        state["model"]["vocab"] = {token if i == number else text: i for text, i in vocab.items()}
+
+    return tokenizer(edit)
+
+
+def pipe(name: str) -> Change:
+    """Replace a file by a named pipe."""
+
+    def change(folder: Path, marker: Path) -> None:
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+
+    return change
+
+
+def link(name: str, target: str) -> Change:
+    """Replace a file by a symbolic link."""
+
+    def change(folder: Path, marker: Path) -> None:
+        (folder / name).unlink()
+        (folder / name).symlink_to(target)
+
+    return change
+
+
+def extended(name: str) -> Change:
+    """Extend a file by zeros, which take no space on the disk, to `LARGE` bytes."""
+    return lambda folder, marker: os.truncate(folder / name, LARGE)
+
+
+def declared(name: str) -> Change:
+    """Extend a file, and declare its size in the manifest."""
+
+    def change(folder: Path, marker: Path) -> None:
+        seal(folder)
+        os.truncate(folder / name, LARGE)
+        manifest = json.loads((folder / "manifest.json").read_text())
+        manifest["files"][name]["size"] = LARGE
+        write_json(folder / "manifest.json", sealed(manifest))
+
+    return change

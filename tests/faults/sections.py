@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults import commands as mutated
-from tests.faults import damage, hostile_data
+from tests.faults import damage, hostile_corpus, hostile_data
 from tests.faults import disk as disks
 from tests.faults import hostile as hostile_models
 from tests.faults import kills as killing
@@ -49,12 +49,13 @@ def flips(folder: Path) -> Figures:
 def hostile(folder: Path) -> Figures:
     """Read the whole corpus of hostile data and configurations, and then that of model folders."""
     models, sound = folder / "models", folder / "sound"
-    hostile_models.write_sound(sound)
-    cases = {name: partial(hostile_models.offer, name, sound) for name in hostile_models.CORPUS}
+    for kind in hostile_models.KINDS:
+        hostile_models.write_sound(sound / kind, kind)
+    cases = {name: partial(hostile_corpus.offer, name, sound) for name in hostile_corpus.CORPUS}
     for place in (folder / "data", models):
         place.mkdir()
     found = _refusals(folder / "data", hostile_data.CORPUS)
-    return found | {"models": _refusals(models, cases, hostile_models.HARMLESS)}
+    return found | {"models": _refusals(models, cases, hostile_corpus.HARMLESS)}
 
 
 def _refusals(folder: Path, cases: Mapping[str, Callable[[Path], list[str]]], harmless: Collection[str] = ()) -> Figures:
@@ -65,7 +66,7 @@ def _refusals(folder: Path, cases: Mapping[str, Callable[[Path], list[str]]], ha
         place = folder / str(len(seconds))
         place.mkdir()
         words = case(place)
-        size = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
+        size = sum(512 * path.lstat().st_blocks for path in place.rglob("*"))
         ended = zoo_command(words, place, timeout=300, env={"XDG_CACHE_HOME": str(place / "cache")})
         refused += ended.refused
         fine += name in harmless and ended.code == 0

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from urllib.request import urlopen
@@ -29,6 +30,7 @@ from zoo_serving.command import host_names, listen  # noqa: E402
 
 import zoo  # noqa: E402
 from tests.errors import raises  # noqa: E402
+from tests.faults.hostile import config, seal, write_sound  # noqa: E402
 from zoo import registry  # noqa: E402
 from zoo.cli import main  # noqa: E402
 from zoo.data import ready  # noqa: E402
@@ -128,6 +130,12 @@ def test_generate_and_stream(writer):
         ({"prompt": "a" * 10_001}, "a text has 10,001 characters: use up to 10,000"),
         ({"prompt": "a", "temperature": -1, "stream": True}, "temperature=-1"),
         (["a"], "send a JSON object"),
+        ({"prompt": "a", "self": 1}, "unknown option 'self'"),
+        ({"prompt": "a", "decoding": {"length": 5}}, "unknown option 'decoding'"),
+        ({"prompt": "a", "stream": "yes"}, "stream: use true or false"),
+        ({"prompt": "a", "temperature": 10**400}, "temperature=1000"),
+        ({"prompt": "a", "seed": 10**400}, "seed=1000"),
+        ({"prompt": ["a"]}, 'send {"prompt": "some text"}'),
     ],
 )
 def test_invalid_generation_requests(writer, body, message):
@@ -169,6 +177,77 @@ def test_a_loopback_server_accepts_only_its_own_host_names(digits):
             assert page.get("/", headers={"Host": name}).status_code == 200
         for name in ("evil.example", "localhost.evil.example", "evil.example:7860", "127.0.0.1.evil.example"):
             assert page.get("/", headers={"Host": name}).status_code == (400 if expected else 200)
+
+
+@pytest.mark.parametrize("row", [1, None, True, 1.5, {"a": 1}, [], [1], [None], [[]], ["a", 1]], ids=str)
+def test_rows_that_are_not_texts(corpus, tmp_path, row):
+    texts = untrained(f"text(path='{corpus(tmp_path / 'text.tsv', 'text')}')", "fasttext(dim=8, hidden=8)")
+    assert "expects text" in error_of(client(texts).post("/predict", json={"inputs": [row]}))
+    with raises("invalid", "expects text"):
+        texts.predict([row])
+
+
+@pytest.mark.parametrize("row", ["/etc/hostname", "rows.csv", 1, None, {"a": 1}, [], [[]], ["a"], [None]], ids=str)
+def test_rows_that_are_not_numbers(row):
+    numbers = untrained("rotation", "linear")
+    error_of(client(numbers).post("/predict", json={"inputs": [row]}))
+    with raises("invalid"):
+        numbers.predict([row])
+
+
+def test_numbers_of_400_digits():
+    numbers = untrained("rotation", "linear")
+    row = [10**400] * numbers.info.in_features
+    assert "not an array of numbers" in error_of(client(numbers).post("/predict", json={"inputs": [row]}))
+    with raises("invalid", "not an array of numbers"):
+        numbers.predict([row])
+
+
+def test_numbers_never_name_a_file(tmp_path, monkeypatch):
+    """A model of a table reads files in Python, but not for a request."""
+    monkeypatch.chdir(tmp_path)
+    write_sound(tmp_path / "model", "table")
+    (tmp_path / "rows.csv").write_text("a,b,c\n1,2,x\n")
+    model = zoo.load("model")
+    assert len(model.predict(["rows.csv"])) == 1
+    assert "rows of numbers" in error_of(client(model).post("/predict", json={"inputs": ["rows.csv"]}))
+
+
+def test_waiting_requests_do_not_hold_decoded_images(digits, monkeypatch):
+    """Only the request whose turn it is decodes its images."""
+    decoded, most = set(), []
+    open_image, rows = serving.open_image, digits.predict
+
+    def opened(data, name, limit=serving.MAX_PIXELS):
+        decoded.add(threading.get_ident())
+        most.append(len(decoded))
+        return open_image(data, name, limit)
+
+    def predict(*arguments, **options):
+        time.sleep(0.05)
+        try:
+            return rows(*arguments, **options)
+        finally:
+            decoded.discard(threading.get_ident())
+
+    monkeypatch.setattr(serving, "open_image", opened)
+    monkeypatch.setattr(digits, "predict", predict)
+    page = client(digits)
+    with page, ThreadPoolExecutor(8) as pool:
+        replies = list(pool.map(lambda number: page.post("/predict", files={"file": ("x.png", picture(number))}), range(8)))
+    assert [reply.status_code for reply in replies] == [200] * 8
+    assert most == [1] * 8
+
+
+def test_the_defaults_of_a_model_are_within_the_limits_of_a_request(tmp_path):
+    """A model folder may request texts of 100,000 tokens and 256 hypotheses."""
+    write_sound(tmp_path / "model", "letters")
+    config(decoding={"length": 100_000, "beam": 256})(tmp_path / "model", tmp_path)
+    seal(tmp_path / "model")
+    model = zoo.load(tmp_path / "model")
+    decoding = serving.Served(model, "a model").model.task.decoding
+    assert (decoding.length, decoding.beam) == (serving.LIMITS["length"], serving.LIMITS["beam"])
+    assert model.task.decoding.length == 100_000
 
 
 def test_texts_pairs_and_numbers(corpus, tmp_path):

@@ -1,19 +1,21 @@
 """Model folders: specs, weights, a manifest with checksums, and a model card. Nothing is unpickled.
 
-Importing this package does not import torch; the first use of `load_network`, `read_config` or `save` does.
+Importing this package does not import torch; the first use of `load_network` or `save` does.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from zoo.checkpoint.folder import load_network, read_config, save
+    from zoo.checkpoint.config import read_config
+    from zoo.checkpoint.folder import load_network, save
     from zoo.checkpoint.manifest import find
 
+_MODULES = {"find": "manifest", "load_network": "folder", "read_config": "config", "save": "folder"}
 __all__ = ["find", "load_network", "read_config", "save"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module 'zoo.checkpoint' has no attribute '{name}'")
-    return getattr(import_module(f"zoo.checkpoint.{'manifest' if name == 'find' else 'folder'}"), name)
+    return getattr(import_module(f"zoo.checkpoint.{_MODULES[name]}"), name)

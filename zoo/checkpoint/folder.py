@@ -21,7 +21,19 @@ from zoo import registry
 from zoo.algebras import Algebra, algebra
 from zoo.atomic import new_folder, write_json, write_text
 from zoo.backbones.build import backbone, untrained
-from zoo.checkpoint.manifest import HEADER_BYTES, MEASURED, MOST, card, file_record, find, is_plain, read_json, sealed, verify
+from zoo.checkpoint.config import FORMAT, KINDS, read_config
+from zoo.checkpoint.manifest import (
+    HEADER_BYTES,
+    MEASURED,
+    TEXT_BYTES,
+    WEIGHTS,
+    card,
+    file_record,
+    find,
+    read_manifest,
+    read_small,
+    sealed,
+)
 from zoo.conversion import convert
 from zoo.errors import InputError, one_line, shorten
 from zoo.nn.factory import ROLES
@@ -31,14 +43,13 @@ from zoo.tasks import task_type
 
 Header = dict[str, tuple[list[int], str]]
 """Shape and dtype, as safetensors calls it, of each tensor by name."""
-FORMAT = 2
 LIBRARIES = ("hypercomplex-zoo", "torch", "lightning", "torchmetrics", "timm", "tokenizers")
-OWN = {"config.json", "model.safetensors", "README.md", "manifest.json"}
+OWN = {"config.json", WEIGHTS, "README.md", "manifest.json"}
 """Files of every model folder; any others are text files of the model, such as its tokenizer."""
-KINDS: dict[str, Any] = dict.fromkeys(("backbone", "algebra", "embedding", "task", "data"), str | None)
-KINDS |= {"scope": str, "init": str, "versions": dict}
-KINDS |= dict.fromkeys(("info", "model_kwargs", "conversion", "decoding", "sparse"), dict | None)
-"""The types of the values of config.json; those that may be None may be missing."""
+FLOATS = ("F64", "F32", "F16", "BF16")
+DTYPES = {torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL"}
+DTYPES |= {torch.complex64: "C64"}
+"""Names of dtypes in safetensors; stored floats may have any of `FLOATS`."""
 TABLES = 50 * 2**20
 """Bytes that the buffers of a network may take in addition to twice the size of its weights file."""
 
@@ -62,7 +73,7 @@ def save(
     spec = values["algebra"]
     fingerprint = config["algebra_sha256"] if spec is None else fingerprint_of(spec)
     with new_folder(folder) as part:
-        values["sparse"] = save_weights(net, part / "model.safetensors", folder, sparse)
+        values["sparse"] = save_weights(net, part / WEIGHTS, folder, sparse)
         values = {key: value for key, value in values.items() if value is not None}
         write_json(part / "config.json", {"format": FORMAT, "algebra_sha256": fingerprint, **values})
         for name, text in (files or {}).items():
@@ -85,21 +96,6 @@ def save_weights(net: nn.Module, file: Path, folder: Path, sparse: bool = False)
         raise OSError(errno.EIO, str(error).partition(": ")[2] or str(error), str(folder / file.name)) from error
 
 
-def read_config(path: str | Path) -> dict[str, Any]:
-    """Verify a run or model folder and return the configuration of the model."""
-    folder = find(path)
-    verify(folder)
-    file = folder / "config.json"
-    config = dict.fromkeys((*KINDS, "format")) | read_json(file)
-    if config["format"] != FORMAT:
-        raise InputError(f"{folder} has format {config['format']}, expected {FORMAT}: update hypercomplex-zoo")
-    if wrong := [key for key, kind in KINDS.items() if not isinstance(config[key], kind)]:
-        raise InputError(f"{file} has missing or invalid values: {', '.join(wrong)}")
-    if not is_plain(config):
-        raise InputError(f"{file} has text with control characters, or numbers beyond {MOST:g}: do not use the folder")
-    return config
-
-
 def load_network(
     path: str | Path,
     config: Mapping[str, Any] | None = None,
@@ -114,14 +110,18 @@ def load_network(
     place. ``product`` is an algebra without a spec. ``config`` and ``info`` may be given if they are already loaded.
     """
     config = read_config(path) if config is None else config
-    weights = find(path) / "model.safetensors"
+    weights = find(path) / WEIGHTS
     name, sparse = config["backbone"] or "the module", config["sparse"] or {}
     header, masks = unpack_header(weights, _read_header(weights), sparse)
     try:
         if info is None and config["info"] is not None:
             info = task_type(config["task"])[0].info_type.from_dict(config["info"])
         over = _check_algebra(config, product)
-        net = _build(config, over, info, weights, header) if module is None else _convert_again(module, over, config)
+        if module is None:
+            net = _build(config, over, info, weights, header)
+        else:
+            net = _convert_again(module, over, config)
+            _check_header(weights, net, name, header)
     except InputError as error:
         raise _with_missing_plugins(error, config) from error
     try:
@@ -151,7 +151,9 @@ def _build(config: Mapping[str, Any], over: str | Algebra, info: Any, weights: P
         try:
             with torch.device("meta"), _limited(100 + 4 * len(header), message):
                 outline = backbone(spec, deepcopy(config["algebra"] or over), **options)  # backbone() moves a given algebra
-        except (RuntimeError, TypeError, NotImplementedError) as error:
+        except InputError:
+            raise
+        except Exception as error:  # a network of an invalid size fails anywhere
             raise InputError(f"{message}: {one_line(error)}") from error
         _check_header(weights, outline, config["backbone"], header)
         size = sum(buffer.nbytes for buffer in outline.buffers())
@@ -204,8 +206,18 @@ def _convert_again(module: nn.Module, over: str | Algebra, config: Mapping[str, 
 
 def model_files(model: Path) -> dict[str, str]:
     """Read the additional text files of a model folder, such as its tokenizer, by name."""
-    names = read_json(model / "manifest.json")["files"].keys() - OWN
-    return {name: (model / name).read_text(encoding="utf-8") for name in sorted(names)}
+    names = read_manifest(model)["files"].keys() - OWN
+    return {name: read_text(model, name) for name in sorted(names)}
+
+
+def read_text(model: Path, name: str) -> str:
+    """Read an additional text file of a model folder, which its manifest must list."""
+    if name in OWN or name not in read_manifest(model)["files"]:
+        raise InputError(f"{shorten(name)} is not an additional file of {model}: do not use the folder", code="corrupt")
+    try:
+        return read_small(model / name, TEXT_BYTES).decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"cannot read {model / name}: {one_line(error)}", code="corrupt") from error
 
 
 def conversion_record(net: nn.Module) -> dict[str, Any]:
@@ -232,12 +244,15 @@ def library_versions(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _check_header(path: Path, net: nn.Module, name: str, header: Header) -> None:
-    """Compare names and shapes in a header with those of a network, which may be on the meta device."""
-    expected = {key: list(tensor.shape) for key, tensor in net.state_dict(keep_vars=True).items()}
-    for key, (shape, _) in header.items():
-        if shape != expected.get(key):
-            text = f"{shorten(key)} has shape {shape}, expected {expected.get(key, 'no such tensor')}"
-            raise InputError(f"the weights in {path.parent} do not fit {name}: {text}")
+    """Compare names, shapes and dtypes in a header with those of a network, which may be on the meta device."""
+    message, state = f"the weights in {path.parent} do not fit {name}", net.state_dict(keep_vars=True)
+    for key, (shape, dtype) in header.items():
+        tensor = state.get(key)
+        if tensor is None or shape != list(tensor.shape):
+            expected = "no such tensor" if tensor is None else list(tensor.shape)
+            raise InputError(f"{message}: {shorten(key)} has shape {shape}, expected {expected}")
+        if dtype not in (FLOATS if tensor.is_floating_point() else (DTYPES.get(tensor.dtype),)):
+            raise InputError(f"{message}: {shorten(key)} has dtype {dtype}, expected that of {tensor.dtype}")
 
 
 def _read_header(path: Path) -> Header:

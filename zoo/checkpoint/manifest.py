@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import NoneType
@@ -16,6 +17,9 @@ MOST = 1e300
 """Largest number: whole numbers in JSON may exceed the range of a float."""
 HEADER_BYTES = 2**22
 """Size limit of JSON files and of the headers of weights files; 20,000 tensors need less."""
+TEXT_BYTES = 2**26
+"""Size limit of the files of a model folder other than its weights, such as the tokenizer."""
+WEIGHTS = "model.safetensors"
 NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
 """File names that are valid on every file system."""
 RUNS = ("*", "seed-*/round-*", "*/seed-*/round-*")
@@ -70,6 +74,19 @@ def file_record(path: Path) -> dict[str, Any]:
         return {"size": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
+def is_record(value: Any, limit: int = sys.maxsize) -> bool:
+    """Return whether a JSON value is that of `file_record` for a file up to a size limit."""
+    if not isinstance(value, dict) or value.keys() != {"size", "sha256"}:
+        return False
+    size, digest = value["size"], value["sha256"]
+    return type(size) is int and 0 <= size <= limit and isinstance(digest, str) and SHA256.fullmatch(digest) is not None
+
+
+def is_intact(path: Path, record: Mapping[str, Any]) -> bool:
+    """Return whether a path is a regular file of this size and SHA-256; the content is read only if the size agrees."""
+    return path.is_file() and path.stat().st_size == record["size"] and file_record(path) == record
+
+
 def sealed(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Return a manifest with the digest of its other entries appended."""
     rest = {key: value for key, value in manifest.items() if key != "sha256"}
@@ -83,13 +100,13 @@ def verify(folder: Path, digest: str | None = None) -> dict[str, dict[str, Any]]
     """
     files: dict[str, dict[str, Any]] = read_manifest(folder)["files"]
     path = folder / "manifest.json"
-    if digest is not None and file_record(path)["sha256"] != digest:
+    if digest is not None and digest_of(path) != digest:
         raise InputError(f"{path}: the checksum differs from that of the release", code="mismatch")
     for name, expected in files.items():
         path = folder / name
         if not path.is_file() or (digest is not None and path.is_symlink()):
             raise InputError(f"{path} is missing: the folder is damaged, copy it again", code="corrupt")
-        if file_record(path) != expected:
+        if not is_intact(path, expected):
             raise InputError(f"{path} has changed (its checksum differs): copy the folder again", code="corrupt")
     return files
 
@@ -101,15 +118,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise InputError(f"{path} is missing: the folder is damaged, copy it again", code="corrupt")
     manifest = read_json(path)
     files = manifest.get("files")
-    if not isinstance(files, dict) or not {"config.json", "model.safetensors"} <= files.keys():
+    if not isinstance(files, dict) or not {"config.json", WEIGHTS} <= files.keys():
         raise InputError(f"{path} must list config.json and model.safetensors: the folder is damaged", code="corrupt")
-    if path.read_bytes() != to_json(sealed(manifest)).encode():
+    if read_small(path) != to_json(sealed(manifest)).encode():
         raise InputError(f"{path} has changed (its checksum differs): copy the folder again", code="corrupt")
     seen = {"manifest.json"}
     for name, record in files.items():
-        size, digest = (record.get("size"), record.get("sha256")) if isinstance(record, dict) else (None, None)
-        is_record = type(size) is int and size >= 0 and isinstance(digest, str) and SHA256.fullmatch(digest)
-        if not is_record or not NAME.fullmatch(name) or name.lower() in seen:
+        is_valid = is_record(record, sys.maxsize if name == WEIGHTS else TEXT_BYTES)
+        if not is_valid or not NAME.fullmatch(name) or name.lower() in seen:
             raise InputError(f"{path} has a malformed entry for {shorten(name)}: do not use the folder", code="corrupt")
         seen.add(name.lower())
     if not has_figures(manifest):
@@ -143,10 +159,22 @@ def is_plain(value: Any) -> bool:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object from a file, refusing numbers that are not finite."""
+    return parse_json(read_small(path), path)
+
+
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 of a manifest."""
+    return hashlib.sha256(read_small(path)).hexdigest()
+
+
+def read_small(path: Path, limit: int = HEADER_BYTES) -> bytes:
+    """Read a regular file up to a size limit; `InputError` for larger files, devices and pipes."""
     try:
-        if (size := path.stat().st_size) > HEADER_BYTES:
-            raise InputError(f"{path} has {size:,} bytes: the limit is {HEADER_BYTES:,}", code="corrupt")
-        return parse_json(path.read_bytes(), path)
+        if (size := path.stat().st_size) > limit:
+            raise InputError(f"{path} has {size:,} bytes: the limit is {limit:,}", code="corrupt")
+        if not path.is_file():
+            raise InputError(f"{path} is not a regular file", code="corrupt")
+        return path.read_bytes()
     except OSError as error:
         raise InputError(f"cannot read {path}: {one_line(error)}", code="failed") from error
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from zoo import registry
 from zoo.checkpoint.manifest import find, number, read_manifest, verify
 from zoo.cli.result import Result, to_json
-from zoo.errors import InputError, printable
+from zoo.errors import InputError, printable, visible
 from zoo.tasks.options import Decoding
 from zoo.training.options import Measuring
 
@@ -141,7 +141,7 @@ def predict(run: str, input: Sequence[str] = (), *, options: Predict, truncate: 
     flags: dict[str, Any] = {"batch_size": options.batch_size, "truncation": truncate, "top": options.top} | options.decoding
     rows = model.predict_iter(inputs, stdin=sys.stdin, on_error=errors.append, **flags)
     for count, row in enumerate(rows, 1):  # noqa: B007 (counts the rows)
-        print(to_json(row, ensure_ascii=False) if json else line(row), flush=True)
+        print(to_json(row, ensure_ascii=False) if json else visible(line(row)), flush=True)
     if errors and not count:
         raise errors[0]
     for error in errors:
@@ -185,23 +185,23 @@ def generate(run: str, *, options: Generate, prompt: str | None = None, json: bo
     shown = prompt if task.continues_prompt else ""
     if count == 1 and not json:
         pieces = model.generate(prompt, stream=True, **options.decoding)
-        print(shown, end="", flush=True)
+        print(visible(shown), end="", flush=True)
         for piece in pieces:
-            print(piece, end="", flush=True)
+            print(visible(piece), end="", flush=True)
         print()
         return
     for index, text in enumerate(model.generate(prompt, count, **options.decoding), 1):
         if json:
             print(to_json({"prompt": prompt, "text": text}, ensure_ascii=False))
         else:
-            print(f"{'' if index == 1 else chr(10)}--- {index}\n{shown}{text}", flush=True)
+            print(visible(f"{'' if index == 1 else chr(10)}--- {index}\n{shown}{text}"), flush=True)
 
 
 def read_prompt(word: str | None) -> str | None:
     """Return the prompt, read from standard input for ``-``."""
     if word == "-":
         word = sys.stdin.buffer.read().decode("utf-8", "surrogateescape").removeprefix("\ufeff").removesuffix("\n")
-    if word and any("\udc80" <= letter <= "\udcff" for letter in word):
+    if word and any("\ud800" <= letter <= "\udfff" for letter in word):
         raise InputError("--prompt: invalid UTF-8; encode the text as UTF-8")
     return word
 

@@ -5,6 +5,8 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from zoo.errors import CONTROL, visible
+
 
 class Result(NamedTuple):
     """The result of a command: JSON values, the text for people or a function that prints it, and the exit code."""
@@ -18,14 +20,15 @@ class Result(NamedTuple):
         if as_json:
             print(to_json(self.value, indent=2))
         elif isinstance(self.text, str):
-            print(self.text)
+            print(visible(self.text))
         else:
             self.text(self.value)
 
 
 def to_json(value: Any, **options: Any) -> str:
-    """Return a value as JSON, with null for infinity and NaN."""
-    return json.dumps(_finite(value), allow_nan=False, **options)
+    """Return a value as JSON, with null for infinity and NaN, and without control characters."""
+    text = json.dumps(_finite(value), allow_nan=False, **options)
+    return CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _finite(value: Any) -> Any:

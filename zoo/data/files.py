@@ -8,6 +8,7 @@ import csv
 import gzip
 import json
 import lzma
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,6 +38,12 @@ def check_unpacked(path: Path, size: int) -> None:
     """Raise `InputError` if a compressed file expands to `size` bytes and that exceeds the limit."""
     if size > max(MIN_LIMIT, MAX_RATIO * path.stat().st_size):
         raise InputError(f"{path}: expands to more than {MAX_RATIO} times its size; if this is intended, decompress it first")
+
+
+def check_archive(path: Path) -> None:
+    """Raise `InputError` if the files of a zip archive, which may be followed by other bytes, expand beyond the limit."""
+    with zipfile.ZipFile(path) as archive:
+        check_unpacked(path, sum(info.file_size for info in archive.infolist()))
 
 
 @contextmanager

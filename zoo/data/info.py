@@ -7,7 +7,12 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
+from zoo.errors import InputError
 from zoo.registry import build_options
+from zoo.registry.resolution import LARGEST
+
+MAX_IMAGE_SIZE = 4096
+"""Maximum side of an image in pixels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +32,21 @@ class DataInfo:
     network_sizes: ClassVar[tuple[str, ...]] = ()
     sizes: dict[str, int]
     sha256: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise `InputError` if a size is not positive, too large, or not the length of the field that it counts."""
+        for name in self.network_sizes:
+            value, most = vars(self).get(name), MAX_IMAGE_SIZE if name == "image_size" else LARGEST
+            if type(value) is int and not 1 <= value <= most:
+                raise InputError(f"{name}={value}: must be between 1 and {most}")
+
+    def check_lengths(self, size: int, *names: str) -> None:
+        """Raise `InputError` if a field has not as many values as a size, or a ``std`` is 0."""
+        for name in names:
+            if len(values := getattr(self, name)) != size:
+                raise InputError(f"{name} has {len(values)} values, expected {size}")
+            if name == "std" and min(values) <= 0:
+                raise InputError(f"std={min(values)}: must be positive")
 
     @property
     def model_kwargs(self) -> dict[str, Any]:
@@ -69,6 +89,11 @@ class ImageInfo(DataInfo):
     classes: tuple[str, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        """Check sizes and lengths."""
+        super().__post_init__()
+        self.check_lengths(self.in_channels, "mean", "std")
 
     def example_inputs(self, batch: int) -> Tensor:
         """Return zeros [batch, in_channels, image_size, image_size]."""
@@ -115,6 +140,13 @@ class TableInfo(VectorInfo):
     classes: tuple[str, ...] = ()
     target_mean: float = 0.0
     target_std: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check sizes and lengths."""
+        super().__post_init__()
+        self.check_lengths(self.in_features, "columns", "values", "mean", "std")
+        if self.classes:
+            self.check_lengths(self.out_features, "classes")
 
     def standardize(self, x: Tensor) -> Tensor:
         """Return features [..., in_features] of the table's own units as a network reads them; NaN becomes the mean."""

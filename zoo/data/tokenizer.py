@@ -3,15 +3,16 @@
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import tokenizers
-from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import decoders, pre_tokenizers, trainers
 
+from zoo.data import tokenizer_file
 from zoo.data.info import TokenInfo
 from zoo.data.loader import Array
 from zoo.data.options import DataError
@@ -22,12 +23,9 @@ from zoo.errors import InputError, one_line
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 TOKENIZERS = ("word", "space", "char", "bpe")
-SPECIAL = ("[PAD]", "[UNK]", "[BOS]", "[EOS]")
-"""Special tokens in the order of their ids; the last two mark the beginning and end of generated text."""
-
-# Words, and single punctuation marks. The endings n't, 's, 'll ... are separate, as in the Penn Treebank and all vector files.
-WORDS = r"(?i)\w+(?=n['’]t\b)|n['’]t\b|['’](?:s|m|d|ll|re|ve)\b|\w+|[^\w\s]"
 BYTES = 256
+LONGEST = 2**22
+"""Maximum number of characters of a text; the regular expression of the words fails on a word of ten million."""
 CHUNK = 1000  # texts to encode at once: the library's encodings take a hundred times the memory of the ids
 Location = Callable[[int], str]  # returns the location of text i for error messages
 
@@ -56,18 +54,14 @@ class Tokenizer:
     @classmethod
     def from_json(cls, text: str, info: TokenInfo, truncation: bool = False) -> Self:
         """Load the tokenizer of a saved model from its file and the info of its data."""
-        try:
-            backend = tokenizers.Tokenizer.from_str(text)
-        except Exception as error:  # the library raises Exception itself
-            reason = str(error).splitlines()[0][:120]
-            raise DataError(f"{info.tokenizer}: not a file of the tokenizers library ({reason})") from error
+        backend = tokenizer_file.read(text, info.tokenizer)
         if (size := backend.get_vocab_size()) != info.vocab_size:
             raise InputError(f"{info.tokenizer}: {size} tokens, expected {info.vocab_size}; it belongs to another model")
         return cls(backend, info.max_length, truncation)
 
     def to_json(self) -> str:
         """Return the content of a tokenizer file."""
-        return self.backend.to_str()
+        return tokenizer_file.write(self.backend)
 
     def limited(self, max_length: int | None, *, truncation: bool = False) -> Self:
         """Return this tokenizer with another maximum length."""
@@ -91,7 +85,7 @@ class Tokenizer:
     @property
     def has_end(self) -> bool:
         """Whether the vocabulary has the tokens [BOS] and [EOS] of generated texts."""
-        return self.backend.token_to_id(SPECIAL[END]) == END
+        return self.backend.token_to_id(tokenizer_file.SPECIAL[END]) == END
 
     def decode(self, ids: Sequence[int] | Ints) -> str:
         """Convert token ids to text, up to the first [EOS] if the tokenizer has it."""
@@ -111,7 +105,8 @@ class Tokenizer:
         limit = None if self.max_length is None else self.max_length - ended
         file = RaggedFile()
         for start in range(0, len(texts), CHUNK):
-            encodings = self.backend.encode_batch_fast(list(texts[start : start + CHUNK]), add_special_tokens=False)
+            chunk = list(_checked(texts[start : start + CHUNK], lambda row, start=start: location(start + row)))
+            encodings = self.backend.encode_batch_fast(chunk, add_special_tokens=False)
             for row, encoding in enumerate(encodings, start):
                 count = len(encoding.ids)
                 if count == 0:
@@ -141,38 +136,38 @@ def train_tokenizer(
         running: Whether texts are parts of longer ones: `bpe` then puts no space before their first word.
     """
     special = check_tokenizer(kind, vocab, ends)
+    blank = tokenizer_file.form(kind, normalizers=tokenizer_file.normalizers(lowercase), prefix_space=not running)
     options: Any = {"vocab_size": vocab, "min_frequency": min_count, "special_tokens": [*special], "show_progress": False}
-    trainer: trainers.Trainer
+    trainer: trainers.Trainer = trainers.WordLevelTrainer(**options)
     if kind == "bpe":
-        tokenizer = tokenizers.Tokenizer(models.BPE())
         trainer = trainers.BpeTrainer(**options, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))
-    else:
-        tokenizer = tokenizers.Tokenizer(models.WordLevel(unk_token=SPECIAL[UNKNOWN]))
-        trainer = trainers.WordLevelTrainer(**options)
-    tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), *([normalizers.Lowercase()] if lowercase else [])])
-    if kind == "bpe":
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=not running)
-        tokenizer.decoder = decoders.ByteLevel()
-    elif kind == "char":
-        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
-        tokenizer.decoder = decoders.Fuse()
     elif kind == "space":
-        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         # The other kinds split off the brackets of a literal special token.
         texts = (re.sub(r"\[(PAD|UNK|BOS|EOS)\]", " ", text) for text in texts)
-    else:
-        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(WORDS), "removed", invert=True)
-    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer = tokenizer_file.build(blank)
+    tokenizer.train_from_iterator(_checked(texts), trainer)
     # Without added tokens, the library does not look for "[PAD]" and "[UNK]" in texts.
-    state = {**json.loads(tokenizer.to_str()), "added_tokens": []}
-    return Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(state)))
+    model = json.loads(tokenizer.to_str())["model"]
+    return Tokenizer(tokenizer_file.build(tokenizer_file.filled(blank, model["vocab"], model.get("merges"))))
+
+
+def _checked(texts: Iterable[str], location: Location = "text {}".format) -> Iterator[str]:
+    """Yield texts; raise `DataError` for one above `LONGEST` characters, or with characters that are not Unicode."""
+    for row, text in enumerate(texts):
+        if len(text) > LONGEST:
+            raise DataError(f"{location(row)}: {len(text):,} characters, at most {LONGEST:,} can be tokenized; split it")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise DataError(f"{location(row)}: invalid UTF-8; save the text as UTF-8") from error
+        yield text
 
 
 def check_tokenizer(kind: str, vocab: int, ends: bool = False) -> tuple[str, ...]:
     """Check the options of `train_tokenizer`, and return the special tokens."""
     if kind not in TOKENIZERS:
         raise InputError(f"tokenizer={kind!r}: use {', '.join(TOKENIZERS)}")
-    special = SPECIAL[: 4 if ends else 2]
+    special = tokenizer_file.SPECIAL[: 4 if ends else 2]
     least = len(special) + (BYTES if kind == "bpe" else 1)
     if vocab < least:
         raise InputError(f"vocab={vocab}: the tokenizer {kind!r} needs at least {least} tokens")
@@ -189,25 +184,26 @@ def train_corpus_tokenizer(kind: str, pieces: Iterable[str], vocab: int, lowerca
     if kind == "bpe":
         no_merges = vocab == UNKNOWN + 1 + BYTES  # nothing to train
         return train_tokenizer("bpe", () if no_merges else pieces, vocab, lowercase, MIN_COUNT, running=True)
-    blank = train_tokenizer("char", [], vocab, lowercase, 1)
+    blank = tokenizer_file.form("char", normalizers=tokenizer_file.normalizers(lowercase))
+    normalize = tokenizer_file.build(blank).normalizer.normalize_str
     counts = np.zeros(CODE_POINTS, dtype=np.int64)
     for piece in pieces:
-        counts += np.bincount(_code_points(blank.backend.normalizer.normalize_str(piece)), minlength=CODE_POINTS)
+        counts += np.bincount(_code_points(normalize(piece)), minlength=CODE_POINTS)
     occurring = np.flatnonzero(counts)
     frequent = occurring[np.argsort(-counts[occurring], kind="stable")][: vocab - UNKNOWN - 1]
-    state = json.loads(blank.to_json())
-    state["model"]["vocab"] = {token: i for i, token in enumerate([*SPECIAL[: UNKNOWN + 1], *map(chr, frequent.tolist())])}
-    return replace(blank, backend=type(blank.backend).from_str(json.dumps(state)))
+    tokens = [*tokenizer_file.SPECIAL[: UNKNOWN + 1], *map(chr, frequent.tolist())]
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    return Tokenizer(tokenizer_file.build(tokenizer_file.filled(blank, vocabulary)))
 
 
 def read_tokenizer(name: str) -> Tokenizer:
     """Read the ``tokenizer.json`` of a language model; `InputError` if its output is not readable text."""
     try:
-        tokenizer = Tokenizer(tokenizers.Tokenizer.from_str(Path(name).expanduser().read_text(encoding="utf-8")))
-    except Exception as error:  # the library raises Exception itself
+        text = Path(name).expanduser().read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
         raise InputError(f"tokenizer={name!r}: cannot be read ({one_line(error, 120)})") from error
-    ids = [tokenizer.backend.token_to_id(token) for token in SPECIAL[: UNKNOWN + 1]]
-    if ids != [PAD, UNKNOWN] or tokenizer.backend.decoder is None:
+    tokenizer = Tokenizer(tokenizer_file.read(text, f"tokenizer={name!r}"))
+    if tokenizer.backend.decoder is None:
         raise InputError(f"tokenizer={name!r}: not the tokenizer.json of a language model of the zoo")
     return tokenizer
 

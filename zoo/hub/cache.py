@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from filelock import FileLock
 
 from zoo.atomic import home, write_bytes
-from zoo.checkpoint.manifest import file_record, read_manifest, verify
+from zoo.checkpoint.manifest import is_intact, read_manifest, verify
 from zoo.errors import InputError, one_line
 
 if TYPE_CHECKING:
@@ -155,6 +155,10 @@ def _fetch(digest: str, manifest: bytes, address: Callable[[str], Address], sour
     write_bytes(part / "manifest.json", manifest)
     files = read_manifest(part)["files"]
     total = sum(record["size"] for record in files.values())
+    free = shutil.disk_usage(part).free + sum(path.stat().st_size for path in part.iterdir())
+    if total > free:
+        text = f"{source} has {total:,} bytes, but {home()} has {free:,} left: free some space, or set ZOO_HOME"
+        raise InputError(text, code="failed")
     say(f"downloading {source}, {total:,} bytes")
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task("downloading", total=total)
@@ -174,11 +178,11 @@ def _fetch(digest: str, manifest: bytes, address: Callable[[str], Address], sour
 def _fetch_file(path: Path, record: dict[str, Any], address: Address, advance: Callable[[int], None]) -> None:
     """Download one file unless it is complete; start again once if its checksum differs."""
     for _ in range(2):
-        if path.is_file() and file_record(path) == record:
+        if is_intact(path, record):
             return
         with path.open("ab") as file:
             download(address, file, record["size"], advance)
-        if file_record(path) != record:
+        if not is_intact(path, record):
             path.unlink()
     if not path.exists():
         raise InputError(f"{address}: the checksum differs from the manifest: not used", code="corrupt")

@@ -9,7 +9,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from zoo.atomic import new_folder, write_json, write_text
-from zoo.checkpoint.manifest import MEASURED, card, file_record, find, read_json, read_manifest, sealed, verify
+from zoo.checkpoint.config import read_config
+from zoo.checkpoint.manifest import MEASURED, card, file_record, find, read_manifest, sealed, verify
 from zoo.errors import InputError, check_rules, one_line, shorten
 from zoo.hub import cache
 from zoo.hub.sources import FORMAT, HUB, NAME, locate, of_catalogue
@@ -84,7 +85,7 @@ def write_release(model: Path, folder: Path, source: str, license: str | None, r
     """Copy a model folder with a new card, in which `zoo.load` loads the source; return its facts for a catalogue."""
     for name in verify(model).keys() - {"README.md"}:
         copyfile(model / name, folder / name)
-    config, known = read_json(model / "config.json"), measured_facts(model)
+    config, known = read_config(model), measured_facts(model)
     if repeats:
         known["spread"] = spread_of([model, *(find(locate(repeat)) for repeat in repeats)])
     licensed = {"license": license} if license else {}
@@ -105,7 +106,7 @@ def measured_facts(model: Path) -> dict[str, Any]:
 
 def spread_of(folders: Sequence[Path]) -> dict[str, Any]:
     """Return the seeds, and mean and standard deviation (n - 1) of the test metrics, of models that differ in the seed."""
-    configs, rows = [read_json(folder / "config.json") for folder in folders], [measured_facts(folder) for folder in folders]
+    configs, rows = [read_config(folder) for folder in folders], [measured_facts(folder) for folder in folders]
     expected = rows[0].get("metrics") or {}
     for folder, config, row in zip(folders, configs, rows, strict=True):
         metrics, other = row.get("metrics") or {}, [key for key in SETTINGS if config.get(key) != configs[0].get(key)]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
 from zoo import registry
-from zoo.checkpoint.manifest import HEADER_BYTES, SHA256, file_record, has_figures, parse_json, read_json
+from zoo.checkpoint.manifest import HEADER_BYTES, SHA256, digest_of, has_figures, parse_json, read_json
 from zoo.errors import InputError, one_line, shorten
 from zoo.hub import cache
 from zoo.hub.cache import ATTEMPTS, Address, UnreachableError, download
@@ -131,7 +131,7 @@ def _release_folder(entry: Release) -> Path:
                 return pull(location, entry.sha256)
             if not (location / "manifest.json").is_file():
                 raise InputError(f"{location} is not a model folder", code="missing")
-            if file_record(location / "manifest.json")["sha256"] != entry.sha256:
+            if digest_of(location / "manifest.json") != entry.sha256:
                 raise InputError(f"{location}: the checksum of its manifest differs from the catalogue", code="mismatch")
             return location
         except InputError as error:

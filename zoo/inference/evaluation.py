@@ -53,7 +53,7 @@ def evaluate(
         decoding: See `zoo.tasks.decoding.Decoding`; the defaults are those of the training.
 
     Raises:
-        InputError: If the data do not fit the model, the split does not exist, or an option is invalid.
+        InputError: If the data do not fit the model, the split does not exist, an option is invalid, or the loss is not finite.
     """
     if split not in ("val", "test"):
         raise InputError(f"split='{split}': use val or test")
@@ -86,7 +86,10 @@ def evaluate(
         model.to(device)
         model.net.eval()
     check_rules((bool(metrics), f"limit_{split}_batches=0: there is nothing to evaluate; leave it out"))
-    return {name.removeprefix(f"{split}_"): float(value) for name, value in metrics[0].items()}
+    values = {name.removeprefix(f"{split}_"): float(value) for name, value in metrics[0].items()}
+    if not math.isfinite(values.get("loss", 0.0)):
+        raise InputError("the loss is NaN or infinite: the weights or targets are damaged, or training diverged", code="data")
+    return values
 
 
 def warn_if_changed(trained: Any, current: Any) -> None:

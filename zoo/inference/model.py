@@ -9,22 +9,23 @@ from typing import Any, Literal, Self, TextIO, overload
 
 import torch
 from lightning.pytorch.utilities import move_data_to_device
-from torch import nn
+from torch import Tensor, nn
 
 from zoo.algebras import Algebra
 from zoo.checkpoint import find, load_network, read_config
+from zoo.checkpoint.folder import read_text
 from zoo.checkpoint.manifest import MEASURED, read_json
 from zoo.data.info import DataInfo, ImageInfo
 from zoo.data.pixels import ENDINGS
 from zoo.data.tokenizer import Tokenizer
-from zoo.errors import InputError
+from zoo.errors import InputError, one_line
 from zoo.hub.sources import locate
 from zoo.nn import keep_matrices
 from zoo.nn.embedding import PositionEmbedding
 from zoo.registry import build_options
 from zoo.tasks import GenerativeTask, Task, task_type
 from zoo.tasks.decoding import Decoding
-from zoo.tasks.inputs import files_in, input_list
+from zoo.tasks.inputs import Example, files_in, input_list
 from zoo.tasks.supervised import Classification
 
 
@@ -160,7 +161,9 @@ class Model:
         while batch := list(islice(examples, batch_size)):
             with torch.inference_mode():
                 outputs = task.predict_step(move_data_to_device(task.collate(batch), self.device), 0)
-            yield from task.prediction_rows(batch, outputs)
+            rows = task.prediction_rows(batch, outputs)
+            check_finite(batch, outputs, rows)
+            yield from rows
 
     @overload
     def generate(
@@ -269,15 +272,51 @@ def load(
     if config["info"] is not None:
         if kind is None:
             raise InputError(f"'{path}' was trained with a task in Python: use zoo.load(FOLDER, task=CLASS)")
-        info = info_type(kind.info_type, config["info"]).from_dict(config["info"])
+        info = _read_info(path, kind, config["info"])
     elif task is not None:
         raise InputError(f"'{path}' has no info about its data, which a task requires: leave task out and call model.net")
     net = load_network(path, config, info=info, module=module, product=algebra)
     if kind is not None and info is not None:
-        trained_task = kind.from_info(net, info, _read_tokenizer(path, info), **options)
+        trained_task = build_task(kind, net, info, _read_tokenizer(path, info), options)
     manifest = read_json(find(path) / "manifest.json")
     known = {key: manifest[key] for key in MEASURED if key in manifest}
     return Model(net, config, trained_task, manifest.get("metrics"), known).to(target)
+
+
+def build_task(kind: type[Task], net: nn.Module, info: Any, tokenizer: Tokenizer | None, options: Mapping[str, Any]) -> Task:
+    """Create the task of a model folder, whose options may be invalid in any way."""
+    sizes = kind.data_options(info)
+    if other := [name for name in sizes if options.get(name, sizes[name]) != sizes[name]]:
+        raise InputError(f"task {kind.__name__}: {other[0]}={options[other[0]]!r:.40}, but the data have {sizes[other[0]]}")
+    try:
+        return kind.from_info(net, info, tokenizer, **options)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"task {kind.__name__} cannot be created with the options of the model: {one_line(error)}") from error
+
+
+def check_finite(examples: Sequence[Example], outputs: Any, rows: Sequence[Any]) -> None:
+    """Raise `InputError` if an output of the network or a number of a prediction row is NaN or infinite."""
+    if is_finite([outputs, *rows]):
+        return
+    numbers = outputs if isinstance(outputs, Tensor) and len(outputs) == len(examples) else [None] * len(examples)
+    parts = zip(examples, numbers, rows, strict=False)
+    location = next((example.location for example, *values in parts if not is_finite(values)), examples[0].location)
+    raise InputError(f"{location}: the network returns NaN or infinity: its weights are damaged, or its training diverged")
+
+
+def is_finite(values: list[Any]) -> bool:
+    """Return whether all numbers and tensors in nested values are finite."""
+    values = list(values)
+    for value in values:  # grows
+        if isinstance(value, Mapping):
+            values += value.values()
+        elif isinstance(value, list | tuple):
+            values += value
+        elif isinstance(value, Tensor | float) and not torch.as_tensor(value).isfinite().all():
+            return False
+    return True
 
 
 def info_type(base: type[DataInfo], values: Mapping[str, Any]) -> type[DataInfo]:
@@ -288,12 +327,17 @@ def info_type(base: type[DataInfo], values: Mapping[str, Any]) -> type[DataInfo]
     return next((kind for kind in [base, *kinds[::-1]] if {field.name for field in fields(kind)} == set(values)), base)
 
 
+def _read_info(path: str | Path, kind: type[Task], values: Mapping[str, Any]) -> DataInfo:
+    try:
+        return info_type(kind.info_type, values).from_dict(values)
+    except InputError as error:
+        raise InputError(f"{find(path) / 'config.json'}: info: {error}", code=error.code) from error
+
+
 def _read_tokenizer(path: str | Path, info: Any) -> Tokenizer | None:
     if not hasattr(info, "tokenizer"):
         return None
-    if not info.tokenizer or info.tokenizer != Path(str(info.tokenizer)).name:
-        raise InputError(f"config.json has tokenizer = {info.tokenizer!r}: expected the name of a file in the same folder")
-    return Tokenizer.from_json((find(path) / info.tokenizer).read_text(encoding="utf-8"), info)
+    return Tokenizer.from_json(read_text(find(path), info.tokenizer), info)
 
 
 def choose_device(name: str | torch.device) -> torch.device:

@@ -168,7 +168,10 @@ def check_option(name: str, kind: Any, value: Any) -> Any:
     if expected := mismatch(kind, value):
         raise InputError(f"{name}={shorten(repr(value))[1:-1]} must be {expected}")
     if type(value) is int and float in (kinds := _kinds(kind)) and int not in kinds:
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError as error:
+            raise InputError(f"{name}={shorten(repr(value))[1:-1]} must be a number of at most 1e308") from error
     return value
 
 

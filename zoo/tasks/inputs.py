@@ -70,7 +70,7 @@ def read_texts(
         if len(texts) != len(columns):
             expected = "two, separated by a tab in a file" if len(columns) > 1 else "one"
             raise InputError(f"{location}: got {len(texts)} texts, expected {expected}")
-        if any("\udc80" <= character <= "\udcff" for text in texts for character in text):
+        if any("\ud800" <= character <= "\udfff" for text in texts for character in text):
             raise InputError(f"{location}: invalid UTF-8; save the text as UTF-8", code="data")
         if not allow_empty and not all(text.strip() for text in texts):
             raise InputError(f"{location}: empty text; remove it")
@@ -82,7 +82,7 @@ def _texts(inputs: Sequence[Any], size: int, stdin: TextIO | None) -> Iterator[t
     words: list[str] = []
     for item in inputs:
         if isinstance(item, tuple | list):
-            yield f"'{item[0]:.40}'", tuple(item)
+            yield f"'{_first_text(item):.40}'", tuple(item)
         elif not isinstance(item, str | Path):
             raise InputError(f"an input of type {type(item).__name__}: this model expects text")
         elif str(item) == "-" and stdin is not None:
@@ -100,6 +100,14 @@ def _texts(inputs: Sequence[Any], size: int, stdin: TextIO | None) -> Iterator[t
                 words = []
     if words:
         yield f"'{words[0]:.40}'", tuple(words)
+
+
+def _first_text(item: Sequence[Any]) -> str:
+    """Return the first of the texts in a list; raise `InputError` if it is empty or has other values."""
+    if not item or not all(isinstance(text, str) for text in item):
+        kinds = ", ".join(dict.fromkeys(type(text).__name__ for text in item)) or "nothing"
+        raise InputError(f"an input that is a {type(item).__name__} of {kinds}: this model expects text")
+    return str(item[0])
 
 
 def _lines(source: str, content: str, size: int) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -185,7 +193,7 @@ def read_vectors(inputs: Sequence[Any], info: VectorInfo) -> Iterator[Example]:
             continue
         try:
             vectors = torch.as_tensor(item, dtype=torch.float32)
-        except (TypeError, ValueError, RuntimeError) as error:
+        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
             raise InputError(f"input {number} is not an array of numbers: {error}") from error
         if vectors.ndim not in (1, 2) or vectors.shape[-1] != info.in_features or not vectors.isfinite().all():
             shape = list(vectors.shape)

@@ -99,6 +99,7 @@ def _scalar_metrics(for_classes: bool) -> dict[str, type[Metric]]:
         if name.startswith("Multiclass") is for_classes
         and not re.search("ConfusionMatrix|Curve|classROC|StatScores|ExactMatch", name)
         and {key for key, p in inspect.signature(kind).parameters.items() if p.default is p.empty} <= allowed
+        and "model_name_or_path" not in inspect.signature(kind).parameters  # it would be downloaded
     }
 
 

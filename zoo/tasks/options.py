@@ -7,6 +7,8 @@ from zoo.errors import InputError, check_rules
 
 MAX_BEAM = 256
 """Maximum beam size."""
+MAX_LENGTH = 100_000
+"""Maximum number of tokens to generate."""
 DEFAULT_TEMPERATURE = 0.8
 """Default temperature of language models."""
 
@@ -18,7 +20,7 @@ class Decoding:
     Args:
         beam: Beam size; 1 disables beam search.
         length_penalty: Exponent of GNMT's length penalty in a beam search.
-        length: Maximum number of tokens to generate; by default as many as fit, up to 256.
+        length: Maximum number of tokens to generate, up to 100,000; by default as many as fit, up to 256.
         temperature: Sampling temperature; 0 is greedy decoding. By default 0 for sequence-to-sequence models and 0.8 for
             language models.
         top_k: Sample among the k most likely tokens.
@@ -44,7 +46,7 @@ def check_decoding(options: Decoding) -> None:
     check_rules(
         (1 <= o.beam <= MAX_BEAM, f"beam={o.beam}: must be between 1 and {MAX_BEAM}"),
         (0 <= o.length_penalty <= 10, f"length_penalty={o.length_penalty}: must be between 0 and 10"),
-        (o.length is None or o.length >= 1, f"length={o.length}: must be at least 1"),
+        (o.length is None or 1 <= o.length <= MAX_LENGTH, f"length={o.length}: must be between 1 and {MAX_LENGTH}"),
         (o.temperature is None or 0 <= o.temperature < math.inf, f"temperature={o.temperature}: must be 0 or more"),
         (o.top_k is None or o.top_k >= 1, f"top_k={o.top_k}: must be at least 1"),
         (o.top_p is None or 0 < o.top_p <= 1, f"top_p={o.top_p}: must be in (0, 1]"),

@@ -19,6 +19,7 @@ from zoo.tasks.decoding import Decoding, Prompts, forbid_special, generate
 from zoo.tasks.inputs import Example
 from zoo.tasks.language import GenerativeTask, Location, prompt_location
 from zoo.tasks.metrics import StepOutput
+from zoo.tasks.options import MAX_LENGTH
 
 
 class BLEU(SacreBLEUScore):
@@ -139,8 +140,8 @@ class Seq2Seq(GenerativeTask):
                 raise InputError(f"length={decoding.length}: this network generates at most {max_length - 1} tokens")
             return decoding
         # `info` first, because the tokenizer of a model for prediction may have no limit.
-        longest = getattr(self.info or self.tokenizer, "max_length", None)
-        return replace(decoding, length=longest if max_length is None else int(max_length) - 1)
+        longest = getattr(self.info or self.tokenizer, "max_length", None) if max_length is None else int(max_length) - 1
+        return replace(decoding, length=longest and min(longest, MAX_LENGTH))
 
     def answer(self, source: Tensor, rows: Tensor | None = None) -> list[list[int]]:
         """Generate the tokens of an answer to each source, [B, S]; samples depend on the row numbers, [B]."""

@@ -6,11 +6,11 @@ import csv
 import io
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
@@ -40,6 +40,9 @@ from zoo.training.resume import (
     set_loader,
     set_position,
 )
+
+LONGEST_LINE = 2**20
+"""Maximum number of characters in a line of metrics.csv."""
 
 
 class Checkpoints(Callback):
@@ -340,7 +343,17 @@ class MetricsTable(Logger):
 
 def _read_rows(path: Path, count: int) -> list[dict[str, Any]]:
     """Read the first rows of metrics.csv; a missing or damaged file has none."""
+    if not path.is_file():
+        return []
     with suppress(OSError, csv.Error), path.open(newline="", encoding="utf-8", errors="replace") as file:
-        rows = list(islice(csv.DictReader(file), count))
+        rows = list(islice(csv.DictReader(_short_lines(file)), count))
         return [{str(name): value for name, value in row.items() if isinstance(value, str)} for row in rows]
     return []
+
+
+def _short_lines(file: TextIO) -> Iterator[str]:
+    """Yield lines; raise ``csv.Error`` for one above `LONGEST_LINE` characters."""
+    while line := file.readline(LONGEST_LINE):
+        if len(line) == LONGEST_LINE:
+            raise csv.Error("not a table")
+        yield line

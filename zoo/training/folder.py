@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from inspect import signature
 from itertools import count
 from pathlib import Path
@@ -16,7 +17,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 
 from zoo import registry
 from zoo.atomic import write_json, write_text
-from zoo.checkpoint.manifest import file_record, read_json
+from zoo.checkpoint.manifest import file_record, read_json, read_small
 from zoo.errors import InputError, check_rules
 from zoo.registry import Spec
 from zoo.training.options import FREE, flat, is_object
@@ -244,11 +245,11 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
 def read_run_config(run: Path) -> dict[str, Any]:
     """Read config.yaml of a run."""
     path = run / "config.yaml"
+    if not path.is_file():
+        raise InputError(f"'{run}' is not a run folder: it has no file {path}", code="missing")
+    content = read_small(path)
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        text = f"'{run}' is not a run folder: cannot read {path} ({error.strerror})"
-        raise InputError(text, code="missing") from error
+        values = yaml.safe_load(content)
     except (yaml.YAMLError, ValueError, RecursionError):
         values = None
     if not isinstance(values, dict):
@@ -274,9 +275,14 @@ def read_summary(run: Path, needed: Iterable[str] = ()) -> dict[str, Any]:
 
 
 def write_checksums(folder: Path) -> None:
-    """Write the SHA-256 of all files of a finished run that do not contain their own checksum."""
+    """Write the size and SHA-256 of all files of a finished run that do not contain their own checksum."""
     paths = [path for pattern in _CHECKED for path in sorted(folder.glob(pattern)) if path.is_file()]
-    write_json(folder / CHECKSUMS, {path.relative_to(folder).as_posix(): file_record(path)["sha256"] for path in paths})
+    write_json(folder / CHECKSUMS, {path.relative_to(folder).as_posix(): file_record(path) for path in paths})
+
+
+def has_checksum(name: str) -> bool:
+    """Return whether `write_checksums` lists a file, by its name relative to the run folder."""
+    return any(fnmatchcase(name, pattern) and name.count("/") == pattern.count("/") for pattern in _CHECKED)
 
 
 def finite(value: float) -> float | None:

@@ -21,6 +21,7 @@ from lightning.pytorch.plugins.io import CheckpointIO
 from torch import Tensor, distributed
 
 from zoo.atomic import new_file
+from zoo.data.files import check_archive
 from zoo.data.loader import ResumableLoader
 from zoo.errors import InputError, check_rules, one_line
 from zoo.training.folder import changed_options
@@ -31,6 +32,8 @@ RUN, MODEL, STATE = "zoo_run", "zoo_model", "zoo_state"
 _NAME = re.compile(r"(?:resume-)?epoch-(\d+)(?:-step-(\d+))?\.ckpt")
 _DIGEST = 32
 """Bytes of a SHA-256."""
+_ARCHIVE_END, _END_BYTES = b"PK\5\6", 18
+"""The signature of the last record of a zip archive, and the bytes after it."""
 _END_OPTIONS = [f"trainer.{name}" for name in ("max_epochs", "max_steps", "max_time", "min_epochs", "min_steps", "callbacks")]
 _COUNTS = ("ready", "started", "processed", "completed")
 """Counters of Lightning's progress."""
@@ -64,16 +67,32 @@ class AtomicCheckpointIO(CheckpointIO):
 
 def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Load a checkpoint to the CPU after verifying its checksum, without unpickling."""
+    path, message = Path(path), f"'{path}' is damaged or not a training checkpoint of the zoo"
     try:
-        data = Path(path).read_bytes()
+        if not has_archive_end(path):
+            raise InputError(f"{message}: it is incomplete, or not a regular file", code="corrupt")
+        data = path.read_bytes()
     except OSError as error:
         raise InputError(f"cannot read the checkpoint '{path}': {error.strerror}", code="failed") from error
     if hashlib.sha256(memoryview(data)[:-_DIGEST]).digest() != data[-_DIGEST:]:
-        raise InputError(f"'{path}' is damaged or not a training checkpoint of the zoo: its checksum differs", code="corrupt")
+        raise InputError(f"{message}: its checksum differs", code="corrupt")
     try:
+        check_archive(path)
         return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)  # type: ignore[no-any-return]
     except Exception as error:  # torch.load raises many types on invalid data
         raise InputError(f"'{path}' is not a training checkpoint of the zoo: {one_line(error, 80)}", code="corrupt") from error
+
+
+def has_archive_end(path: Path) -> bool:
+    """Return whether a path is a regular file with the end of an archive before its checksum.
+
+    A file that has been extended, perhaps beyond the memory, is then not read.
+    """
+    if path.exists() and not path.is_file():
+        return False
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _DIGEST - len(_ARCHIVE_END) - _END_BYTES))
+        return file.read(len(_ARCHIVE_END)) == _ARCHIVE_END
 
 
 def checkpoint_files(folder: Path) -> list[Path]:

@@ -1,5 +1,6 @@
 """Average and recover models from the checkpoints of a run, measure them, and verify the files of a run."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,10 +13,10 @@ from zoo.atomic import scratch_folder
 from zoo.backbones.build import backbone, untrained
 from zoo.checkpoint import find, load_network, read_config, save
 from zoo.checkpoint.folder import model_files
-from zoo.checkpoint.manifest import file_record, read_json
+from zoo.checkpoint.manifest import is_intact, is_record, read_json
 from zoo.errors import InputError, check_rules
 from zoo.inference.model import load
-from zoo.training.folder import CHECKSUMS, finite, lock_folder, read_run_config
+from zoo.training.folder import CHECKSUMS, finite, has_checksum, lock_folder, read_run_config
 from zoo.training.options import Average, Measuring
 from zoo.training.resume import MODEL, STATE, checkpoint_files, kept_checkpoints, network_state, newest, read_checkpoint
 from zoo.training.trainer import check_trainer
@@ -116,11 +117,19 @@ def verify(run: Path) -> list[dict[str, str]]:
         folder = find(run)
         rows.append(_row(folder, lambda: "{backbone} over {algebra}".format(**read_config(folder))))
     rows += [_row(path, partial(_verify_checkpoint, path)) for path in checkpoints]
-    if (file := run / CHECKSUMS).is_file():
-        rows.append(_row(file, lambda: f"lists {len(read_json(file))} files"))
-        sums = read_json(file) if rows[-1]["status"] == "ok" else {}
-        rows += [_row(run / name, partial(_verify_file, run / name, digest)) for name, digest in sums.items()]
+    if os.path.lexists(file := run / CHECKSUMS):
+        rows.append(_row(file, lambda: f"lists {len(_checksums(file))} files"))
+        sums = _checksums(file) if rows[-1]["status"] == "ok" else {}
+        rows += [_row(run / name, partial(_verify_file, run / name, record)) for name, record in sums.items()]
     return rows
+
+
+def _checksums(file: Path) -> dict[str, Any]:
+    """Read checksums.json, whose files are those that the end of a run writes."""
+    sums = read_json(file)
+    if not all(map(has_checksum, sums)):
+        raise InputError("lists files that a run does not write", code="corrupt")
+    return sums
 
 
 def _row(path: Path, verify_file: Callable[[], str]) -> dict[str, str]:
@@ -134,7 +143,7 @@ def _verify_checkpoint(path: Path) -> str:
     return f"after step {read_checkpoint(path)['global_step']}"
 
 
-def _verify_file(path: Path, digest: str) -> str:
-    if not path.is_file() or file_record(path)["sha256"] != digest:
+def _verify_file(path: Path, record: Any) -> str:
+    if not is_record(record) or not is_intact(path, record):
         raise InputError("changed since the run ended" if path.exists() else "missing", code="corrupt")
     return "checksum matches"
