@@ -175,16 +175,17 @@ class ProgressLines(Callback):
 
 
 class SplitNote(Callback):
-    """Print the sizes and the origin of the splits when training starts."""
+    """Print the sizes and the origin of the splits, and how the data were read, when training starts."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Print the note."""
-        note = getattr(trainer.datamodule, "split_note", "")  # type: ignore[attr-defined]
-        if note and trainer.is_global_zero:
-            print(f"{self.name}: {note}", flush=True)  # noqa: T201 (its purpose)
+        data = trainer.datamodule  # type: ignore[attr-defined]
+        note, notes = getattr(data, "split_note", ""), getattr(data, "notes", ())
+        for line in (*([f"{self.name}: {note}"] if note else ()), *notes) if trainer.is_global_zero else ():
+            print(line, flush=True)  # noqa: T201 (its purpose)
 
 
 def moving_average(decay: float) -> WeightAveraging:
