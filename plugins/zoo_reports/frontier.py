@@ -130,7 +130,7 @@ def mean_difference(pairs: Iterable[tuple[BestNetwork, Mapping[BestNetwork, floa
 
 def best_networks(rows: Iterable[Mapping[str, Any]]) -> list[BestNetwork]:
     """Return the networks of a frontier, smallest first, at the best of the rates for which most seeds are finished."""
-    rows = list(rows)
+    rows = [row for row in rows if row["test"] is not None]  # an undefined metric is no result
     without = max((row["embedding"] / row["weights"] for row in rows), default=0.0) > SHARE
     networks = []
     for net in dict.fromkeys(row["net"] for row in rows):

@@ -52,6 +52,9 @@ def evaluate(
         normalized: Whether images of arrays and loaders are already normalized, instead of uint8 or floats in [0, 1].
         decoding: See `zoo.tasks.decoding.Decoding`; the defaults are those of the training.
 
+    Returns:
+        The metrics by name; one that the targets leave undefined is NaN, and a note says why.
+
     Raises:
         InputError: If the data do not fit the model, the split does not exist, or an option is invalid.
     """
@@ -85,6 +88,8 @@ def evaluate(
     finally:
         model.to(device)
         model.net.eval()
+    for name, reason in task.undefined(split).items():
+        print(f"note: {split} {name} is undefined: {reason}", file=sys.stderr)  # noqa: T201 (for the user)
     check_rules((bool(metrics), f"limit_{split}_batches=0: there is nothing to evaluate; leave it out"))
     return {name.removeprefix(f"{split}_"): float(value) for name, value in metrics[0].items()}
 

@@ -22,6 +22,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from zoo.checkpoint.manifest import number
 from zoo.errors import InputError, one_line, shorten
 from zoo.registry.resolution import mismatch
 from zoo.training.checkpoints import Checkpoints, MetricsTable, counts_steps, progress
@@ -170,7 +171,7 @@ class ProgressLines(Callback):
             self._printed = time.monotonic()
             metrics = {name: value for name, value in trainer.callback_metrics.items() if not name.startswith("lr-")}
             metrics.pop("train_loss_step", None)
-            text = "  ".join(f"{name} {float(value):.4f}" for name, value in sorted(metrics.items()))
+            text = "  ".join(f"{name} {number(float(value))}" for name, value in sorted(metrics.items()))
             print(f"{self.title}{progress(trainer)}  {text}", flush=True)  # noqa: T201 (its purpose)
 
 
