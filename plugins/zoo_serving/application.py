@@ -135,7 +135,7 @@ class Served:
         """Return the predictions of ``zoo predict``; for a classifier with the probabilities of all labels."""
         classes = self.model.info.classes if isinstance(self.model.task, Classification) else ()
         with self.lock:
-            rows = self.model.predict(inputs, batch_size=MAX_INPUTS, top=max(1, len(classes)))
+            rows = self.model.predict(inputs, batch_size=MAX_INPUTS, top=max(1, len(classes)), on_bad_rows="error")
         for row in rows:
             if "top" in row:
                 row["probabilities"] = {entry["label"]: entry["probability"] for entry in row.pop("top")}

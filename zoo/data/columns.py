@@ -164,7 +164,7 @@ def _with_point(cell: str) -> str:
 
 def is_frame(value: Any) -> bool:
     """Return whether a value is a DataFrame of pandas, which need not be installed."""
-    return hasattr(value, "columns") and hasattr(value, "to_dict")
+    return hasattr(value, "iloc") and hasattr(value, "columns")
 
 
 def split_names(names: str | Iterable[str]) -> list[str]:

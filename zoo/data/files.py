@@ -80,15 +80,15 @@ def read_lines(path: Path) -> Iterator[str]:
             yield text
 
 
-def read_text(path: Path) -> str:
-    """Read a whole UTF-8 file, without a byte order mark."""
+def read_text(path: Path, errors: str = "strict") -> str:
+    """Read a whole UTF-8 file, without a byte order mark; `errors` are those of `bytes.decode`."""
     content = bytearray()
     with open_binary(path) as stream:
         while block := stream.read(BLOCK):
             content += block
             check_unpacked(path, len(content))
     try:
-        return str(content, "utf-8-sig")
+        return str(content, "utf-8-sig", errors)
     except UnicodeDecodeError as error:
         line = 1 + content.count(b"\n", 0, error.start)
         raise DataError(f"{path}:{line}: {non_utf8(content[error.start])}") from error

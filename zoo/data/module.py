@@ -114,7 +114,7 @@ class DataModule(LightningDataModule, Generic[Info]):
     def split_note(self) -> str:
         """One line with the sizes of the splits and how they were made."""
         sizes = ", ".join(f"{count:,} {name}" for name, count in self.info.sizes.items())
-        skipped = f"{self.skipped:,} broken rows skipped" if self.skipped else ""
+        skipped = f"{self.skipped:,} broken {self.unit} skipped" if self.skipped else ""
         comments = "; ".join(filter(None, [self.split_comment, skipped]))
         return f"{sizes} {self.unit}" + (f" ({comments})" if comments else "")
 

@@ -47,9 +47,9 @@ class EncodedImages:
             return function(ImageOps.exif_transpose(image))
 
     def check(self, index: int) -> None:
-        """Raise `DataError` if an image cannot be read, in about a tenth of the time of decoding it.
+        """Raise `DataError` if an image cannot be read, many times faster than by decoding it.
 
-        Pixels are decoded only if that is needed: a PNG has checksums, and a JPEG that was cut lacks its end marker.
+        A PNG has checksums, and a JPEG that was cut off lacks its end marker; other images are decoded.
         """
         with self._open(index) as image:
             check_shape(image)

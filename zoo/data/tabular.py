@@ -32,7 +32,8 @@ class TableData(DataModule[TableInfo]):
 
     A numeric column is one feature, standardized with the mean and standard deviation of the training rows; missing numbers
     become the mean. A text column is a 0/1 feature for each category in the training rows; a missing or unknown category is all
-    zeros. A text column with more than `MAX_CATEGORIES` values, such as names, is left out. A numeric target is standardized too; metrics and predictions are in its own units.
+    zeros. Text with more than `MAX_CATEGORIES` different values, such as names, is left out. A numeric target is standardized
+    too; metrics and predictions are in its own units.
 
     Args:
         read: Reads the columns.
@@ -149,7 +150,7 @@ class TableData(DataModule[TableInfo]):
         return [column for name, column in self.raw.columns.items() if name != self.target and name not in self._left_out]
 
     def _check_categories(self) -> None:
-        """Leave out columns without meaning for other rows, such as names and row numbers, and note what looks like a mistake."""
+        """Leave out names and row numbers, and note columns that are probably not meant as they are read."""
         for name, column in self.raw.columns.items():
             self._check_column(name, column, len(column.categories))
         if not self._inputs():

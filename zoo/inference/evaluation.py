@@ -9,6 +9,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -16,11 +17,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from zoo import registry
-from zoo.data.columns import parse_cell
+from zoo.data.columns import is_frame, parse_cell
 from zoo.data.info import ImageInfo, TableInfo, VectorInfo
 from zoo.data.loader import check_order
 from zoo.errors import LOGGERS, InputError, Interrupted, check_rules, quiet
 from zoo.tasks import GenerativeTask, Task, task_type
+from zoo.tasks.inputs import checked
 from zoo.tasks.supervised import AnswerRanking
 
 SPLIT_OPTIONS = {"val": {"fold", "folds", "test", "val"}, "test": {"fold", "folds", "test"}}
@@ -115,6 +117,8 @@ def array_batches(
         raise InputError(f"{type(task).__name__} is not evaluated on arrays: use a spec or a data module", code="unsupported")
     is_pair = isinstance(data, tuple | list)
     if is_pair:
+        is_table = is_frame(data[0]) and isinstance(info, TableInfo)
+        data = [data[0].to_dict("records") if is_table else data[0], data[1]]
         data = [part.to_numpy() if hasattr(part, "to_numpy") else part for part in data]  # of pandas
         if len(data[0]) != len(data[1]):
             raise InputError(f"got {len(data[0])} inputs and {len(data[1])} targets: use one per input", code="mismatch")
@@ -125,7 +129,7 @@ def array_batches(
     for batch in data:
         if not isinstance(batch, tuple | list) or len(batch) != 2:
             raise InputError(f"the data have rows of type {type(batch).__name__}: use pairs (input, target)")
-        examples = list(task.read_inputs(info, list(batch[0]), None, **options))
+        examples = checked(task.read_inputs(info, list(batch[0]), None, **options))
         targets = target_tensor(batch[1], info, by_value=is_pair)
         if len(examples) != len(targets):
             raise InputError(f"got {len(examples)} inputs and {len(targets)} targets: use one per input", code="mismatch")
@@ -142,7 +146,8 @@ def target_tensor(targets: Sequence[Any], info: Any, by_value: bool = False) -> 
     Labels are class names or indices; with ``by_value``, numbers are names if all class names are numbers, as in `zoo.fit`.
     """
     if not (classes := getattr(info, "classes", ())):
-        numbers = torch.stack([torch.as_tensor(target, dtype=torch.float32).reshape(-1) for target in targets])
+        values = [target if isinstance(target, Tensor) else np.array(target) for target in targets]  # a read-only array warns
+        numbers = torch.stack([torch.as_tensor(value, dtype=torch.float32).reshape(-1) for value in values])
         if isinstance(info, VectorInfo) and numbers.shape[1] != info.out_features:
             raise InputError(f"targets of size {numbers.shape[1]}: the model has {info.out_features} outputs", code="mismatch")
         return (numbers - info.target_mean) / info.target_std if isinstance(info, TableInfo) else numbers
