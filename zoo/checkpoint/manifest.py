@@ -212,6 +212,8 @@ def _facts(config: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
         notes.append(f"{100 * pruned:g}% of the heads, hidden units and channels of a trained network were removed.")
     if sparse := config.get("sparse"):
         notes.append(f"{len(sparse)} of its tensors are stored sparsely, as a bit mask and the nonzero values.")
+    if size := (config.get("info") or {}).get("image_size"):
+        notes.append(f"Images are resized to a short side of {size} pixels and cropped to a square at the centre.")
     if "projected" in summary:
         error = f"(mean relative error per matrix {summary['projected']:g}), without fine-tuning."
         notes.append(f"Its weights are those of a trained real network projected onto the algebra {error}")

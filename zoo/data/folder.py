@@ -41,14 +41,7 @@ def read_folder(root: Path, has_splits: bool | str, on_bad_rows: str) -> ImageFo
         split = folders.get(parents.pop(0), "") if folders and parents else "train"
         if split and parents:
             places.setdefault(split, []).append((parents[0], row))
-    if "train" not in places:
-        found = f"{', '.join(folders)} but no train folder" if folders else f"no folders of images ({', '.join(ENDINGS)})"
-        raise InputError(f"{root}: {found}; expected {root}/<class>/ or {root}/train/<class>/", code="missing")
-    classes = tuple(sorted({name for name, _ in places["train"]}))
-    for split, rows in places.items():
-        if wrong := sorted(set(classes) ^ {name for name, _ in rows}):
-            text = f"the {split} split has other classes than train (differing: {quote_few(wrong, 5)})"
-            raise DataError(f"{root}: {text}; use splits=false if the splits are classes")
+    classes = common_classes(root, folders, places)
     ids = {name: i for i, name in enumerate(classes)}
     splits = {
         split: Split(images.take(row for _, row in rows), np.array([ids[name] for name, _ in rows]), str(root))
@@ -61,6 +54,21 @@ def read_folder(root: Path, has_splits: bool | str, on_bad_rows: str) -> ImageFo
         listed = "; ".join(f"{Path(place).relative_to(root)}: {reason}" for place, reason in bad.listed[:5])
         notes.append(f"{root}: skipped {listed}{' ...' if bad.count > 5 else ''}")
     return ImageFolder(splits, classes, notes, bad.count)
+
+
+def common_classes(root: Path, folders: Mapping[str, str], places: Mapping[str, list[tuple[str, int]]]) -> tuple[str, ...]:
+    """Return the classes, which must be the same in all splits."""
+    if "train" not in places:
+        expected = f"expected {root}/<class>/ or {root}/train/<class>/"
+        if folders:
+            raise InputError(f"{root}: has {', '.join(folders)} but no train folder; {expected}", code="missing")
+        raise DataError(f"{root}: no folders of images ({', '.join(ENDINGS)}); {expected}")
+    classes = {name for name, _ in places["train"]}
+    for split, rows in places.items():
+        if wrong := sorted(classes ^ {name for name, _ in rows}):
+            text = f"the {split} split has other classes than train (differing: {quote_few(wrong, 5)})"
+            raise DataError(f"{root}: {text}; use splits=false if the splits are classes")
+    return tuple(sorted(classes))
 
 
 def readable(root: Path, bad: BadRows) -> EncodedImages:

@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from zoo.data.files import check_unpacked
-from zoo.data.folder import read_folder
+from zoo.data.folder import ImageFolder, read_folder
 from zoo.data.info import ImageInfo
 from zoo.data.loader import Array, BatchDataset, generator
 from zoo.data.module import DataModule
@@ -265,18 +265,16 @@ def find_array(path: Path, arrays: dict[str, Array], name: str) -> Array:
 class FolderData(ImageData):
     """`ImageData` of a folder, see `imagefolder`."""
 
-    def __init__(self, root: Path, splits: bool | str, on_bad_rows: str, **options: Any) -> None:
+    def __init__(self, folder: Callable[[], ImageFolder], **options: Any) -> None:
         super().__init__({}, None, **options)
-        self._folder = partial(read_folder, root, splits, on_bad_rows)
+        self._folder = folder
 
     def load(self) -> ImageInfo:
         """Read the folder, and note how its images are read."""
         self._read, self.classes, self.notes, self.skipped = self._folder()
         info = super().load()
-        crop = (
-            f"resized to a short side of {info.image_size} pixels (size) and cropped to {info.image_size} x {info.image_size}"
-        )
-        self.notes.append(f"{self.source}: images are {crop} at the centre; in training augment={self.augment}")
+        crop = f"resized to a short side of {info.image_size} pixels and cropped to a square at the centre"
+        self.notes.append(f"{self.source}: images are {crop} (size={info.image_size}); training has augment={self.augment}")
         return info
 
 
@@ -290,7 +288,4 @@ def imagefolder(path: str | Path, splits: bool | str = "auto", on_bad_rows: str 
     the run counts them. Because a folder may be huge, the digest covers names and sizes of files only, and mean and deviation
     are measured on 1024 training images.
     """
-    root = resolve_path(path, "imagefolder")
-    if not root.is_dir():
-        raise DataError(f"{root}: not a folder; expected {root}/<class>/ or {root}/train/<class>/")
-    return FolderData(root, splits, on_bad_rows, **options)
+    return FolderData(partial(read_folder, resolve_path(path, "imagefolder"), splits, on_bad_rows), **options)
