@@ -130,7 +130,7 @@ def mean_difference(pairs: Iterable[tuple[BestNetwork, Mapping[BestNetwork, floa
 
 def best_networks(rows: Iterable[Mapping[str, Any]]) -> list[BestNetwork]:
     """Return the networks of a frontier, smallest first, at the best of the rates for which most seeds are finished."""
-    rows = [row for row in rows if row["test"] is not None]  # an undefined metric is no result
+    rows = list(rows)
     without = max((row["embedding"] / row["weights"] for row in rows), default=0.0) > SHARE
     networks = []
     for net in dict.fromkeys(row["net"] for row in rows):
@@ -141,7 +141,9 @@ def best_networks(rows: Iterable[Mapping[str, Any]]) -> list[BestNetwork]:
         total = of_net[0]["weights"]
         weights = total - (of_net[0]["embedding"] if without else 0)
         rates = tuple(sorted(rate for rate in seeds if rate))
-        values, seconds = tuple(row["test"] for row in best), mean(row["seconds"] for row in best)
+        values, seconds = tuple(row["test"] for row in best if row["test"] is not None), mean(row["seconds"] for row in best)
+        if not values:  # the metric is undefined
+            continue
         networks.append(BestNetwork(net, of_net[0]["algebra"], weights, total, lr or 0.0, rates, values, seconds))
     return sorted(networks, key=lambda point: point.weights)
 

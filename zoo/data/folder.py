@@ -114,5 +114,5 @@ def ignored(root: Path, folders: Mapping[str, str], classes: Sequence[str], imag
     others = sorted(path for parent in parents for path in parent.iterdir() if path.is_dir() and path not in known)
     names = [path.relative_to(root).as_posix() for path in others if not path.name.startswith(".")]
     texts = [f"folders without readable images of a class: {quote_few(names)}"] if names else []
-    texts += [f"{images:,} images outside the class folders"] if images else []
+    texts += [f"{images:,} image{'s' * (images > 1)} outside the class folders"] if images else []
     return [f"{root}: ignored {'; '.join(texts)}"] if texts else []

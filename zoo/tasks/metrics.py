@@ -97,10 +97,14 @@ class Defined(Metric):
     def __init__(self, metric: Metric, num_classes: int | None = None, needed: int = 2) -> None:
         super().__init__()
         self.metric, self.num_classes, self.needed, self.reason = metric, num_classes, needed, ""
-        self.higher_is_better = metric.higher_is_better
         self.add_state("low", torch.tensor(torch.inf), "min")
         self.add_state("high", torch.tensor(-torch.inf), "max")
         self.add_state("counts", torch.zeros(num_classes or 1, dtype=torch.int64), "sum")
+
+    @property
+    def higher_is_better(self) -> bool | None:  # type: ignore[override]
+        """Whether the optimum is a maximum."""
+        return self.metric.higher_is_better
 
     def update(self, predictions: Any, targets: Tensor, **extra: Any) -> None:
         """Update the metric."""
@@ -121,6 +125,7 @@ class Defined(Metric):
         if self.reason:
             return torch.full((), torch.nan, device=self.low.device)
         with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
             value: Tensor = self.metric.compute()
         if value.isnan() and caught:
             self.reason = str(caught[-1].message).partition(".")[0].lower()

@@ -219,7 +219,7 @@ def test_folders_without_images_are_no_classes(folder):
     data = imagefolder(root)
     assert data.info == expected
     assert data.notes[1].endswith(
-        "ignored folders without readable images of a class: '__MACOSX', 'empty'; 1 images outside the class folders"
+        "ignored folders without readable images of a class: '__MACOSX', 'empty'; 1 image outside the class folders"
     )
 
 
