@@ -242,8 +242,9 @@ def test_a_row_that_cannot_be_read_is_named(wine_model):
     assert "row 2: column 'ash' is numeric, but contains 'many'" in rows[2]["error"]
     with raises("data", "row 0: no column 'alcohol'"):
         wine_model.predict({"ash": 1.0})
-    with raises("invalid", "input 0 of shape [1, 2]", "size 15"):
+    with raises("invalid", "row 0: an input of shape [2]", "size 15, or 14 cells"):
         wine_model.predict([1.0, 2.0])
+    assert ["error" in row for row in wine_model.predict([[1.0, 2.0], [0.0] * 15, [0.0] * 14])] == [True, False, False]
 
 
 def test_the_broken_rows_of_a_file_are_named(wine, wine_model, tmp_path):

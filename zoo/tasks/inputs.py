@@ -212,19 +212,26 @@ def read_vectors(inputs: Sequence[Any], info: VectorInfo) -> Iterator[Example]:
         if isinstance(item, str | Path):
             yield from _file_rows(item, info)
             continue
-        rows = _records(item, info) if isinstance(info, TableInfo) else None
-        for row in _vectors(item, info, number) if rows is None else rows:
-            value: Any = row
-            if isinstance(info, TableInfo) and rows is None:
-                value = info.standardize(row)
-            elif rows is not None:
-                value = attempt(encode_row, info, row)
+        records = _records(item, info) if isinstance(info, TableInfo) else None
+        vectors = attempt(_vectors, item, info) if records is None else ()
+        for row in records or ([vectors] if isinstance(vectors, InputError) else vectors):
+            value = attempt(_vector, row, info)
             if isinstance(value, InputError):
-                value = InputError(f"row {number}: {value}", code="data")
-            elif not value.isfinite().all():
-                value = InputError(f"input {number}: expected finite numbers")
-            yield Example(f"row {number}", value, {"input": row.tolist()} if rows is None else {"row": number})
+                value = InputError(f"row {number}: {value}", code=value.code)
+            yield Example(f"row {number}", value, {"input": row.tolist()} if isinstance(row, Tensor) else {"row": number})
             number += 1
+
+
+def _vector(row: Any, info: VectorInfo) -> Tensor:
+    """Return a row of cells or features as a network reads it, float32 [in_features]."""
+    if isinstance(row, InputError):
+        raise row
+    if isinstance(row, Mapping):
+        return encode_row(info, row)  # type: ignore[arg-type]
+    vector: Tensor = info.standardize(row) if isinstance(info, TableInfo) else row
+    if not vector.isfinite().all():
+        raise InputError("expected finite numbers")
+    return vector
 
 
 def _file_rows(item: str | Path, info: VectorInfo) -> Iterator[Example]:
@@ -236,14 +243,15 @@ def _file_rows(item: str | Path, info: VectorInfo) -> Iterator[Example]:
         yield Example(f"{item}:{line}", row, {"file": str(item), "line": line})
 
 
-def _vectors(item: Any, info: VectorInfo, number: int) -> Tensor:
+def _vectors(item: Any, info: VectorInfo) -> Tensor:
     """Return numbers as float32 [N, in_features]."""
     try:
         vectors = item.float() if isinstance(item, Tensor) else torch.from_numpy(np.array(item, dtype=np.float32))
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"input {number} is not an array of numbers: {error}") from error
+        raise InputError(f"not an array of numbers: {error}") from error
     if vectors.ndim not in (1, 2) or vectors.shape[-1] != info.in_features:
-        raise InputError(f"input {number} of shape {list(vectors.shape)}: expected vectors of size {info.in_features}")
+        cells = f", or {len({*info.columns})} cells" if isinstance(info, TableInfo) else ""
+        raise InputError(f"an input of shape {list(vectors.shape)}: expected vectors of size {info.in_features}{cells}")
     return vectors.reshape(-1, info.in_features)
 
 
