@@ -134,6 +134,12 @@ def test_rates_are_selected_by_validation_only():
     assert (best.lr, best.values, best.rates) == (0.1, (9.0, 7.0), (0.1, 0.2))
 
 
+def test_an_undefined_test_metric_is_not_counted():
+    rows = [row("a", 0.1, 0, 2.0, test=9.0), row("a", 0.1, 1, 2.0, test=None), row("b", 0.1, 0, 2.0, test=None)]
+    (best,) = best_networks(rows)
+    assert (best.net, best.values) == ("a", (9.0,))
+
+
 def test_the_best_rate_has_the_best_mean_of_all_seeds():
     """A rate with one good run is trained with the other seeds, and does not count before these are finished."""
     rows = [row("a", 0.1, 0, 4), row("a", 0.2, 0, 2), row("a", 0.4, 0, 3), row("a", 0.2, 1, 6)]

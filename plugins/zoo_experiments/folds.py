@@ -120,6 +120,11 @@ def combine(summaries: list[Row]) -> Row:
         "validation": None if value is None else {key: validation[0][key] for key in ("metric", "mode")} | {"value": value},
         "metrics": {name: mean_std(column)[0] for name, column in columns.items()},
         "std": {name: mean_std(column)[1] for name, column in columns.items()},
+        "undefined": {
+            name: f"in fold {number}, {reason}"
+            for number, row in enumerate(summaries, 1)
+            for name, reason in row.get("undefined", {}).items()
+        },
         "folds": [row["metrics"] for row in summaries],
         "seconds": round(sum(row["seconds"] for row in summaries), 2),
         "epochs": max(row["epochs"] for row in summaries),

@@ -218,7 +218,7 @@ def select(points: Sequence[Point], patterns: Sequence[str], file: str) -> list[
 
 def format_run(row: Mapping[str, Any]) -> str:
     """Format the result of a run on one line."""
-    metrics = ", ".join(f"{name} {number(value)}" for name, value in row["metrics"].items() if value is not None)
+    metrics = ", ".join(f"{name} {number(value)}" for name, value in row["metrics"].items())
     validation = row.get("validation") or {}
     value = validation.get("value")
     text = "not measured" if value is None else f"validation {validation['metric']} {number(value)}"

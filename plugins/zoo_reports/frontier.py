@@ -141,7 +141,9 @@ def best_networks(rows: Iterable[Mapping[str, Any]]) -> list[BestNetwork]:
         total = of_net[0]["weights"]
         weights = total - (of_net[0]["embedding"] if without else 0)
         rates = tuple(sorted(rate for rate in seeds if rate))
-        values, seconds = tuple(row["test"] for row in best), mean(row["seconds"] for row in best)
+        values, seconds = tuple(row["test"] for row in best if row["test"] is not None), mean(row["seconds"] for row in best)
+        if not values:  # the metric is undefined
+            continue
         networks.append(BestNetwork(net, of_net[0]["algebra"], weights, total, lr or 0.0, rates, values, seconds))
     return sorted(networks, key=lambda point: point.weights)
 

@@ -140,7 +140,7 @@ class Served:
         classes = self.model.info.classes if isinstance(self.model.task, Classification) else ()
         with self.lock:
             inputs = open_images(inputs) if self.reads == "image" else inputs
-            rows = self.model.predict(inputs, batch_size=MAX_INPUTS, top=max(1, len(classes)))
+            rows = self.model.predict(inputs, batch_size=MAX_INPUTS, top=max(1, len(classes)), on_bad_rows="error")
         for row in rows:
             if "top" in row:
                 row["probabilities"] = {entry["label"]: entry["probability"] for entry in row.pop("top")}

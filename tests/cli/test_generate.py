@@ -201,23 +201,41 @@ def test_predict_does_not_wait_for_a_terminal(refused, texts_root, monkeypatch):
         assert "missing INPUT" in refused("predict", texts_root / "text")
 
 
-def test_rows_before_an_invalid_line_are_printed(call, texts_root, tmp_path):
-    """The error names the invalid line."""
-    (tmp_path / "lines.txt").write_text("a film\n" * 64 + "\n")
-    code, out, err = call("predict", texts_root / "text", "lines.txt")
-    assert (code, len(out.splitlines())) == (2, 64)
-    assert "lines.txt:65" in err
+@pytest.mark.parametrize(("policy", "code", "count"), [("report", 1, 66), ("skip", 0, 65), ("error", 2, 64)])
+def test_an_invalid_line_is_reported_skipped_or_ends_the_prediction(call, texts_root, tmp_path, policy, code, count):
+    (tmp_path / "lines.txt").write_text("a film\n" * 64 + "\n" + "a plot\n")
+    words = ("predict", texts_root / "text", "lines.txt", *(() if policy == "report" else ("--on-bad-rows", policy)))
+    found, out, err = call(*words)
+    lines = out.splitlines()
+    assert (found, len(lines)) == (code, count)
+    reason = f"{tmp_path / 'lines.txt'}:65: empty text; remove it"
+    assert err.endswith(f"{reason}\n".replace(f"{tmp_path}/", ""))
+    if policy == "report":
+        assert lines[64].endswith("error: lines.txt:65: empty text; remove it")
+    else:
+        assert "error" not in out
+    if policy != "error":
+        assert lines[-1].startswith("a plot\t")
+        assert err.startswith("zoo: 1 of 66 inputs")
+        rows = [json.loads(line) for line in call(*words, "--json").out.splitlines()]
+        assert [row for row in rows if "error" in row] == [
+            {"text": "", "error": "lines.txt:65: empty text; remove it"} for _ in range(policy == "report")
+        ]
 
 
-def test_unreadable_images_in_a_folder_are_skipped(tmp_path, call):
+def test_unreadable_images_in_a_folder_are_reported(tmp_path, call):
     for number, name in enumerate(("a.png", "c.png")):
         Image.new("L", (8, 8), number * 200).save(tmp_path / name)
     (tmp_path / "b.png").write_bytes(b"nothing")
+    (tmp_path / "._a.png").write_bytes(b"a resource fork")
     code, out, err = call("predict", "vit-digits-quaternion", str(tmp_path), "--top", "2")
-    assert (code, [line.split("\t")[0] for line in out.splitlines()]) == (1, [str(tmp_path / "a.png"), str(tmp_path / "c.png")])
-    assert all(len(line.split("\t")) == 5 for line in out.splitlines())
+    assert code == 1
+    assert [line.split("\t")[0] for line in out.splitlines()] == [str(tmp_path / f"{name}.png") for name in "abc"]
+    assert [len(line.split("\t")) for line in out.splitlines()] == [5, 2, 5]
     assert err.count("\n") == 1
     assert str(tmp_path / "b.png") in err
+    code, out, _ = call("predict", "vit-digits-quaternion", str(tmp_path), "--on-bad-rows", "skip")
+    assert (code, len(out.splitlines())) == (0, 2)
     assert call("predict", "vit-digits-quaternion", str(tmp_path / "b.png")).code == 2
     missing = call("predict", "vit-digits-quaternion", str(tmp_path / "d.png"))
     assert (missing.code, missing.err) == (2, f"zoo: {tmp_path / 'd.png'}: not a readable image (No such file or directory)\n")

@@ -15,6 +15,7 @@ from zoo.cli import main
 from zoo.data import ready
 from zoo.data.columns import encode_row, read_rows
 from zoo.data.tabular import from_arrays, table
+from zoo.tasks.inputs import read_vectors
 from zoo.training.folder import read_run_config, run_name
 
 COLOURS = ("red", "white")
@@ -94,6 +95,62 @@ def test_missing_and_unknown_cells(tmp_path):
         encode_row(info, {"a": "many", "b": "x"})
 
 
+def semicolons(wine, path, delimiter=";", mark=","):
+    """Write the wine measurements as a European spreadsheet does."""
+    with wine.open() as file, path.open("w", newline="") as other:
+        csv.writer(other, delimiter=delimiter).writerows(
+            [cell.replace(".", mark) if i else cell for cell in row] for i, row in enumerate(csv.reader(file))
+        )
+    return path
+
+
+@pytest.mark.parametrize(("delimiter", "mark"), [(";", ","), (";", "."), ("\t", "."), ("|", ".")])
+def test_delimiters_and_decimal_commas_do_not_change_a_table(wine, tmp_path, delimiter, mark):
+    other, expected = semicolons(wine, tmp_path / "x.csv", delimiter, mark), ready(table(wine, "quality")).info
+    assert ready(table(other, "quality")).info == ready(table(other, "quality", delimiter=delimiter)).info == expected
+    rows = zip(read_rows(wine, expected), read_rows(other, expected), strict=True)
+    assert all(torch.equal(one, two) for (_, one), (_, two) in rows)
+    with raises("missing", "'quality'", "check the delimiter"):
+        ready(table(other, "quality", delimiter="#"))
+
+
+def noted(path, target="y", **options):
+    data = ready(table(path, target, **options))
+    return list(dict.fromkeys(data.info.columns)), data.notes
+
+
+def test_columns_that_are_probably_not_meant_are_noted(tmp_path):
+    rows = [f"{i},W{i},2024-02-{1 + i % 28:02},{i % 7}.5,{'ab'[i % 2]}" for i in range(1, 201)]
+    path = write(tmp_path / "x.csv", "id,name,date,a,y", *rows)
+    columns, (number, name, date) = noted(path)
+    assert columns == ["id", "date", "a"]
+    assert number == f"{path}: column 'id' numbers the rows, and is read as a feature; drop=id leaves it out"
+    assert name == f"{path}: column 'name' has 200 different values, such as 'W1', 'W10', 'W100' ..., and is left out"
+    assert date.startswith(f"{path}: column 'date' holds dates, such as '2024-02-01'")
+    assert date.endswith("which are read as 28 categories; drop=date leaves it out")
+    assert noted(path, drop="id,date,name") == (["a"], [])
+    with raises("data", f"{path}: column 'name' has 200 different values", "at most 100"):
+        ready(table(path, "y", categories="name"))
+    with raises("data", "column 'name'", "at most 100"):
+        ready(table(path, "name"))
+    with raises("data", "no column is left", "'name'"):
+        ready(table(path, "y", drop="id,date,a"))
+
+
+def test_the_index_of_pandas_and_numbers_with_commas(tmp_path):
+    rows = [f'{i},"1,{i % 5}",{"ab"[i % 2]}' for i in range(60)]
+    path = write(tmp_path / "x.csv", ",a,y", *rows)
+    columns, (index, comma) = noted(path)
+    assert (columns, index) == (["a"] * 1, f"{path}: column '' numbers the rows, and is left out")
+    assert "column 'a' holds numbers with a comma, such as '1,0'" in comma
+
+
+def test_a_numeric_column_with_many_words_is_not_left_out(tmp_path):
+    path = write(tmp_path / "x.csv", "a,b,y", *(f"{i if i % 5 else f'n{i}'},{i % 3},{'ab'[i % 2]}" for i in range(200)))
+    with raises("data", "column 'a'", "at most 100"):
+        ready(table(path, "y"))
+
+
 def test_categories_and_drop(tmp_path):
     path = write(tmp_path / "x.csv", "id,zip,y", *(f"{i},{i % 3},{i % 2}" for i in range(60)))
     info = ready(table(path, "y", categories="zip", drop="id")).info
@@ -146,6 +203,81 @@ def test_fit_and_predict(wine, tmp_path, target, capsys, monkeypatch):
         error = np.array([row["output"][0] for row in predictions]) - np.array(truth, float)
         assert np.mean(error**2) < 0.7 * np.var(np.array(truth, float))
         assert model.metrics["mse"] < 2 * np.var(np.array(truth, float)), "in the units of the target"
+
+
+@pytest.fixture(scope="module")
+def wine_model(wine, tmp_path_factory):
+    data = f"table(path={wine}, target=quality)"
+    run = tmp_path_factory.mktemp("wine") / "run"
+    zoo.fit(
+        backbone="mlp(dim=16)", algebra="real", data=data, trainer={"max_epochs": 1, "accelerator": "cpu"}, run_dir=str(run)
+    )
+    return zoo.load(run)
+
+
+def test_rows_of_every_kind_have_the_predictions_of_their_file(wine, wine_model, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.read_csv(wine)
+    expected = [(row["label"], row["probability"]) for row in wine_model.predict(str(wine))]
+    records, cells = frame.to_dict("records"), frame.drop(columns="quality")
+
+    def found(inputs):
+        return [(row["label"], row["probability"]) for row in wine_model.predict(inputs)]
+
+    assert found(frame) == found(frame[frame.columns[::-1]]) == found(records) == found(cells.to_numpy()) == expected
+    assert found([list(row) for row in cells.to_numpy()]) == expected
+    assert found(records[3]) == found(frame.iloc[3]) == found(list(cells.iloc[3])) == expected[3:4]
+    assert found(str(semicolons(wine, tmp_path / "x.csv"))) == expected
+    truth = [wine_model.info.classes.index(name) for name in frame["quality"]]
+    measured = wine_model.evaluate((cells[cells.columns[::-1]], frame["quality"]))
+    right = [wine_model.info.classes.index(label) == index for (label, _), index in zip(expected, truth, strict=True)]
+    assert measured["accuracy"] == pytest.approx(np.mean(right))
+
+
+def test_a_row_that_cannot_be_read_is_named(wine_model):
+    row = dict.fromkeys(wine_model.info.columns, None)
+    rows = wine_model.predict([row, {"ash": 1.0}, row | {"ash": "many"}, row])
+    assert ["error" in row for row in rows] == [False, True, True, False]
+    assert rows[1] == {"row": 1, "error": "row 1: no column 'alcohol'; the row has 'ash'"}
+    assert "row 2: column 'ash' is numeric, but contains 'many'" in rows[2]["error"]
+    with raises("data", "row 0: no column 'alcohol'"):
+        wine_model.predict({"ash": 1.0})
+    with raises("invalid", "row 0: an input of shape [2]", "size 15, or 14 cells"):
+        wine_model.predict([1.0, 2.0])
+    assert ["error" in row for row in wine_model.predict([[1.0, 2.0], [0.0] * 15, [0.0] * 14])] == [True, False, False]
+
+
+def test_the_broken_rows_of_a_file_are_named(wine, wine_model, tmp_path):
+    lines = wine.read_text().splitlines()
+    lines[2] = "many" + lines[2][lines[2].index(",") :]
+    rows = wine_model.predict(str(write(tmp_path / "x.csv", *lines[:2], *lines[2:5], "1,2")))
+    assert [row["line"] for row in rows] == [2, 3, 4, 5, 6]
+    assert [row.get("error", "").partition(": ")[0] for row in rows] == [
+        "",
+        f"{tmp_path}/x.csv:3",
+        "",
+        "",
+        f"{tmp_path}/x.csv:6",
+    ]
+
+
+def test_a_read_only_array_gives_no_warning(recwarn):
+    x, y = np.random.RandomState(0).randn(40, 4), np.arange(40) % 2
+    info = ready(from_arrays(x, y)).info
+    for array in (x, y):
+        array.setflags(write=False)
+    assert ready(from_arrays(x, y)).info == info
+    list(read_vectors([x, *x], info))
+    assert not recwarn.list
+
+
+def test_a_frame_keeps_its_names():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": np.arange(40) % 7, "b": ["p", "q"] * 20})
+    data = ready(from_arrays(frame, pandas.Series(["x", "y"] * 20, name="label")))
+    assert (data.info.columns, data.info.values, data.info.target) == (("a", "b", "b"), (None, "p", "q"), "label")
+    with raises("conflict", "'a'"):
+        from_arrays(frame, pandas.Series(np.arange(40), name="a"))
 
 
 def test_evaluation_uses_the_statistics_of_the_training_rows(wine, tmp_path):

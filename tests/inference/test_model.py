@@ -145,7 +145,7 @@ def test_vectors_are_predicted_from_python(tmp_path):
     for inputs in (x, x.numpy(), list(x)):
         outputs = torch.tensor([row["output"] for row in model.predict(inputs)])
         torch.testing.assert_close(outputs, model.net(x).detach())
-    with raises("invalid", "input 0"):
+    with raises("invalid", "row 0"):
         model.predict(x * torch.nan)
 
 

@@ -7,6 +7,7 @@ import signal
 from shutil import copytree
 
 import datasets
+import numpy as np
 import pytest
 import torch
 from lightning.pytorch import Callback
@@ -142,6 +143,48 @@ def test_a_ranking_model_predicts_the_relevance_of_an_answer(corpus, tmp_path):
 # --- invalid input ---
 
 
+@pytest.mark.parametrize("batch_size", [1, 4, 64])
+def test_every_text_has_a_prediction_or_a_reason_in_order(run, lines, batch_size):
+    """The predictions of the others do not change."""
+    bad = {
+        2: "",
+        3: "  ",
+        5: None,
+        9: float("nan"),
+        10: ("a", "b"),
+        11: "x\udcff",
+        12: "film " * 40,
+        14: "no.txt",
+    }
+    inputs = [bad.get(i, line) for i, line in enumerate(lines[:16])]
+    model, good = zoo.load(run), [line for i, line in enumerate(lines[:16]) if i not in bad]
+    rows = model.predict(inputs, batch_size=batch_size)
+    assert len(rows) == 16
+    assert {i for i, row in enumerate(rows) if "error" in row} == bad.keys()
+    predictions = [row for row in rows if "error" not in row]
+    assert predictions == model.predict(inputs, batch_size=batch_size, on_bad_rows="skip")
+    expected = model.predict(good)
+    assert [row["text"] for row in predictions] == good
+    assert [row["label"] for row in predictions] == [row["label"] for row in expected]
+    assert [row["probability"] for row in predictions] == pytest.approx([row["probability"] for row in expected], abs=2e-6)
+    assert all(f"input {i}" in rows[i]["error"] for i in bad if i != 14)
+    assert (rows[2]["text"], "empty text" in rows[2]["error"], "40 tokens" in rows[12]["error"]) == ("", True, True)
+    assert rows[14]["error"] == "file 'no.txt' does not exist"
+    with raises("invalid", "input 2", "empty text"):
+        model.predict(inputs, batch_size=batch_size, on_bad_rows="error")
+    with raises("invalid", "input 0", "empty text"):
+        model.predict(["", None])
+    with raises("invalid", "on_bad_rows='drop'"):
+        model.predict(inputs, on_bad_rows="drop")
+
+
+def test_arrays_and_series_of_texts(run, lines):
+    expected = zoo.load(run).predict(lines[:3])
+    pandas = pytest.importorskip("pandas")
+    for texts in (np.array(lines[:3]), np.array(lines[:3], object), pandas.Series(lines[:3])):
+        assert zoo.load(run).predict(texts) == expected
+
+
 @pytest.mark.parametrize(
     ("kind", "content", "code", "location", "value"),
     [
@@ -155,9 +198,9 @@ def test_a_ranking_model_predicts_the_relevance_of_an_answer(corpus, tmp_path):
 def test_an_invalid_line_is_named(place, tmp_path, kind, content, code, location, value):
     (tmp_path / "lines").write_bytes(content)
     with raises(code, f"lines{location}", value):
-        list(predict(place / kind, [tmp_path / "lines"]))
+        list(predict(place / kind, [tmp_path / "lines"], on_bad_rows="error"))
     with raises(code, f"standard input{location}", value):
-        list(predict(place / kind, ["-"], stdin(content)))
+        list(predict(place / kind, ["-"], stdin(content), on_bad_rows="error"))
 
 
 def test_a_text_that_is_too_long_is_truncated_on_request(run):

@@ -50,7 +50,7 @@ print(model, model.metrics)
 Loading verifies every file against `manifest.json`. The metrics are measured on the test split of its data set; results on
 other data may differ. Versions: {versions}.
 """
-MEASURED = ("metrics", "spread", "validation", "averaged", "parameters", "pruned", "projected", "epochs", "seed")
+MEASURED = ("metrics", "undefined", "spread", "validation", "averaged", "parameters", "pruned", "projected", "epochs", "seed")
 """Keys of a manifest that describe the training, from which the card can be regenerated."""
 
 
@@ -209,19 +209,20 @@ def card(
         datasets=json.dumps(re.findall(r"^[\w./-]+", config.get("data") or "")),
         license=f"license: {json.dumps(license)}\n" if license else "",
         source=json.dumps(source, ensure_ascii=False),
-        table=_table(metrics, summary.get("spread")),
+        table=_table(metrics, summary.get("undefined") or {}, summary.get("spread")),
         module="" if backbone else ", module=the_real_network",
         versions=", ".join(f"{name} {version}" for name, version in summary["versions"].items()),
     )
 
 
-def _table(metrics: Mapping[str, float | None], spread: Mapping[str, Any] | None) -> str:
+def _table(metrics: Mapping[str, float | None], undefined: Mapping[str, str], spread: Mapping[str, Any] | None) -> str:
     """Format the test metrics of a model, and their mean and standard deviation over seeds if available."""
     head, rows = ["metric", "test"], [[name, number(value)] for name, value in metrics.items()] or [["(no test split)", ""]]
     if spread:
         head.append(f"mean ± standard deviation of {len(spread['seeds'])} seeds")
         rows = [[*row, f"{number(spread['mean'][row[0]])} ± {number(spread['std'][row[0]])}"] for row in rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
+    lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
+    return "\n".join(lines + [f"\n{name} is undefined: {reason}." for name, reason in undefined.items()])
 
 
 def _facts(config: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
@@ -239,6 +240,8 @@ def _facts(config: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
         notes.append(f"{100 * pruned:g}% of the heads, hidden units and channels of a trained network were removed.")
     if sparse := config.get("sparse"):
         notes.append(f"{len(sparse)} of its tensors are stored sparsely, as a bit mask and the nonzero values.")
+    if size := (config.get("info") or {}).get("image_size"):
+        notes.append(f"Images are resized to a short side of {size} pixels and cropped to a square at the centre.")
     if "projected" in summary:
         error = f"(mean relative error per matrix {summary['projected']:g}), without fine-tuning."
         notes.append(f"Its weights are those of a trained real network projected onto the algebra {error}")
@@ -250,8 +253,8 @@ def number(value: float | None) -> str:
 
     Example:
         >>> number(0.98765), number(3.2e-7), number(None), number(float("inf"))
-        ('0.9877', '3.20e-07', 'not finite', 'not finite')
+        ('0.9877', '3.20e-07', 'undefined', 'inf')
     """
-    if value is None or not math.isfinite(value):
-        return "not finite"
+    if value is None or math.isnan(value):
+        return "undefined"
     return f"{value:.2e}" if 0 < abs(value) < 1e-3 else f"{value:.4f}"

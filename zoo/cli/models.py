@@ -48,10 +48,13 @@ class Predict(Use):
     Args:
         batch_size: Examples per step.
         top: Number of labels to print per input of a classifier, the most probable first.
+        on_bad_rows: Inputs that cannot be read: report prints the reason in place of the prediction, skip leaves them out, and
+            error stops at the first one.
     """
 
     batch_size: int = 64
     top: int = 1
+    on_bad_rows: str = "report"
 
 
 @dataclass
@@ -137,20 +140,24 @@ def predict(run: str, input: Sequence[str] = (), *, options: Predict, truncate: 
     path = locate(run)
     from zoo.inference.model import load
 
-    model, errors, count = load(path, device=options.device), list[InputError](), 0
+    model, errors, count, is_skipped = load(path, device=options.device), list[str](), 0, options.on_bad_rows == "skip"
     flags: dict[str, Any] = {"batch_size": options.batch_size, "truncation": truncate, "top": options.top} | options.decoding
-    rows = model.predict_iter(inputs, stdin=sys.stdin, on_error=errors.append, **flags)
-    for count, row in enumerate(rows, 1):  # noqa: B007 (counts the rows)
-        print(to_json(row, ensure_ascii=False) if json else visible(line(row)), flush=True)
-    if errors and not count:
-        raise errors[0]
-    for error in errors:
-        print(f"zoo: {printable(str(error))}", file=sys.stderr)
-    return 1 if errors else 0
+    flags |= {"on_bad_rows": "report" if is_skipped else options.on_bad_rows}  # to count them
+    for count, row in enumerate(model.predict_iter(inputs, stdin=sys.stdin, **flags), 1):  # noqa: B007 (counts the rows)
+        errors += [row["error"]] if "error" in row else []
+        if not (is_skipped and "error" in row):
+            print(to_json(row, ensure_ascii=False) if json else visible(line(row)), flush=True)
+    if errors:
+        done, more = "skipped" if is_skipped else "not read", " ..." if len(errors) > 5 else ""
+        listed = printable("; ".join(errors[:5]))
+        print(f"zoo: {len(errors):,} of {count:,} inputs {done}: {listed}{more}", file=sys.stderr)
+    return 1 if errors and not is_skipped else 0
 
 
 def line(row: dict[str, Any]) -> str:
     """Format a prediction as tab-separated columns, or for a generative model as the generated text."""
+    if error := row.get("error"):
+        return "\t".join([*(cell(value) for value in row.values() if value not in (None, error)), f"error: {error}"])
     if "target" in row:
         return " ".join(str(row["target"]).splitlines())
     if top := row.get("top"):

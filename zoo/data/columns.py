@@ -1,6 +1,7 @@
 """Read tables of numbers and categories by column, and encode rows for a trained model."""
 
 import math
+import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,18 +12,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from zoo.data.files import BadRows, column_names, iter_rows, location
+from zoo.data.files import BadRows, Row, column_names, find_delimiter, iter_rows, location
 from zoo.data.info import TableInfo
 from zoo.data.loader import Array
 from zoo.data.options import DataError, quote_few
 from zoo.errors import InputError
 
-MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
+MISSING = frozenset({"", "na", "n/a", "<na>", "nan", "nat", "null", "none", "?"})
 """Missing values, in lower case."""
 
 MAX_CATEGORIES = 100
 NUMBER_SHARE = 0.9
 """A column is numeric if at least this share of its cells are numbers; rows with other cells are broken."""
+
+DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{2}|\d{4}))([ T].*)?")
+COMMA_NUMBER = re.compile(r"[+-]?\d+(,\d+)+")
 
 
 def parse_cell(cell: Any) -> tuple[float, str]:
@@ -78,11 +82,20 @@ class Column:
         return {*(() if self.texts is None else self.texts)} - {""}
 
     def category_texts(self) -> Array:
-        """Return the category of every cell, empty if it is missing, [N]; `DataError` if there are too many categories."""
-        if self.texts is None or len(self.categories) > MAX_CATEGORIES:
-            values = f"more than {MAX_CATEGORIES} different values, such as {quote_few(sorted(self.categories), 3)}"
-            raise DataError(f"column {self.name!r} has {values}; drop it, or do not list it in categories")
-        return self.texts
+        """Return the category of every cell, empty if it is missing, [N]."""
+        return np.full(len(self.numbers), "", object) if self.texts is None else self.texts
+
+    @property
+    def is_row_number(self) -> bool:
+        """Whether the cells are different and consecutive whole numbers."""
+        return len(self.numbers) > 1 and bool(np.array_equal(np.diff(np.sort(self.numbers)), np.ones(len(self.numbers) - 1)))
+
+    @property
+    def looks_like(self) -> str:
+        """What most of the texts are instead of categories: dates, or numbers with a comma; empty for others."""
+        kinds = {"dates": DATE, "numbers with a comma": COMMA_NUMBER}
+        texts = [text for text in self.category_texts() if text]
+        return next((name for name, kind in kinds.items() if sum(map(bool, map(kind.fullmatch, texts))) > len(texts) / 2), "")
 
 
 @dataclass
@@ -109,24 +122,24 @@ class RawTable:
         for start, bad, lines in self.files:
             for row in sorted(problems):
                 if start <= row < start + len(lines):
-                    bad.add(lines[row - start] or None, row - start + 1, problems[row])
+                    bad.add(location(bad.path, lines[row - start] or None, row - start + 1), problems[row])
             bad.finish()
         return usable, sum(bad.count for _, bad, _ in self.files) if self.files else len(problems)
 
 
-def read_tables(files: Mapping[str, Path], drop: Sequence[str], on_bad_rows: str) -> RawTable:
+def read_tables(files: Mapping[str, Path], drop: Sequence[str], on_bad_rows: str, delimiter: str) -> RawTable:
     """Read the columns of the files of every split, except those in `drop`; the first line contains their names."""
     train = files["train"]
-    names = column_names(train)
+    names = column_names(train, delimiter)
     if unknown := [name for name in drop if name not in names]:
         raise InputError(f"{train}: drop: no column {unknown[0]!r}; the file has {quote_few(names)}", code="missing")
     cells: dict[str, list[Any]] = {name: [] for name in names if name not in drop}
     raw = RawTable({}, {}, str(train))
     for split, path in files.items():
         bad, lines, start = BadRows(path, on_bad_rows), array("q"), max(raw.stops.values(), default=0)
-        for number, row in enumerate(iter_rows(path, [*cells]), 1):
+        for number, row in enumerate(table_rows(path, [*cells], delimiter), 1):
             if row.problem:
-                bad.add(row.line, number, row.problem)
+                bad.add(location(path, row.line, number), row.problem)
                 continue
             lines.append(row.line or 0)
             for column, cell in zip(cells.values(), row.values, strict=True):
@@ -137,6 +150,23 @@ def read_tables(files: Mapping[str, Path], drop: Sequence[str], on_bad_rows: str
     return raw
 
 
+def table_rows(path: Path, columns: Sequence[str], delimiter: str = "auto") -> Iterator[Row]:
+    """Yield the values of some columns; with semicolons as delimiters a comma in a number is a decimal comma."""
+    rows = iter_rows(path, columns, delimiter=delimiter)
+    if find_delimiter(path, delimiter) != ";":
+        return rows
+    return (row._replace(values=[_with_point(value) for value in row.values]) for row in rows)
+
+
+def _with_point(cell: str) -> str:
+    return cell.replace(",", ".") if cell.count(",") == 1 and COMMA_NUMBER.fullmatch(cell.strip()) else cell
+
+
+def is_frame(value: Any) -> bool:
+    """Return whether a value is a DataFrame of pandas, which need not be installed."""
+    return hasattr(value, "iloc") and hasattr(value, "columns")
+
+
 def split_names(names: str | Iterable[str]) -> list[str]:
     """Return a list of names from a sequence, or from a string separated by commas."""
     return [name.strip() for name in (names.split(",") if isinstance(names, str) else names) if name.strip()]
@@ -144,7 +174,9 @@ def split_names(names: str | Iterable[str]) -> list[str]:
 
 def encode_row(info: TableInfo, cells: Mapping[str, Any]) -> Tensor:
     """Return the features of a row, float32 [in_features], standardized as in training."""
-    parsed = {name: parse_cell(cell) for name, cell in cells.items()}
+    if missing := [name for name in info.columns if name not in cells]:
+        raise DataError(f"no column {missing[0]!r}; the row has {quote_few(cells) or 'no columns'}")
+    parsed = {name: parse_cell(cells[name]) for name in dict.fromkeys(info.columns)}
     features = []
     for column, value in zip(info.columns, info.values, strict=True):
         number, text = parsed[column]
@@ -154,14 +186,14 @@ def encode_row(info: TableInfo, cells: Mapping[str, Any]) -> Tensor:
     return info.standardize(torch.tensor(features, dtype=torch.float64))
 
 
-def read_rows(path: Path, info: TableInfo) -> Iterator[tuple[int, Tensor]]:
-    """Yield the line of every row (in Parquet its number) and its features; the file needs no target column."""
+def read_rows(path: Path, info: TableInfo) -> Iterator[tuple[int, Tensor | DataError]]:
+    """Yield the line of every row (in Parquet its number), and its features or its error; the file needs no target column."""
     columns = list(dict.fromkeys(info.columns))
-    for number, row in enumerate(iter_rows(path, columns), 1):
+    for number, row in enumerate(table_rows(path, columns), 1):
         try:
             if row.problem:
                 raise DataError(row.problem)
-            features = encode_row(info, dict(zip(columns, row.values, strict=True)))
-        except InputError as error:
-            raise DataError(f"{location(path, row.line, number)}: {error}") from None
+            features: Tensor | DataError = encode_row(info, dict(zip(columns, row.values, strict=True)))
+        except DataError as error:
+            features = DataError(f"{location(path, row.line, number)}: {error}")
         yield row.line or number, features

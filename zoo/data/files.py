@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,6 +60,16 @@ def open_binary(path: Path) -> Iterator[Any]:
         ) from error
 
 
+def files_in(folder: Path, endings: Sequence[str]) -> list[Path]:
+    """Return the files with these endings in a folder and its subfolders, sorted; names that start with a dot are skipped.
+
+    macOS, Jupyter and others store copies and resource forks under such names, with the endings of the originals.
+    """
+    found = (file for file in folder.rglob("*") if file.name.lower().endswith(tuple(endings)))
+    depth = len(folder.parts)
+    return sorted(file for file in found if not any(part[0] == "." for part in file.parts[depth:]) and file.is_file())
+
+
 def read_lines(path: Path) -> Iterator[str]:
     """Yield the lines of a UTF-8 file with their line breaks; only a line feed ends a line."""
     size = 0
@@ -76,15 +87,15 @@ def read_lines(path: Path) -> Iterator[str]:
             yield text
 
 
-def read_text(path: Path) -> str:
-    """Read a whole UTF-8 file, without a byte order mark."""
+def read_text(path: Path, errors: str = "strict") -> str:
+    """Read a whole UTF-8 file, without a byte order mark; `errors` are those of `bytes.decode`."""
     content = bytearray()
     with open_binary(path) as stream:
         while block := stream.read(BLOCK):
             content += block
             check_unpacked(path, len(content))
     try:
-        return str(content, "utf-8-sig")
+        return str(content, "utf-8-sig", errors)
     except UnicodeDecodeError as error:
         line = 1 + content.count(b"\n", 0, error.start)
         raise DataError(f"{path}:{line}: {non_utf8(content[error.start])}") from error
@@ -100,6 +111,7 @@ ColumnKey = str | int  # the name of a column, or its number from 0
 FORMATS = (".tsv", ".csv", ".jsonl", ".parquet")
 ENDINGS = tuple(f"{suffix}{pack}" for suffix in FORMATS for pack in ("", *OPENERS))
 MAX_LISTED = 10  # broken rows listed in a message
+DELIMITERS = {".csv": ",;\t|", ".tsv": "\t,;|"}  # the default first
 
 
 class Row(NamedTuple):
@@ -111,30 +123,30 @@ class Row(NamedTuple):
 
 
 class BadRows:
-    """Count the broken rows of a file, and report them in one error unless `policy` is `skip`."""
+    """Count the broken rows of a file, or images of a folder, and report them in one error unless `policy` is `skip`."""
 
-    def __init__(self, path: Path, policy: str) -> None:
+    def __init__(self, path: Path, policy: str, unit: str = "rows") -> None:
         if policy not in ("error", "skip"):
             raise InputError(f"on_bad_rows={policy!r}: use error or skip")
-        self.path, self.policy, self.count = path, policy, 0
-        self._listed: list[tuple[str, str]] = []
+        self.path, self.policy, self.unit, self.count = path, policy, unit, 0
+        self.listed: list[tuple[str, str]] = []  # the first ones: place and reason
 
-    def add(self, line: int | None, number: int, problem: str) -> None:
-        """Add row `number`, from 1, that starts at `line`."""
+    def add(self, place: str, problem: str) -> None:
+        """Add a row at a `location`, or an image by its path."""
         self.count += 1
-        if len(self._listed) < MAX_LISTED:
-            self._listed.append((location(self.path, line, number), problem))
+        if len(self.listed) < MAX_LISTED:
+            self.listed.append((place, problem))
 
     def finish(self) -> None:
         """Raise `InputError` with the number of broken rows and the locations of the first ten, unless they are skipped."""
         if self.policy == "skip" or not self.count:
             return
-        (first, problem), *others = self._listed
+        (first, problem), *others = self.listed
         message = f"{first}: {problem}"
         if others:
-            numbers = ", ".join(where.removeprefix(f"{self.path}").lstrip(":, ") for where, _ in others)
-            more = " ..." if self.count > len(self._listed) else ""
-            message += f" ({self.count:,} broken rows; the others: {numbers}{more}; use on_bad_rows=skip to skip them)"
+            numbers = ", ".join(where.removeprefix(f"{self.path}").lstrip(":, /") for where, _ in others)
+            more = " ..." if self.count > len(self.listed) else ""
+            message += f" ({self.count:,} broken {self.unit}; the others: {numbers}{more}; use on_bad_rows=skip to skip them)"
         raise DataError(message)
 
 
@@ -143,10 +155,13 @@ def location(path: Path, line: int | None, number: int) -> str:
     return f"{path}, row {number}" if line is None else f"{path}:{line}"
 
 
-def iter_rows(path: Path, columns: Sequence[ColumnKey], header: bool = True, hint: str = "") -> Iterator[Row]:
+def iter_rows(
+    path: Path, columns: Sequence[ColumnKey], header: bool = True, hint: str = "", delimiter: str = "auto"
+) -> Iterator[Row]:
     """Yield the values of some columns for every row of a file in any of the `FORMATS`.
 
     `header` tells whether the first line of a TSV or CSV file contains the names; `hint` ends the message for a missing column.
+    For `delimiter` see `find_delimiter`.
     """
     suffix = data_suffix(path)
     if suffix not in FORMATS:
@@ -155,10 +170,36 @@ def iter_rows(path: Path, columns: Sequence[ColumnKey], header: bool = True, hin
         )
     if suffix == ".jsonl":
         return _jsonl(path, columns, hint)
-    return _parquet(path, columns, hint) if suffix == ".parquet" else _delimited(path, columns, header, hint)
+    return _parquet(path, columns, hint) if suffix == ".parquet" else _delimited(path, columns, header, hint, delimiter)
 
 
-def column_names(path: Path) -> list[str]:
+def find_delimiter(path: Path, delimiter: str = "auto") -> str:
+    """Return the delimiter of a TSV or CSV file, empty for other formats.
+
+    With `auto` it is the one of `DELIMITERS` that cuts most of the first lines into as many fields as the very first, at least
+    two.
+    """
+    if (suffix := data_suffix(path)) not in DELIMITERS:
+        return ""
+    if delimiter != "auto":
+        if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n':
+            raise InputError(f"delimiter={delimiter!r}: use one character, such as ';', or auto")
+        return delimiter
+    lines = [line for line in islice(read_lines(path), 20) if line.strip()]
+
+    def agreeing(delimiter: str) -> int:
+        plain = (line.split(delimiter) for line in lines)
+        try:
+            rows = plain if _is_plain(path, delimiter) else csv.reader(lines, delimiter=delimiter)
+            widths = [len(fields) for fields in rows if fields]
+        except csv.Error:
+            return 0
+        return widths.count(widths[0]) if widths and widths[0] > 1 else 0
+
+    return max(DELIMITERS[suffix], key=agreeing)
+
+
+def column_names(path: Path, delimiter: str = "auto") -> list[str]:
     """Return the column names of a file; for TSV and CSV the fields of the first line, header or not."""
     suffix = data_suffix(path)
     if suffix == ".parquet":
@@ -167,12 +208,12 @@ def column_names(path: Path) -> list[str]:
     if suffix == ".jsonl":
         record = _record(next(read_lines(path), ""))
         return [] if isinstance(record, str) else [*map(str, record)]
-    return [field.strip() for field in next(_fields(path), Row(1, [])).values]
+    return [field.strip() for field in next(_fields(path, find_delimiter(path, delimiter)), Row(1, [])).values]
 
 
-def _fields(path: Path) -> Iterator[Row]:
-    if data_suffix(path) == ".csv":
-        yield from _csv(path)
+def _fields(path: Path, delimiter: str) -> Iterator[Row]:
+    if not _is_plain(path, delimiter):
+        yield from _csv(path, delimiter)
         return
     for number, line in enumerate(read_lines(path), 1):  # quotes are plain characters, and texts may contain U+0085
         line = line.removesuffix("\n").removesuffix("\r")
@@ -180,9 +221,14 @@ def _fields(path: Path) -> Iterator[Row]:
             yield Row(number, line.split("\t"))
 
 
-def _csv(path: Path) -> Iterator[Row]:
+def _is_plain(path: Path, delimiter: str) -> bool:
+    """Return whether quotes are plain characters."""
+    return delimiter == "\t" and data_suffix(path) == ".tsv"
+
+
+def _csv(path: Path, delimiter: str) -> Iterator[Row]:
     csv.field_size_limit(LONGEST_LINE)
-    reader = csv.reader(read_lines(path), strict=True)
+    reader = csv.reader(read_lines(path), delimiter=delimiter, strict=True)
     while True:
         line = reader.line_num + 1
         try:
@@ -199,8 +245,9 @@ def _csv(path: Path) -> Iterator[Row]:
             yield Row(line, fields)
 
 
-def _delimited(path: Path, columns: Sequence[ColumnKey], header: bool, hint: str) -> Iterator[Row]:
-    rows = _fields(path)
+def _delimited(path: Path, columns: Sequence[ColumnKey], header: bool, hint: str, delimiter: str) -> Iterator[Row]:
+    delimiter = find_delimiter(path, delimiter)
+    rows = _fields(path, delimiter)
     first = next(rows, Row(1, [], "no rows; the file is empty"))
     if first.problem:
         raise DataError(f"{path}:{first.line}: {first.problem}")
@@ -211,7 +258,8 @@ def _delimited(path: Path, columns: Sequence[ColumnKey], header: bool, hint: str
     for line, fields, problem in rows:
         if not problem and len(fields) != len(first.values):
             problem = f"{len(fields)} fields, but line {first.line} has {len(first.values)}"
-            problem += "; quote fields that contain a comma" if data_suffix(path) == ".csv" else "; texts must not contain tabs"
+            quoted = f"; quote fields that contain {delimiter!r}"
+            problem += "; texts must not contain tabs" if _is_plain(path, delimiter) else quoted
         yield Row(line, [] if problem else [fields[i] for i in index], problem)
 
 

@@ -16,13 +16,13 @@ from PIL import Image
 from torch import Tensor
 
 from zoo.data.files import check_unpacked
+from zoo.data.folder import ImageFolder, read_folder
 from zoo.data.info import ImageInfo
 from zoo.data.loader import Array, BatchDataset, generator
 from zoo.data.module import DataModule
 from zoo.data.options import DataError, check_integer, check_pinned, check_share, options_of, quote_few, resolve_path
 from zoo.data.pixels import (
     AUGMENTATIONS,
-    ENDINGS,
     MAX_CLASSES,
     EncodedImages,
     Split,
@@ -193,8 +193,6 @@ class ImageData(DataModule[ImageInfo]):
         return ImageDataset(self.splits[split], self.info, augment, self.seed)
 
 
-FOLDERS = {"train": "train", "training": "train", "test": "test", "testing": "test"}
-FOLDERS |= dict.fromkeys(("val", "valid", "validation", "dev"), "val")
 DIGITS_SHA256 = "87ff0c9e40dc7e2c0e34e7257799c2e3f3aec1a016363bb11cad869ec428a826"
 
 
@@ -264,40 +262,30 @@ def find_array(path: Path, arrays: dict[str, Array], name: str) -> Array:
     return arrays[name]
 
 
+class FolderData(ImageData):
+    """`ImageData` of a folder, see `imagefolder`."""
+
+    def __init__(self, folder: Callable[[], ImageFolder], **options: Any) -> None:
+        super().__init__({}, None, **options)
+        self._folder = folder
+
+    def load(self) -> ImageInfo:
+        """Read the folder, and note how its images are read."""
+        self._read, self.classes, self.notes, self.skipped = self._folder()
+        info = super().load()
+        crop = f"resized to a short side of {info.image_size} pixels and cropped to a square at the centre"
+        self.notes.append(f"{self.source}: images are {crop} (size={info.image_size}); training has augment={self.augment}")
+        return info
+
+
 @options_of(ImageData, size=64, channels=3, test=0.1)
-def imagefolder(path: str | Path, **options: Any) -> ImageData:
+def imagefolder(path: str | Path, splits: bool | str = "auto", on_bad_rows: str = "error", **options: Any) -> ImageData:
     """A folder of images of any format and size: path/{train,val,test}/CLASS/*.png or path/CLASS/*.png.
 
-    Images are decoded on access; their short side is resized to `size` and the centre cropped. Without a test folder a tenth of
-    the images is held out for testing. Because a folder may be huge, the digest covers names and sizes of files only, and mean
-    and deviation are measured on 1024 training images.
+    Images are decoded on access; their short side is resized to `size` and the centre cropped. Whether folders such as `train`
+    are splits or classes depends on what is inside, unless `splits` is true or false. Without a test folder a tenth of the
+    images is held out for testing. Before training every image is checked; with `on_bad_rows=skip` broken ones are skipped, and
+    the run counts them. Because a folder may be huge, the digest covers names and sizes of files only, and mean and deviation
+    are measured on 1024 training images.
     """
-    root = resolve_path(path, "imagefolder")
-    if not root.is_dir() or not _folders(root):
-        raise DataError(f"{root}: no folders of images; expected {root}/<class>/ or {root}/train/<class>/")
-    names = [name for name in _folders(root) if name.lower() in FOLDERS]
-    folders = {FOLDERS[name.lower()]: root / name for name in names} or {"train": root}
-    if "train" not in folders:
-        raise InputError(f"{root}: has {', '.join(sorted(folders))} but no train folder", code="missing")
-    classes = _folders(folders["train"])
-    return ImageData(lambda: {name: _list(folder, classes, root) for name, folder in folders.items()}, classes, **options)
-
-
-def _list(folder: Path, classes: list[str], root: Path) -> Split:
-    """List the images of a folder with one folder per class; names are relative to the root."""
-    if wrong := sorted(set(classes) ^ set(_folders(folder))):
-        raise DataError(f"{folder}: other classes than in the training folder (differing: {quote_few(wrong, 5)})")
-    files: list[Path] = []
-    labels: list[int] = []
-    for label, name in enumerate(classes):
-        images = sorted(file for file in (folder / name).rglob("*") if file.suffix.lower() in ENDINGS and file.is_file())
-        if not images:
-            raise DataError(f"{folder / name}: no images ({', '.join(sorted(ENDINGS))})")
-        files += images
-        labels += [label] * len(images)
-    names = [file.relative_to(root).as_posix() for file in files]
-    return Split(EncodedImages(files, names), np.array(labels), str(root))
-
-
-def _folders(folder: Path) -> list[str]:
-    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    return FolderData(partial(read_folder, resolve_path(path, "imagefolder"), splits, on_bad_rows), **options)

@@ -29,8 +29,8 @@ class DataModule(LightningDataModule, Generic[Info]):
     """Base class of all data modules.
 
     A subclass sets `task` and implements `load`, which opens the splits and returns their info, and `dataset`, the rows of a
-    split. Its `__init__` checks options and reads no data; `load` may set `source`, `has_split`, `tokenizer` and
-    `split_comment`.
+    split. Its `__init__` checks options and reads no data; `load` may set `source`, `has_split`, `tokenizer`,
+    `split_comment` and `notes`.
 
     Args:
         batch_size: Rows per batch, in each process.
@@ -46,6 +46,7 @@ class DataModule(LightningDataModule, Generic[Info]):
         source: Name of the data in messages.
         split_comment: How missing splits were made.
         skipped: Broken rows that were left out.
+        notes: Lines about how the data were read, which a run prints.
     """
 
     task: str
@@ -63,6 +64,7 @@ class DataModule(LightningDataModule, Generic[Info]):
         self.source = "the data"
         self.split_comment = ""
         self.skipped = 0
+        self.notes: list[str] = []
         self._info: Info | None = None
 
     def load(self) -> Info:
@@ -112,7 +114,7 @@ class DataModule(LightningDataModule, Generic[Info]):
     def split_note(self) -> str:
         """One line with the sizes of the splits and how they were made."""
         sizes = ", ".join(f"{count:,} {name}" for name, count in self.info.sizes.items())
-        skipped = f"{self.skipped:,} broken rows skipped" if self.skipped else ""
+        skipped = f"{self.skipped:,} broken {self.unit} skipped" if self.skipped else ""
         comments = "; ".join(filter(None, [self.split_comment, skipped]))
         return f"{sizes} {self.unit}" + (f" ({comments})" if comments else "")
 

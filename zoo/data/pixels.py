@@ -2,7 +2,9 @@
 
 import hashlib
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -41,10 +43,36 @@ class EncodedImages:
 
     def apply(self, index: int, function: Callable[[Image.Image], Result]) -> Result:
         """Decode an image, upright by its EXIF tag, and apply a function to it; errors name the image."""
+        with self._open(index) as image:
+            return function(ImageOps.exif_transpose(image))
+
+    def check(self, index: int) -> None:
+        """Raise `DataError` if an image cannot be read, for a whole JPEG or PNG many times faster than by decoding it."""
+        with self._open(index) as image:
+            check_shape(image)
+            if self._is_whole(index, image):
+                return
+        self.apply(index, Image.Image.load)
+
+    def _is_whole(self, index: int, image: Image.Image) -> bool:
+        """Return whether a JPEG ends with its marker, or the checksums of a PNG are right; False for other formats."""
+        item = self.items[index]
+        if image.format == "JPEG" and isinstance(item, Path):
+            with item.open("rb") as file:
+                file.seek(-2, os.SEEK_END)
+                return file.read() == b"\xff\xd9"
+        try:
+            image.verify()
+        except _DECODING_ERRORS:
+            return False
+        return image.format == "PNG"
+
+    @contextmanager
+    def _open(self, index: int) -> Iterator[Image.Image]:
         item = self.items[index]
         try:
             with Image.open(io.BytesIO(item) if isinstance(item, bytes) else item, formats=FORMATS) as image:
-                return function(ImageOps.exif_transpose(image))
+                yield image
         except (*_DECODING_ERRORS, InputError) as error:
             reason = f"not a readable image ({getattr(error, 'strerror', None) or type(error).__name__})"
             reason = str(error) if isinstance(error, InputError) else reason
@@ -131,10 +159,17 @@ MAX_ASPECT = 200
 SAMPLE = 1024  # encoded images to measure; decoding a whole folder would take longer than an epoch
 
 
-def to_mode(image: Image.Image, channels: int) -> Image.Image:
-    """Convert to grey (1 channel) or RGB (3 channels) with 8 bits; 32-bit images are refused, as their white is undefined."""
+def check_shape(image: Image.Image) -> None:
+    """Raise `DataError` for 32-bit images, as their white is undefined, and for extreme aspect ratios, see `MAX_ASPECT`."""
     if image.mode in ("I", "F"):
         raise DataError(f"32-bit images (mode {image.mode}) are not supported; convert to 8 or 16 bits")
+    if max(image.size) > MAX_ASPECT * min(image.size):
+        raise DataError(f"{image.size[0]} x {image.size[1]} pixels: one side is more than {MAX_ASPECT} times the other")
+
+
+def to_mode(image: Image.Image, channels: int) -> Image.Image:
+    """Convert to grey (1 channel) or RGB (3 channels) with 8 bits, see `check_shape`."""
+    check_shape(image)
     if image.mode.startswith("I"):  # Pillow clips 16-bit grey to 8 bits instead of scaling it
         image = Image.fromarray((np.asarray(image) / 257).clip(0, 255).astype(np.uint8))
     if "transparency" in image.info:
@@ -147,8 +182,6 @@ def to_square(image: Image.Image, channels: int, size: int) -> Image.Image:
     image = to_mode(image, channels)
     if image.size == (size, size):
         return image
-    if max(image.size) > MAX_ASPECT * min(image.size):
-        raise DataError(f"{image.size[0]} x {image.size[1]} pixels: one side is more than {MAX_ASPECT} times the other")
     scale = size / min(image.size)
     width, height = (max(size, round(side * scale)) for side in image.size)
     left, top = (width - size) // 2, (height - size) // 2

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from zoo.data.files import ENDINGS, BadRows, ColumnKey, column_names, iter_rows, read_lines
+from zoo.data.files import ENDINGS, BadRows, ColumnKey, column_names, iter_rows, location, read_lines
 from zoo.data.loader import Array, Mask
 from zoo.data.options import DataError, find_file, quote_few, resolve_path
 from zoo.data.tokens import RaggedFile, Texts
@@ -104,8 +104,8 @@ def table_digest(tables: Mapping[str, Table], classes: Sequence[str] | None = No
     return sha.hexdigest()
 
 
-SPLITS = {"train": ("train",), "val": ("val", "dev", "valid", "validation"), "test": ("test",)}
-"""File names of the splits, without extensions."""
+SPLITS = {"train": ("train", "training"), "val": ("val", "dev", "valid", "validation"), "test": ("test", "testing")}
+"""Names of the files (without extensions) and folders of the splits."""
 
 LABEL_WORDS = {"label", "labels", "class", "category", "target"}
 """The first line is a header if the label column starts with one of these words."""
@@ -120,6 +120,7 @@ def read_table(
     label: ColumnKey = "label",
     group: ColumnKey | None = None,
     header: bool | str = "auto",
+    delimiter: str = "auto",
     on_bad_rows: str = "error",
 ) -> Table:
     """Read a file of labeled texts or pairs.
@@ -128,7 +129,7 @@ def read_table(
     identifies the question of a ranking. The file extension is the format: .tsv (quotes are plain characters, only a line feed
     ends a line), .csv, .jsonl (one object per line) or .parquet; .gz and .xz are decompressed. `header=auto`: the first line
     of a TSV or CSV file is a header if a column is given by name, or if its label column starts with a word such as "label".
-    `on_bad_rows` is `error`, or `skip` to skip broken rows, which `Table.skipped` counts.
+    For `delimiter` see `find_delimiter`. `on_bad_rows` is `error`, or `skip` to skip broken rows, which `Table.skipped` counts.
     """
     if not isinstance(header, bool) and header != "auto":
         raise InputError(f"header={header!r}: use true, false or auto")
@@ -137,15 +138,15 @@ def read_table(
     columns = [*texts, label, *([] if group is None or group in texts else [group])]
     if header == "auto":
         is_named = any(isinstance(column, str) for column in columns)
-        header = is_named or dict(enumerate(column_names(file))).get(int(label), "").lower() in LABEL_WORDS
-    hint = "; give the names of the columns, or their numbers from 0, in the data spec"
+        header = is_named or dict(enumerate(column_names(file, delimiter))).get(int(label), "").lower() in LABEL_WORDS
+    hint = "; give the names of the columns, or their numbers from 0, and if necessary the delimiter in the data spec"
     bad, lines = BadRows(file, on_bad_rows), array("i")
     files: list[RaggedFile] = [RaggedFile() for _ in texts]
     values: list[list[str]] = [[] for _ in columns[len(texts) :]]
-    for number, row in enumerate(iter_rows(file, columns, bool(header), hint), 1):
+    for number, row in enumerate(iter_rows(file, columns, bool(header), hint, delimiter), 1):
         cells = [*row.values[: len(texts)], *map(_label_text, row.values[len(texts) :])]
         if problem := row.problem or next(filter(None, map(_problem, cells, columns)), ""):
-            bad.add(row.line, number, problem)
+            bad.add(location(file, row.line, number), problem)
             continue
         for written, cell in zip(files, cells, strict=False):
             written.append(cell.encode())

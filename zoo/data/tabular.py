@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from zoo.data.columns import Column, RawTable, read_tables, split_names
+from zoo.data.columns import MAX_CATEGORIES, Column, RawTable, is_frame, read_tables, split_names
 from zoo.data.images import ImageData
 from zoo.data.info import TableInfo
 from zoo.data.loader import Array, BatchDataset, TensorBatches
@@ -32,13 +32,14 @@ class TableData(DataModule[TableInfo]):
 
     A numeric column is one feature, standardized with the mean and standard deviation of the training rows; missing numbers
     become the mean. A text column is a 0/1 feature for each category in the training rows; a missing or unknown category is all
-    zeros. A numeric target is standardized too; metrics and predictions are in its own units.
+    zeros. Text with more than `MAX_CATEGORIES` different values, such as names, is left out. A numeric target is standardized
+    too; metrics and predictions are in its own units.
 
     Args:
         read: Reads the columns.
         target: The column to predict.
         kind: `classification` or `regression`; `auto` classifies text, and whole numbers with at most 20 different values.
-        categories: Numeric columns to treat as categories, such as codes.
+        categories: Columns to treat as categories, such as numeric codes.
         test: Share of the rows to hold out for testing if there are neither validation nor test rows.
         val: Share of the training rows to hold out for validation if there are no validation rows.
         batch_size, num_workers, seed: See `DataModule`.
@@ -62,7 +63,7 @@ class TableData(DataModule[TableInfo]):
             raise InputError(f"kind={kind!r}: use auto, {' or '.join(TASKS)}")
         self.target, self.categories = target, split_names(categories)
         self.test, self.val = check_share(test, "test"), check_share(val, "val")
-        self._read, self._kind = read, kind
+        self._read, self._kind, self._left_out = read, kind, set[str]()
         self._rows: dict[str, Array] = {}
 
     @cached_property
@@ -73,6 +74,8 @@ class TableData(DataModule[TableInfo]):
         for name in (self.target, *self.categories):
             if name not in raw.columns:
                 message = f"{raw.source}: no column {name!r}; the table has {quote_few(raw.columns)}"
+                if len(raw.columns) == 1:
+                    message += "; check the delimiter"
                 raise InputError(message, code="missing")
         if not raw.stops["train"]:
             raise DataError(f"{raw.source}: no rows; expected at least one besides the header")
@@ -97,13 +100,13 @@ class TableData(DataModule[TableInfo]):
 
     def load(self) -> TableInfo:
         """Read and split the rows, and fit their encoding to the training rows."""
+        self._check_categories()
         usable, self.skipped = self.raw.check(self._problems())
         self._rows = self._split(usable)
         train = self._rows["train"]
         features: list[tuple[str, str | None, float, float]] = []
-        for name, column in self.raw.columns.items():
-            if name != self.target:
-                features += self._features(column, train)
+        for column in self._inputs():
+            features += self._features(column, train)
         columns, values, mean, std = zip(*features, strict=True)
         sizes = {name: len(rows) for name, rows in self._rows.items()}
         fields = {"columns": columns, "values": values, "mean": mean, "std": std, **self._target_fields(train)}
@@ -142,9 +145,39 @@ class TableData(DataModule[TableInfo]):
             return self.kind == "classification"
         return column.name in self.categories or not column.is_number
 
+    def _inputs(self) -> list[Column]:
+        """Return the columns to predict from."""
+        return [column for name, column in self.raw.columns.items() if name != self.target and name not in self._left_out]
+
+    def _check_categories(self) -> None:
+        """Leave out names and row numbers, and note columns that are probably not meant as they are read."""
+        for name, column in self.raw.columns.items():
+            self._check_column(name, column, len(column.categories))
+        if not self._inputs():
+            raise DataError(f"{self.source}: no column is left to predict {self.target!r} from; {'; '.join(self.notes)}")
+
+    def _check_column(self, name: str, column: Column, count: int) -> None:
+        has_categories, is_given = self._is_category(column), name == self.target or name in self.categories
+        example = f", such as {quote_few(sorted(column.categories), 3)}"
+        note, drop = f"{self.source}: column {name!r} ", f"drop={name} leaves it out"
+        if has_categories and count > MAX_CATEGORIES:
+            text = f"{note}has {count:,} different values{example}"
+            if is_given or np.isfinite(column.numbers).sum() > column.words.sum():
+                raise DataError(f"{text}; at most {MAX_CATEGORIES} can be categories")
+            self._left_out.add(name)
+            self.notes.append(f"{text}, and is left out")
+        elif has_categories and not is_given and column.looks_like:
+            self.notes.append(f"{note}holds {column.looks_like}{example}, which are read as {count} categories; {drop}")
+        elif not has_categories and not is_given and column.is_row_number:
+            if name:
+                self.notes.append(f"{note}numbers the rows, and is read as a feature; {drop}")
+            else:  # the index that pandas writes
+                self._left_out.add(name)
+                self.notes.append(f"{note}numbers the rows, and is left out")
+
     def _problems(self) -> dict[int, str]:
         problems: dict[int, str] = {}
-        for column in self.raw.columns.values():
+        for column in (*self._inputs(), self.raw.columns[self.target]):
             if not self._is_category(column):
                 message = f"column {column.name!r} is numeric, but contains text or infinity"
                 problems |= dict.fromkeys(np.flatnonzero(column.words).tolist(), message)
@@ -209,14 +242,24 @@ def _digest(info: TableInfo, splits: dict[str, tuple[Tensor, Tensor]]) -> str:
 
 @options_of(TableData)
 def table(
-    path: str | Path, target: str, drop: str | Sequence[str] = (), on_bad_rows: str = "error", **options: Any
+    path: str | Path,
+    target: str,
+    drop: str | Sequence[str] = (),
+    delimiter: str = "auto",
+    on_bad_rows: str = "error",
+    **options: Any,
 ) -> TableData:
     """Numbers and categories from a CSV, TSV, JSONL or Parquet file, or a folder with train.* and optionally val.*, test.*.
 
     Files may be compressed (.gz, .xz); their first line is a header. `target` is the column to predict from all others, except
-    those to `drop`, such as row numbers. With `on_bad_rows=skip` broken rows are skipped, and the run counts them.
+    those to `drop`, such as row numbers. For `delimiter` see `find_delimiter`; in a file with semicolons a comma in a number is
+    a decimal comma. With `on_bad_rows=skip` broken rows are skipped, and the run counts them.
     """
-    return TableData(lambda: read_tables(split_files("table", path), split_names(drop), on_bad_rows), target, **options)
+
+    def read() -> RawTable:
+        return read_tables(split_files("table", path), split_names(drop), on_bad_rows, delimiter)
+
+    return TableData(read, target, **options)
 
 
 SOURCE = "the arrays"
@@ -227,23 +270,27 @@ def from_arrays(x: Any, y: Any, **options: Any) -> ImageData | TableData:
 
     Args:
         x: Images, uint8 or floats in [0, 1] (rounded to 8 bits), [N, H, W], [N, H, W, C] or [N, C, H, W] with C = 1 or 3; or
-            vectors of numbers, [N, features]. Arrays, tensors or lists.
-        y: A label for each image; a label or a number for each vector, [N].
+            vectors of numbers, [N, features]. Arrays, tensors or lists. Or a DataFrame of pandas, which keeps its column names.
+        y: A label for each image; a label or a number for each vector or row, [N].
         options: ``batch_size``, ``num_workers`` and ``seed``.
     """
+    frame = {str(name): Column.of(str(name), cells) for name, cells in x.to_dict("list").items()} if is_frame(x) else None
+    target = str(getattr(y, "name", None) or "y")
     x, y = (values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values) for values in (x, y))
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
-    if y.ndim != 1 or x.ndim not in (2, 3, 4) or len(x) != len(y) or x.dtype.kind not in "biuf":
+    if y.ndim != 1 or x.ndim not in (2, 3, 4) or len(x) != len(y) or (frame is None and x.dtype.kind not in "biuf"):
         given = f"X of type {x.dtype} and shape {list(x.shape)}, y of shape {list(y.shape)}"
         use = "use images [N, H, W], [N, H, W, C] or [N, C, H, W], or vectors [N, features], and one target per row"
         raise InputError(f"data=(X, y): {given}; {use}")
     if x.ndim > 2:
         classes, labels = np.unique(y, return_inverse=True)
         return ImageData({"train": Split(_pixels(x), labels, SOURCE)}, [str(name) for name in classes], test=0.1, **options)
-    columns = {f"x{i}": Column(f"x{i}", x[:, i].astype(np.float64)) for i in range(x.shape[1])}
-    raw = RawTable(columns | {"y": Column.of("y", y.tolist())}, {"train": len(x)}, SOURCE)
-    return TableData(lambda: raw, "y", **options)
+    columns = frame or {f"x{i}": Column(f"x{i}", x[:, i].astype(np.float64)) for i in range(x.shape[1])}
+    if target in columns:
+        raise InputError(f"data=(X, y): X has a column {target!r} like the targets; drop it, or rename y", code="conflict")
+    raw = RawTable(columns | {target: Column.of(target, y.tolist())}, {"train": len(x)}, SOURCE)
+    return TableData(lambda: raw, target, **options)
 
 
 def _pixels(x: Array) -> Array:

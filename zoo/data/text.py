@@ -173,6 +173,7 @@ def text(
     text: str | int = "text",
     label: str | int = "label",
     header: bool | str = "auto",
+    delimiter: str = "auto",
     on_bad_rows: str = "error",
     **options: Any,
 ) -> TextData:
@@ -183,11 +184,12 @@ def text(
         text: Column of the text, by name or by number from 0.
         label: Column of the label.
         header: Whether the first line is a header; see `read_table`.
+        delimiter: The character between the fields of a CSV or TSV file; see `find_delimiter`.
         on_bad_rows: `error`, or `skip` to skip broken rows, which the run counts.
         options: See `TextData`.
     """
-    read = partial(read_splits, path, text=text, label=label, header=header, on_bad_rows=on_bad_rows)
-    return TextData(read, "text_classification", **options)
+    file = {"header": header, "delimiter": delimiter, "on_bad_rows": on_bad_rows}
+    return TextData(partial(read_splits, path, text=text, label=label, **file), "text_classification", **options)
 
 
 @options_of(TextData)
@@ -197,6 +199,7 @@ def pairs(
     second: str | int = "second",
     label: str | int = "label",
     header: bool | str = "auto",
+    delimiter: str = "auto",
     on_bad_rows: str = "error",
     **options: Any,
 ) -> TextData:
@@ -204,8 +207,9 @@ def pairs(
 
     `first`, `second` and `label` are columns, by name or by number from 0; the other options are those of `text`.
     """
-    read = partial(read_splits, path, first=first, second=second, label=label, header=header, on_bad_rows=on_bad_rows)
-    return TextData(read, "pair_classification", **options)
+    columns = {"first": first, "second": second, "label": label}
+    file = {"header": header, "delimiter": delimiter, "on_bad_rows": on_bad_rows}
+    return TextData(partial(read_splits, path, **columns, **file), "pair_classification", **options)
 
 
 @options_of(TextData)
@@ -216,6 +220,7 @@ def ranking(
     label: str | int = "label",
     group: str | int | None = None,
     header: bool | str = "auto",
+    delimiter: str = "auto",
     on_bad_rows: str = "error",
     **options: Any,
 ) -> TextData:
@@ -225,4 +230,5 @@ def ranking(
     default by its text. The other options are those of `text`.
     """
     columns = {"first": query, "second": answer, "label": label, "group": query if group is None else group}
-    return TextData(partial(read_splits, path, **columns, header=header, on_bad_rows=on_bad_rows), "answer_ranking", **options)
+    file = {"header": header, "delimiter": delimiter, "on_bad_rows": on_bad_rows}
+    return TextData(partial(read_splits, path, **columns, **file), "answer_ranking", **options)

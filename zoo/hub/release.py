@@ -105,18 +105,23 @@ def measured_facts(model: Path) -> dict[str, Any]:
 
 
 def spread_of(folders: Sequence[Path]) -> dict[str, Any]:
-    """Return the seeds, and mean and standard deviation (n - 1) of the test metrics, of models that differ in the seed."""
+    """Return the seeds, and mean and standard deviation (n - 1) of the test metrics, of models that differ in the seed.
+
+    A metric that is undefined for one of them has no mean.
+    """
     configs, rows = [read_config(folder) for folder in folders], [measured_facts(folder) for folder in folders]
     expected = rows[0].get("metrics") or {}
     for folder, config, row in zip(folders, configs, rows, strict=True):
         metrics, other = row.get("metrics") or {}, [key for key in SETTINGS if config.get(key) != configs[0].get(key)]
-        is_finite = bool(metrics) and None not in metrics.values() and metrics.keys() == expected.keys()
+        is_same = bool(metrics) and metrics.keys() == expected.keys()
         check_rules(
             (not other, f"{folder} has other values of {', '.join(other)}: repeats may differ only in the seed"),
-            (is_finite, f"{folder} needs finite test metrics, the same as {folders[0]}"),
+            (is_same, f"{folder} needs test metrics, the same as {folders[0]}"),
         )
     seeds = [row.get("seed") for row in rows]
     check_rules((len({*seeds}) == len(seeds), f"the model and its repeats need different seeds, and have {seeds}"))
     columns = {name: [row["metrics"][name] for row in rows] for name in expected}
-    mean, std = ({name: measure(column) for name, column in columns.items()} for measure in (fmean, stdev))
+    mean, std = (
+        {name: None if None in column else measure(column) for name, column in columns.items()} for measure in (fmean, stdev)
+    )
     return {"seeds": seeds, "mean": mean, "std": std}

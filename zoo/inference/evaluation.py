@@ -9,6 +9,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -16,11 +17,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from zoo import registry
-from zoo.data.columns import parse_cell
+from zoo.data.columns import is_frame, parse_cell
 from zoo.data.info import ImageInfo, TableInfo, VectorInfo
 from zoo.data.loader import check_order
 from zoo.errors import LOGGERS, InputError, Interrupted, check_rules, quiet
 from zoo.tasks import GenerativeTask, Task, task_type
+from zoo.tasks.inputs import checked
 from zoo.tasks.supervised import AnswerRanking
 
 SPLIT_OPTIONS = {"val": {"fold", "folds", "test", "val"}, "test": {"fold", "folds", "test"}}
@@ -51,6 +53,9 @@ def evaluate(
         trainer: Arguments of Lightning's Trainer; the default device is that of the model.
         normalized: Whether images of arrays and loaders are already normalized, instead of uint8 or floats in [0, 1].
         decoding: See `zoo.tasks.decoding.Decoding`; the defaults are those of the training.
+
+    Returns:
+        The metrics by name; one that the targets leave undefined is NaN, and a note says why.
 
     Raises:
         InputError: If the data do not fit the model, the split does not exist, an option is invalid, or the loss is not finite.
@@ -85,6 +90,8 @@ def evaluate(
     finally:
         model.to(device)
         model.net.eval()
+    for name, reason in task.undefined(split).items():
+        print(f"note: {split} {name} is undefined: {reason}", file=sys.stderr)  # noqa: T201 (for the user)
     check_rules((bool(metrics), f"limit_{split}_batches=0: there is nothing to evaluate; leave it out"))
     values = {name.removeprefix(f"{split}_"): float(value) for name, value in metrics[0].items()}
     if not math.isfinite(values.get("loss", 0.0)):
@@ -113,6 +120,8 @@ def array_batches(
         raise InputError(f"{type(task).__name__} is not evaluated on arrays: use a spec or a data module", code="unsupported")
     is_pair = isinstance(data, tuple | list)
     if is_pair:
+        is_table = is_frame(data[0]) and isinstance(info, TableInfo)
+        data = [data[0].to_dict("records") if is_table else data[0], data[1]]
         data = [part.to_numpy() if hasattr(part, "to_numpy") else part for part in data]  # of pandas
         if len(data[0]) != len(data[1]):
             raise InputError(f"got {len(data[0])} inputs and {len(data[1])} targets: use one per input", code="mismatch")
@@ -123,7 +132,7 @@ def array_batches(
     for batch in data:
         if not isinstance(batch, tuple | list) or len(batch) != 2:
             raise InputError(f"the data have rows of type {type(batch).__name__}: use pairs (input, target)")
-        examples = list(task.read_inputs(info, list(batch[0]), None, **options))
+        examples = checked(task.read_inputs(info, list(batch[0]), None, **options))
         targets = target_tensor(batch[1], info, by_value=is_pair)
         if len(examples) != len(targets):
             raise InputError(f"got {len(examples)} inputs and {len(targets)} targets: use one per input", code="mismatch")
@@ -140,7 +149,8 @@ def target_tensor(targets: Sequence[Any], info: Any, by_value: bool = False) -> 
     Labels are class names or indices; with ``by_value``, numbers are names if all class names are numbers, as in `zoo.fit`.
     """
     if not (classes := getattr(info, "classes", ())):
-        numbers = torch.stack([torch.as_tensor(target, dtype=torch.float32).reshape(-1) for target in targets])
+        values = [target if isinstance(target, Tensor) else np.array(target) for target in targets]  # a read-only array warns
+        numbers = torch.stack([torch.as_tensor(value, dtype=torch.float32).reshape(-1) for value in values])
         if isinstance(info, VectorInfo) and numbers.shape[1] != info.out_features:
             raise InputError(f"targets of size {numbers.shape[1]}: the model has {info.out_features} outputs", code="mismatch")
         return (numbers - info.target_mean) / info.target_std if isinstance(info, TableInfo) else numbers

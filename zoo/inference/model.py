@@ -1,6 +1,6 @@
 """Load a trained model, and predict, generate and evaluate with it."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import fields
 from itertools import islice
@@ -16,7 +16,6 @@ from zoo.checkpoint import find, load_network, read_config
 from zoo.checkpoint.folder import read_text
 from zoo.checkpoint.manifest import MEASURED, read_json
 from zoo.data.info import DataInfo, ImageInfo
-from zoo.data.pixels import ENDINGS
 from zoo.data.tokenizer import Tokenizer
 from zoo.errors import InputError, one_line
 from zoo.hub.sources import locate
@@ -25,7 +24,7 @@ from zoo.nn.embedding import PositionEmbedding
 from zoo.registry import build_options
 from zoo.tasks import GenerativeTask, Task, task_type
 from zoo.tasks.decoding import Decoding
-from zoo.tasks.inputs import Example, files_in, input_list
+from zoo.tasks.inputs import Example, attempt, input_list
 from zoo.tasks.supervised import Classification
 
 
@@ -99,7 +98,7 @@ class Model:
         truncation: bool = False,
         normalized: bool = False,
         top: int = 1,
-        on_error: Callable[[InputError], None] | None = None,
+        on_bad_rows: str = "report",
         stdin: TextIO | None = None,
         **decoding: Any,
     ) -> Iterator[dict[str, Any]]:
@@ -109,13 +108,14 @@ class Model:
             inputs: One or several. For images: files, folders, Pillow images, arrays or tensors of uint8 pixels or of floats in
                 [0, 1] ([H, W], [H, W, C], [C, H, W] or [N, ...]), which are normalized like the training images. For text:
                 texts (for pairs tuples of two), or files and folders of files with one text per line (for pairs two, separated
-                by a tab). For vectors: arrays or tensors.
+                by a tab). For vectors: arrays or tensors. For a table also files, DataFrames, dicts by column, and lists of
+                cells.
             batch_size: Inputs per step.
             truncation: Whether to truncate texts that exceed the maximum length instead of raising an error.
             normalized: Whether arrays of floats are already normalized images.
             top: Labels per input of a classifier; above 1 the rows have ``top``, a list of labels and probabilities.
-            on_error: Called with the error of each image file that cannot be read, which is then skipped. By default the first
-                such error is raised.
+            on_bad_rows: An input that cannot be read, such as an empty text, has a row with its ``error`` (`report`), has no
+                row (`skip`), or ends the prediction (`error`). If no input can be read, the first error is raised.
             stdin: Standard input, for the input ``-``.
             decoding: For a generative model, see `zoo.tasks.decoding.Decoding`; the defaults are those of its training.
 
@@ -129,6 +129,8 @@ class Model:
         """
         if batch_size < 1:
             raise InputError(f"batch_size={batch_size}: must be at least 1")
+        if on_bad_rows not in ("report", "skip", "error"):
+            raise InputError(f"on_bad_rows={on_bad_rows!r}: use report, skip or error")
         if normalized and not isinstance(self.info, ImageInfo):
             raise InputError("normalized=True applies only to models of images: leave it out", code="conflict")
         task = self.configured(decoding, truncation)
@@ -139,31 +141,37 @@ class Model:
                 raise InputError(f"top={top}: must be at least 1")
             task.top = top
         options = {"normalized": True} if normalized else {}
+        examples = task.read_inputs(self.info, input_list(inputs), stdin, **options)
+        return self._predict(task, examples, batch_size, on_bad_rows)
 
-        def read(items: list[Any]) -> Iterator[Any]:
-            return task.read_inputs(self.info, items, stdin, **options)
-
-        items = input_list(inputs)
-        if on_error is None or not isinstance(self.info, ImageInfo):
-            return self._predict(task, read(items), batch_size)
-        return self._predict(task, self._read_images(read, items, on_error), batch_size)
-
-    def _read_images(self, read: Callable[[list[Any]], Iterator[Any]], inputs: list[Any], on_error: Any) -> Iterator[Any]:
-        for item in inputs:
-            is_folder = isinstance(item, str | Path) and Path(item).is_dir()
-            for image in files_in(Path(item), ENDINGS) if is_folder else [item]:
-                try:
-                    yield from read([image])
-                except InputError as error:
-                    on_error(error)
-
-    def _predict(self, task: Task, examples: Iterator[Any], batch_size: int) -> Iterator[dict[str, Any]]:
+    def _predict(self, task: Task, examples: Iterator[Example], batch_size: int, on_bad_rows: str) -> Iterator[dict[str, Any]]:
+        first: InputError | None = None
+        held: list[dict[str, Any]] | None = []  # the rows with errors before the first prediction
         while batch := list(islice(examples, batch_size)):
-            with torch.inference_mode():
-                outputs = task.predict_step(move_data_to_device(task.collate(batch), self.device), 0)
-            rows = task.prediction_rows(batch, outputs)
-            check_finite(batch, outputs, rows)
-            yield from rows
+            inputs, errors = _collate(task, batch)
+            first = first or next(iter(errors.values()), None)
+            if first is not None and on_bad_rows == "error":
+                raise first
+            predictions: Iterator[dict[str, Any]] = iter(())
+            if inputs is not None:
+                read = [example for i, example in enumerate(batch) if i not in errors]
+                with torch.inference_mode():
+                    outputs = task.predict_step(move_data_to_device(inputs, self.device), 0)
+                predicted = task.prediction_rows(read, outputs)
+                check_finite(read, outputs, predicted)
+                predictions = iter(predicted)
+            rows = [
+                {**example.columns, "error": str(errors[i])} if i in errors else next(predictions)
+                for i, example in enumerate(batch)
+                if i not in errors or on_bad_rows == "report"
+            ]
+            if held is not None and inputs is None:
+                held += rows
+                continue
+            yield from (*(held or ()), *rows)
+            held = None
+        if held is not None and first is not None:
+            raise first
 
     @overload
     def generate(
@@ -240,6 +248,22 @@ class Model:
             limit = None if _reads_any_length(self.net) and not truncation else self.info.max_length
             task.tokenizer = self.tokenizer.limited(limit, truncation=truncation)
         return task
+
+
+def _collate(task: Task, batch: list[Example]) -> tuple[Any, dict[int, InputError]]:
+    """Collate the examples that can be read; return the batch, None if it is empty, and the errors of the others by place."""
+    errors = {i: example.value for i, example in enumerate(batch) if isinstance(example.value, InputError)}
+    inputs = (
+        attempt(task.collate, [example for i, example in enumerate(batch) if i not in errors])
+        if len(errors) < len(batch)
+        else None
+    )
+    if not isinstance(inputs, InputError):
+        return inputs, errors
+    tried = {i: attempt(task.collate, [example]) for i, example in enumerate(batch) if i not in errors}
+    errors |= {i: error for i, error in tried.items() if isinstance(error, InputError)}
+    good = [example for i, example in enumerate(batch) if i not in errors]
+    return task.collate(good) if good else None, errors
 
 
 def load(

@@ -206,6 +206,11 @@ class Task(LightningModule):
         """Return the metrics of a stage by the names under which they are logged."""
         return {f"{stage}_loss": getattr(self, f"{stage}_loss"), **dict(getattr(self, f"{stage}_metrics").items())}
 
+    def undefined(self, stage: str) -> dict[str, str]:
+        """Return why metrics of the last evaluation are undefined (NaN), by name."""
+        reasons = {name: getattr(metric, "reason", "") for name, metric in self.stage_metrics(stage).items()}
+        return {name.removeprefix(f"{stage}_"): reason for name, reason in reasons.items() if reason}
+
     def configure_callbacks(self) -> list[Callback]:
         """Return the callback that caches matrices during evaluation."""
         return [EvaluationScope()]

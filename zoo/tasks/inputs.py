@@ -1,6 +1,6 @@
 """Read user inputs: texts, lines of files and standard input, images, arrays and tables."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -9,8 +9,8 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from zoo.data.columns import read_rows
-from zoo.data.files import read_text
+from zoo.data.columns import encode_row, is_frame, read_rows
+from zoo.data.files import files_in, read_text
 from zoo.data.info import ImageInfo, TableInfo, VectorInfo
 from zoo.data.pixels import ENDINGS, EncodedImages, normalize, preprocess
 from zoo.errors import InputError
@@ -26,15 +26,32 @@ class Example(NamedTuple):
     """A single input."""
 
     location: str  # the file and line, or another description for error messages
-    value: Any  # a tuple of texts, or a tensor, for the task's `collate`
+    value: Any  # a tuple of texts, or a tensor, for the task's `collate`; or the `InputError` that says why there is none
     columns: dict[str, Any]  # the first columns of its prediction row, such as the file name or the texts
     number: int = 0  # the index of a text among all inputs, on which samples depend
 
 
 def input_list(inputs: Any) -> list[Any]:
     """Return a list of inputs from a single input or several."""
-    is_single = isinstance(inputs, str | bytes | Tensor) or hasattr(inputs, "__array__")
+    is_single = isinstance(inputs, str | bytes | Tensor | Mapping) or hasattr(inputs, "__array__")
     return list(inputs) if isinstance(inputs, Iterable) and not is_single else [inputs]
+
+
+def attempt(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the value of a function, or the `InputError` that it raises."""
+    try:
+        return function(*arguments)
+    except InputError as error:
+        return error
+
+
+def checked(examples: Iterable[Example]) -> list[Example]:
+    """Return examples as a list; raise the first `InputError` among their values."""
+    examples = list(examples)
+    for example in examples:
+        if isinstance(example.value, InputError):
+            raise example.value
+    return examples
 
 
 def is_file(word: str) -> bool:
@@ -48,11 +65,11 @@ def is_file(word: str) -> bool:
     return exists
 
 
-def files_in(path: Path, endings: Sequence[str]) -> list[Path]:
-    """Return the files with these endings in a folder and its subfolders, sorted by name, or the file itself."""
+def list_files(path: Path, endings: Sequence[str]) -> list[Path]:
+    """Return the files with these endings in a folder, see `files_in`, or the file itself."""
     if not path.is_dir():
         return [path]
-    if files := sorted(file for file in path.rglob("*") if file.is_file() and file.name.lower().endswith(tuple(endings))):
+    if files := files_in(path, endings):
         return files
     raise InputError(f"the folder '{path}' has no files with the endings {', '.join(endings)}", code="missing")
 
@@ -67,47 +84,50 @@ def read_texts(
     texts of an example, such as ``("first", "second")``.
     """
     for number, (location, texts) in enumerate(_texts(inputs, len(columns), stdin)):
-        if len(texts) != len(columns):
-            expected = "two, separated by a tab in a file" if len(columns) > 1 else "one"
-            raise InputError(f"{location}: got {len(texts)} texts, expected {expected}")
-        if any("\ud800" <= character <= "\udfff" for text in texts for character in text):
-            raise InputError(f"{location}: invalid UTF-8; save the text as UTF-8", code="data")
-        if not allow_empty and not all(text.strip() for text in texts):
-            raise InputError(f"{location}: empty text; remove it")
-        yield Example(location, texts, dict(zip(columns, texts, strict=True)), number)
+        shown = {name: text if isinstance(text, str) else None for name, text in zip(columns, texts, strict=False)}
+        error = attempt(_check_texts, location, texts, len(columns), allow_empty)
+        yield Example(location, error or texts, shown, number)
 
 
-def _texts(inputs: Sequence[Any], size: int, stdin: TextIO | None) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _check_texts(location: str, texts: tuple[Any, ...], size: int, allow_empty: bool) -> None:
+    for text in texts:
+        if isinstance(text, InputError):
+            raise text
+        if not isinstance(text, str):
+            raise InputError(f"{location} is of type {type(text).__name__}: this model expects text")
+    if len(texts) != size:
+        expected = "two, separated by a tab in a file" if size > 1 else "one"
+        raise InputError(f"{location}: got {len(texts)} texts, expected {expected}")
+    if any("\ud800" <= character <= "\udfff" for text in texts for character in text):
+        raise InputError(f"{location}: invalid UTF-8; save the text as UTF-8", code="data")
+    if not allow_empty and not all(text.strip() for text in texts):
+        raise InputError(f"{location}: empty text; remove it")
+
+
+def _texts(inputs: Sequence[Any], size: int, stdin: TextIO | None) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """Yield the location and the texts of each input, ``size`` texts if they are arguments."""
     words: list[str] = []
-    for item in inputs:
-        if isinstance(item, tuple | list):
-            yield f"'{_first_text(item):.40}'", tuple(item)
-        elif not isinstance(item, str | Path):
-            raise InputError(f"an input of type {type(item).__name__}: this model expects text")
+    items = (part for item in inputs for part in (item.tolist() if hasattr(item, "tolist") else [item]))
+    for number, item in enumerate(items):
+        if not isinstance(item, str | Path):
+            yield f"input {number}", tuple(item) if isinstance(item, tuple | list) else (item,)
+        elif isinstance(is_path := attempt(is_file, str(item)), InputError):
+            yield str(is_path), (is_path,)
         elif str(item) == "-" and stdin is not None:
             content = stdin.buffer.read().decode("utf-8", "surrogateescape")
             yield from _lines("standard input", content.removeprefix("\ufeff"), size)
-        elif isinstance(item, Path) or is_file(item):
-            for file in files_in(Path(item), TEXTS):
+        elif isinstance(item, Path) or is_path:
+            for file in list_files(Path(item), TEXTS):
                 if any(suffix.lower() in (*TABLES, *IMAGES) for suffix in file.suffixes):
                     raise InputError(f"{file}: this model expects files with one text per line, or two separated by a tab")
-                yield from _lines(str(file), read_text(file), size)
+                yield from _lines(str(file), read_text(file, "surrogateescape"), size)
         else:
             words.append(item)
             if len(words) == size:
-                yield f"'{words[0]:.40}'", tuple(words)
+                yield f"input {number + 1 - size} ('{words[0]:.40}')", tuple(words)
                 words = []
     if words:
         yield f"'{words[0]:.40}'", tuple(words)
-
-
-def _first_text(item: Sequence[Any]) -> str:
-    """Return the first of the texts in a list; raise `InputError` if it is empty or has other values."""
-    if not item or not all(isinstance(text, str) for text in item):
-        kinds = ", ".join(dict.fromkeys(type(text).__name__ for text in item)) or "nothing"
-        raise InputError(f"an input that is a {type(item).__name__} of {kinds}: this model expects text")
-    return str(item[0])
 
 
 def _lines(source: str, content: str, size: int) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -128,12 +148,16 @@ def read_images(inputs: Sequence[Any], info: ImageInfo, normalized: bool = False
     number = 0
     for item in inputs:
         if isinstance(item, str | Path):
-            for file in files_in(Path(item), ENDINGS):
-                pixels = EncodedImages([file], [str(file)]).apply(0, lambda image: preprocess(image, info))
-                yield Example(str(file), pixels, {"file": str(file)})
+            files = attempt(list_files, Path(item), ENDINGS)
+            for file in [item] if isinstance(files, InputError) else files:
+                apply = EncodedImages([Path(file)], [str(file)]).apply
+                value = files if file is item else attempt(apply, 0, lambda image: preprocess(image, info))
+                yield Example(str(file), value, {"file": str(file)})
             continue
-        for part in [item] if isinstance(item, Image.Image) else _split_images(item, info, number):
-            yield Example(f"image {number}", _preprocess(part, info, number, normalized), {"image": number})
+        parts = [item] if isinstance(item, Image.Image) else attempt(_split_images, item, info, number)
+        for part in [parts] if isinstance(parts, InputError) else parts:
+            value = part if part is parts else attempt(_preprocess, part, info, number, normalized)
+            yield Example(f"image {number}", value, {"image": number})
             number += 1
 
 
@@ -179,26 +203,66 @@ def normalize_floats(images: Tensor, info: ImageInfo, name: str = "the images") 
 def read_vectors(inputs: Sequence[Any], info: VectorInfo) -> Iterator[Example]:
     """Yield vectors, float32 [in_features], from arrays and tensors [in_features] or [N, in_features].
 
-    For a model of a table, also read the rows of files; vectors in the original units of the table are standardized.
+    A model of a table also reads rows in the units of the table, where None and NaN are missing values: files, DataFrames,
+    Series, dicts by column, and lists of cells in the order of its columns.
     """
     number = 0
-    for item in inputs:
+    for item in [inputs] if any(isinstance(cell, int | float | np.number | None) for cell in inputs) else inputs:
         if isinstance(item, str | Path):
-            if not isinstance(info, TableInfo):
-                raise InputError("this model expects vectors: pass arrays in Python, zoo.load(RUN).predict(x)")
-            if not Path(item).exists():
-                raise InputError(f"file '{item}' does not exist: use a table (.csv, .tsv, .jsonl or .parquet)", code="missing")
-            for line, row in read_rows(Path(item), info):
-                yield Example(f"{item}:{line}", row, {"file": str(item), "line": line})
+            yield from _file_rows(item, info)
             continue
-        try:
-            vectors = torch.as_tensor(item, dtype=torch.float32)
-        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-            raise InputError(f"input {number} is not an array of numbers: {error}") from error
-        if vectors.ndim not in (1, 2) or vectors.shape[-1] != info.in_features or not vectors.isfinite().all():
-            shape = list(vectors.shape)
-            raise InputError(f"input {number} of shape {shape}: expected finite vectors of size {info.in_features}")
-        for vector in vectors.reshape(-1, info.in_features):
-            value = info.standardize(vector) if isinstance(info, TableInfo) else vector
-            yield Example(f"vector {number}", value, {"input": vector.tolist()})
+        records = _records(item, info) if isinstance(info, TableInfo) else None
+        vectors = attempt(_vectors, item, info) if records is None else ()
+        for row in records or ([vectors] if isinstance(vectors, InputError) else vectors):
+            value = attempt(_vector, row, info)
+            if isinstance(value, InputError):
+                value = InputError(f"row {number}: {value}", code=value.code)
+            yield Example(f"row {number}", value, {"input": row.tolist()} if isinstance(row, Tensor) else {"row": number})
             number += 1
+
+
+def _vector(row: Any, info: VectorInfo) -> Tensor:
+    """Return a row of cells or features as a network reads it, float32 [in_features]."""
+    if isinstance(row, InputError):
+        raise row
+    if isinstance(row, Mapping):
+        return encode_row(info, row)  # type: ignore[arg-type]
+    vector: Tensor = info.standardize(row) if isinstance(info, TableInfo) else row
+    if not vector.isfinite().all():
+        raise InputError("expected finite numbers")
+    return vector
+
+
+def _file_rows(item: str | Path, info: VectorInfo) -> Iterator[Example]:
+    if not isinstance(info, TableInfo):
+        raise InputError("this model expects vectors: pass arrays in Python, zoo.load(RUN).predict(x)")
+    if not Path(item).exists():
+        raise InputError(f"file '{item}' does not exist: use a table (.csv, .tsv, .jsonl or .parquet)", code="missing")
+    for line, row in read_rows(Path(item), info):
+        yield Example(f"{item}:{line}", row, {"file": str(item), "line": line})
+
+
+def _vectors(item: Any, info: VectorInfo) -> Tensor:
+    """Return numbers as float32 [N, in_features]."""
+    try:
+        vectors = item.float() if isinstance(item, Tensor) else torch.from_numpy(np.array(item, dtype=np.float32))
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise InputError(f"not an array of numbers: {error}") from error
+    if vectors.ndim not in (1, 2) or vectors.shape[-1] != info.in_features:
+        cells = f", or {len({*info.columns})} cells" if isinstance(info, TableInfo) else ""
+        raise InputError(f"an input of shape {list(vectors.shape)}: expected vectors of size {info.in_features}{cells}")
+    return vectors.reshape(-1, info.in_features)
+
+
+def _records(item: Any, info: TableInfo) -> list[Mapping[str, Any]] | None:
+    """Return rows as cells by column; None for an array of features."""
+    if isinstance(item, Mapping):
+        return [item]
+    if hasattr(item, "to_dict"):
+        return item.to_dict("records") if is_frame(item) else [item.to_dict()]
+    if isinstance(item, np.ndarray) and item.dtype.kind in "OU":
+        item = item.tolist()
+    names = [*dict.fromkeys(info.columns)]
+    rows = item if isinstance(item, list | tuple) and item and isinstance(item[0], list | tuple) else [item]
+    is_cells = all(isinstance(row, list | tuple) and len(row) == len(names) for row in rows)
+    return [dict(zip(names, row, strict=True)) for row in rows] if is_cells else None

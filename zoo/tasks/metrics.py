@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import warnings
 from collections.abc import Iterable
 from contextlib import ExitStack
 from difflib import get_close_matches
@@ -71,19 +72,95 @@ class MeanLoss(Ratio):
         self.add(loss.to(self.total.dtype) * size, size)
 
 
+class Defined(Metric):
+    """A metric that is NaN if its targets leave it undefined, where torchmetrics 1.9 returns 0 or 1, warns or raises.
+
+    Args:
+        metric: The metric.
+        num_classes: Number of classes; None for targets that are numbers.
+        needed: Number of different classes that the targets must have; numbers must differ, or for 0 have a positive one.
+
+    Attributes:
+        reason: Why the last value is undefined; empty if it is defined.
+
+    Example:
+        >>> metric = Defined(classification.BinaryF1Score(), 2)
+        >>> metric.update(torch.tensor([0.2, 0.9]), torch.tensor([0, 0]))
+        >>> metric.compute(), metric.reason
+        (tensor(nan), 'the targets have 1 of 2 classes')
+    """
+
+    low: Tensor
+    high: Tensor
+    counts: Tensor
+
+    def __init__(self, metric: Metric, num_classes: int | None = None, needed: int = 2) -> None:
+        super().__init__()
+        self.metric, self.num_classes, self.needed, self.reason = metric, num_classes, needed, ""
+        self.add_state("low", torch.tensor(torch.inf), "min")
+        self.add_state("high", torch.tensor(-torch.inf), "max")
+        self.add_state("counts", torch.zeros(num_classes or 1, dtype=torch.int64), "sum")
+
+    @property
+    def higher_is_better(self) -> bool | None:  # type: ignore[override]
+        """Whether the optimum is a maximum."""
+        return self.metric.higher_is_better
+
+    def update(self, predictions: Any, targets: Tensor, **extra: Any) -> None:
+        """Update the metric."""
+        self.metric.update(predictions, targets, **extra)
+        self.low = torch.minimum(self.low, targets.min().to(self.low.dtype))
+        self.high = torch.maximum(self.high, targets.max().to(self.high.dtype))
+        if self.num_classes is not None:
+            self.counts = self.counts + targets.flatten().bincount(minlength=self.num_classes)
+
+    def compute(self) -> Tensor:
+        """Return the value, or NaN."""
+        classes = int((self.counts > 0).sum())
+        self.reason = ""
+        if self.num_classes is not None and classes < self.needed:
+            self.reason = f"the targets have {classes} of {self.num_classes} classes"
+        elif self.num_classes is None and (self.high <= 0 if self.needed == 0 else self.low >= self.high):
+            self.reason = "no target is positive" if self.needed == 0 else "all targets are equal"
+        if self.reason:
+            return torch.full((), torch.nan, device=self.low.device)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            value: Tensor = self.metric.compute()
+        if value.isnan() and caught:
+            self.reason = str(caught[-1].message).partition(".")[0].lower()
+        return value
+
+    def reset(self) -> None:
+        """Reset the metric."""
+        super().reset()
+        self.metric.reset()
+
+
+# Metrics of numbers that need different ones; of classes that are always defined, or need two of them, where others need all.
+DIFFERENT_NUMBERS = "CorrCoef|R2Score|ExplainedVariance|RelativeSquaredError"
+ALWAYS_DEFINED = "CalibrationError|HingeLoss"
+TWO_CLASSES = "F1Score|CohenKappa|JaccardIndex|MatthewsCorrCoef|MulticlassPrecision|Specificity|NegativePredictiveValue"
+
+
 def named_metrics(names: Iterable[str], num_classes: int | None) -> dict[str, Metric]:
     """Create metrics from names of torchmetrics classes: multiclass metrics for classes, else those of numbers and texts.
 
     The metrics are named in snake case, such as ``multiclass_calibration_error``.
     """
-    known, metrics = _scalar_metrics(bool(num_classes)), {}
+    known, metrics = _scalar_metrics(bool(num_classes)), dict[str, Metric]()
     prefix, options = ("Multiclass", {"num_classes": num_classes}) if num_classes else ("", {})
     for name in names:
         if name not in known:
             close = get_close_matches(prefix + name, known, 1) or get_close_matches(name, known, 1)
             advice = f"did you mean {close[0]}?" if close else f"use one of {', '.join(known)}"
             raise InputError(f"unknown metric '{name}' of this task: {advice}", code="unknown")
-        metrics[re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()] = known[name](**options)
+        metric = known[name](**options)
+        if num_classes and not re.search(ALWAYS_DEFINED, name):
+            metric = Defined(metric, num_classes, 2 if re.search(TWO_CLASSES, name) else num_classes)
+        elif not num_classes and re.search(DIFFERENT_NUMBERS, name):
+            metric = Defined(metric)
+        metrics[re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()] = metric
     return metrics
 
 
@@ -130,6 +207,8 @@ def even_states(metric: Metric) -> None:
     Torchmetrics 1.9 gathers lists without a reduction (as in retrieval metrics) element by element, which fails if the
     processes had different numbers of batches; and for a process without batches it assumes floats.
     """
+    if isinstance(metric, Defined):
+        even_states(metric.metric)
     names = [name for name, state in metric.metric_state.items() if isinstance(state, list)]
     is_distributed = distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
     if not is_distributed or not names:

@@ -14,7 +14,7 @@ from zoo.data.info import ImageInfo, TableInfo, TextInfo, VectorInfo
 from zoo.errors import InputError
 from zoo.tasks.base import Task
 from zoo.tasks.inputs import Example
-from zoo.tasks.metrics import StepOutput
+from zoo.tasks.metrics import Defined, StepOutput
 
 
 class AUROC(BinaryAUROC):
@@ -55,9 +55,9 @@ class Classification(Task):
         classes = self.hparams["num_classes"]
         metrics: dict[str, Metric | MetricCollection] = {
             "accuracy": MulticlassAccuracy(classes, average="micro"),
-            "f1": MulticlassF1Score(classes, average="macro"),
+            "f1": Defined(MulticlassF1Score(classes, average="macro"), classes),
         }
-        return metrics | {"auroc": AUROC()} if classes == 2 else metrics
+        return metrics | {"auroc": Defined(AUROC(), classes)} if classes == 2 else metrics
 
     def step(self, batch: Sequence[Any]) -> StepOutput:
         """Return cross entropy in nats, logits and labels of a batch (inputs, labels, ...)."""
@@ -152,7 +152,8 @@ class AnswerRanking(Task):
 
     def default_metrics(self) -> dict[str, Metric | MetricCollection]:
         """Return mean average precision, mean reciprocal rank and precision at 1."""
-        return {"map": RetrievalMAP("skip"), "mrr": RetrievalMRR("skip"), "top1": RetrievalPrecision("skip", top_k=1)}
+        metrics = {"map": RetrievalMAP("skip"), "mrr": RetrievalMRR("skip"), "top1": RetrievalPrecision("skip", top_k=1)}
+        return {name: Defined(metric, needed=0) for name, metric in metrics.items()}
 
     def step(self, batch: Sequence[Any]) -> StepOutput:
         """Return the cross entropy in nats of a batch (inputs, labels, questions), and the relevance of the answers."""

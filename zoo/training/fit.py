@@ -279,6 +279,7 @@ def test(run: Run) -> None:
     if getattr(run.plan.data, "has_test", True):
         for metrics in run.trainer.test(run.task, run.plan.data, verbose=False):  # empty with limit_test_batches=0
             run.summary["metrics"] = {name.removeprefix("test_"): finite(value) for name, value in metrics.items()}
+            run.summary["undefined"] = run.task.undefined("test")
         save_model(run)
     if run.trainer.is_global_zero:
         write_json(run.folder / "summary.json", run.summary)

@@ -157,6 +157,8 @@ def print_summary(summary: dict[str, Any]) -> None:
         table.add_row(f"test {name}", number(value) + spread(summary, name))
     console.print()
     console.print(table)
+    for name, reason in summary.get("undefined", {}).items():
+        console.print(f"test {name} is undefined: {reason}")
     if vectors := summary["vectors_found"]:
         console.print(f"pretrained vectors for {vectors['found']:,} of {vectors['words']:,} words")
     if summary["stayed_real"]:
@@ -194,8 +196,8 @@ def next_commands(summary: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def spread(summary: dict[str, Any], name: str) -> str:
-    """Format the standard deviation over folds as a suffix; empty without folds."""
-    return f" ± {number(summary['std'][name])}" if "std" in summary else ""
+    """Format the standard deviation over folds as a suffix; empty without folds and if it is undefined."""
+    return f" ± {number(summary['std'][name])}" if summary.get("std", {}).get(name) is not None else ""
 
 
 def list_reasons(names: dict[str, list[str]]) -> str:

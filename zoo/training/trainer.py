@@ -22,6 +22,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from zoo.checkpoint.manifest import number
 from zoo.errors import InputError, one_line, shorten
 from zoo.registry.resolution import mismatch
 from zoo.training.checkpoints import Checkpoints, MetricsTable, counts_steps, progress
@@ -170,21 +171,22 @@ class ProgressLines(Callback):
             self._printed = time.monotonic()
             metrics = {name: value for name, value in trainer.callback_metrics.items() if not name.startswith("lr-")}
             metrics.pop("train_loss_step", None)
-            text = "  ".join(f"{name} {float(value):.4f}" for name, value in sorted(metrics.items()))
+            text = "  ".join(f"{name} {number(float(value))}" for name, value in sorted(metrics.items()))
             print(f"{self.title}{progress(trainer)}  {text}", flush=True)  # noqa: T201 (its purpose)
 
 
 class SplitNote(Callback):
-    """Print the sizes and the origin of the splits when training starts."""
+    """Print the sizes and the origin of the splits, and how the data were read, when training starts."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Print the note."""
-        note = getattr(trainer.datamodule, "split_note", "")  # type: ignore[attr-defined]
-        if note and trainer.is_global_zero:
-            print(f"{self.name}: {note}", flush=True)  # noqa: T201 (its purpose)
+        data = trainer.datamodule  # type: ignore[attr-defined]
+        note, notes = getattr(data, "split_note", ""), getattr(data, "notes", ())
+        for line in (*([f"{self.name}: {note}"] if note else ()), *notes) if trainer.is_global_zero else ():
+            print(line, flush=True)  # noqa: T201 (its purpose)
 
 
 def moving_average(decay: float) -> WeightAveraging:

@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from tests.errors import raises
 from zoo.data import images, ready
 from zoo.data.options import DataError
-from zoo.data.pixels import preprocess
+from zoo.data.pixels import EncodedImages, preprocess
 
 
 def imagefolder(*args, **options):
@@ -118,24 +118,114 @@ def test_the_digest_sees_names_and_sizes(folder):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_broken_image_raises(folder, workers):
+def test_an_image_that_breaks_after_the_check_raises(folder, workers):
     root = folder(("train", "test"))
+    data = imagefolder(root, num_workers=workers)
     (root / "test" / "dog" / "3.png").write_bytes(b"\x89PNG\r\n\x1a\n nothing")
     with pytest.raises(DataError, match=r"test/dog/3\.png: "):  # with the traceback of a worker
-        list(imagefolder(root, num_workers=workers).test_dataloader())
-
-
-@pytest.mark.parametrize("augment", ["none", "timm"])
-def test_unsupported_image_raises(folder, augment):
-    root = folder(("train", "test"))
-    Image.new("F", (8, 8)).save(root / "test" / "dog" / "3.tiff")
-    data = imagefolder(root, augment=augment)
-    with raises("data", "test/dog/3.tiff", "mode F"):
         list(data.test_dataloader())
-    for row in (root / "train" / "cat").iterdir():
-        Image.new("L", (4, 1000)).save(row)
-    with raises("data", "train/cat/", "4 x 1000 pixels"):
-        imagefolder(root, augment=augment)
+
+
+ENCODED = ("png", "jpg", "bmp", "webp", "gif", "tif", "ppm")
+
+
+@pytest.mark.parametrize("ending", ENCODED)
+def test_the_check_finds_what_decoding_finds(tmp_path, pixels, ending):
+    """An image that was cut off anywhere is refused if and only if it cannot be decoded."""
+    whole = tmp_path / f"whole.{ending}"
+    Image.fromarray(pixels(40, 30, 3)).save(whole)
+    content = whole.read_bytes()
+    for length in (0, 1, 20, len(content) // 2, len(content) - 5, len(content)):
+        (tmp_path / f"{length}.{ending}").write_bytes(content[:length])
+    files = sorted(tmp_path.iterdir())
+    images = EncodedImages(files, [str(file) for file in files])
+
+    def fails(read) -> bool:
+        try:
+            read()
+        except DataError:
+            return True
+        return False
+
+    decoded = [fails(lambda row=row: images.apply(row, lambda image: image.load())) for row in range(len(files))]
+    assert [fails(lambda row=row: images.check(row)) for row in range(len(files))] == decoded
+    assert decoded.count(True) >= 3
+    assert not decoded[-1]
+
+
+def test_broken_images_are_reported_before_training_or_skipped(folder):
+    root = folder(("train", "test"))
+    jpeg = root / "train" / "cat" / "big.jpg"
+    Image.new("RGB", (200, 200), "red").save(jpeg)
+    jpeg.write_bytes(jpeg.read_bytes()[:600])
+    (root / "test" / "dog" / "3.png").write_bytes(b"")
+    Image.new("F", (8, 8)).save(root / "test" / "cat" / "deep.tiff")
+    Image.new("L", (4, 1000)).save(root / "train" / "dog" / "thin.png")
+    with raises("data", "mode F", "4 broken images; the others: test/dog/3.png, train/cat/big.jpg, train/dog/thin.png"):
+        imagefolder(root)
+    data = imagefolder(root, on_bad_rows="skip", augment="timm")
+    assert data.info.sizes == {"train": 18, "val": 2, "test": 19}
+    assert data.split_note.endswith("; 4 broken images skipped)")
+    (note,) = [note for note in data.notes if "skipped" in note]
+    assert all(
+        name in note for name in ("test/cat/deep.tiff", "test/dog/3.png", "train/cat/big.jpg", "thin.png: 4 x 1000 pixels")
+    )
+    for loader in (data.train_dataloader(), data.val_dataloader(), data.test_dataloader()):
+        assert all(len(labels) for _, labels in loader)
+    with raises("invalid", "on_bad_rows='drop'"):
+        imagefolder(root, on_bad_rows="drop")
+
+
+def test_a_class_may_be_named_like_a_split(folder):
+    root = folder(classes=("train", "plane", "valid"))
+    data = imagefolder(root)
+    assert data.info.classes == ("plane", "train", "valid")
+    assert data.notes[0] == f"{root}: 3 classes ('plane', 'train', 'valid') without splits"
+    assert sum(data.info.sizes.values()) == 30
+    nested = root / "train" / "steam"
+    nested.mkdir()
+    (root / "train" / "0.png").rename(nested / "0.png")
+    assert imagefolder(root, splits=False).info.classes == data.info.classes
+    with raises("missing", "no train folder"):
+        imagefolder(folder(("test",)), splits=True)
+
+
+def test_splits_are_told_by_the_classes_in_them(folder):
+    data = imagefolder(folder(("train", "dev", "holdout")))
+    assert data.info.sizes == {"train": 18, "test": 2, "val": 20}
+    assert "2 classes ('cat', 'dog') in the splits dev, train" in data.notes[0]
+    assert "'holdout'" in data.notes[1]
+
+
+@pytest.mark.parametrize("classes", [("train", "test"), ("train/steam", "plane")])
+def test_folders_that_may_be_splits_or_classes_need_an_option(folder, classes):
+    root = folder(classes=classes)
+    with raises("data", "'train'", "splits=true", "splits=false"):
+        imagefolder(root)
+    assert imagefolder(root, splits=False).info.classes == tuple(sorted(name.split("/")[0] for name in classes))
+    with raises("invalid", "splits='yes'"):
+        imagefolder(root, splits="yes")
+
+
+def test_folders_without_images_are_no_classes(folder):
+    root = folder()
+    expected = imagefolder(root).info
+    for name in ("__MACOSX/cat/._0.png", ".ipynb_checkpoints/0.png", "cat/.ipynb_checkpoints/0-checkpoint.png", "cat/._1.png"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"nothing")
+    (root / "dog" / "Thumbs.db").write_bytes(b"nothing")
+    (root / "empty").mkdir()
+    Image.new("L", (8, 8)).save(root / "cover.png")
+    data = imagefolder(root)
+    assert data.info == expected
+    assert data.notes[1].endswith(
+        "ignored folders without readable images of a class: '__MACOSX', 'empty'; 1 image outside the class folders"
+    )
+
+
+def test_the_transform_is_noted(folder):
+    note = imagefolder(folder(), size=16).notes[-1]
+    assert "images are resized to a short side of 16 pixels and cropped to a square at the centre (size=16)" in note
 
 
 @pytest.mark.parametrize(
@@ -154,6 +244,7 @@ def test_invalid_folders_raise(folder, splits, extra, code, value):
         (root / "file").write_text("x")
     elif extra == "val/eel":
         (root / extra).mkdir()
+        Image.new("L", (8, 8)).save(root / extra / "0.png")
     with raises(code, value):
         imagefolder(root / extra if extra in ("missing", "file") else root)
 

@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import io
 import json
 import lzma
 import pathlib
@@ -68,6 +69,34 @@ def test_all_formats_give_the_same_table(formats, file, kind, pack):
     ]
     first = 1 if kind == "jsonl" else 2
     assert table.location(1) == (f"{path}, row 2" if kind == "parquet" else f"{path}:{first + 1}")
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv"])
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_the_delimiter_is_found(file, delimiter, ending):
+    texts = ["good, really", "bad; not good", "a|b, c", "tab\tin text", 'say "no"'] * 5
+    text, plain = io.StringIO(newline=""), ending == "tsv" and delimiter == "\t"
+    rows = [("text", "label"), *((words.replace("\t", " ") if plain else words, "ab"[i % 2]) for i, words in enumerate(texts))]
+    if plain:
+        text.write("".join(f"{a}\t{b}\n" for a, b in rows))
+    else:
+        csv.writer(text, delimiter=delimiter).writerows(rows)
+    path = file(text.getvalue(), f"x.{ending}")
+    expected = [words for words, _ in rows[1:]]
+    assert list(read_table(path, text="text").texts[0]) == expected
+    assert list(read_table(path, text=0, label=1).texts[0]) == expected
+    assert list(read_table(path, text="text", delimiter=delimiter).texts[0]) == expected
+
+
+def test_the_delimiter_can_be_given(file):
+    path = file("a, b;label\n1, 2;x\n3, 4;y\n", "x.csv")  # with commas too, every line has as many fields
+    assert list(read_table(path, text="a, b", delimiter=";").texts[0]) == ["1, 2", "3, 4"]
+    with raises("missing", "'text'", "delimiter"):
+        read_table(path, text="text")
+    path = file("text#label\na#b\n", "y.csv")
+    assert list(read_table(path, text="text", delimiter="#").texts[0]) == ["a"]
+    with raises("invalid", "delimiter=';;'"):
+        read_table(path, text="text", delimiter=";;")
 
 
 def test_header_is_detected_or_given(file):
