@@ -107,7 +107,8 @@ def measure(kind: str, quantity: str, rounds: int = 7) -> dict[str, Any]:
             points[name].append(value)
         print(kind, size, quantity, values, flush=True)
     slopes = {name: round(exponent(SIZES[kind], values), 2) for name, values in points.items()}
-    return {"points": points, "exponents": slopes, "machine": machine.info(), "commit": machine.commit()}
+    about = {"network": NETWORKS[kind], "machine": machine.info(), "commit": machine.commit()}
+    return {"points": points, "exponents": slopes} | about
 
 
 def exponent(sizes: tuple[int, ...], values: list[float]) -> float:
@@ -135,7 +136,7 @@ def plot(kind: str, measured: dict[str, Any]) -> None:
         axes.yaxis.set_major_formatter("{x:g}")
         axes.grid(True, alpha=0.3)
         axes.legend(frameon=False)
-    figure.suptitle(NETWORKS[kind])
+    figure.suptitle(measured["ms"]["network"])
     figure.savefig(IMAGES / f"speed_{kind}.png", dpi=110)
 
 
@@ -144,7 +145,7 @@ def section(results: dict[str, Any]) -> list[str]:
     lines: list[str] = []
     for kind, measured in results.items():
         sizes = SIZES[kind]
-        lines += ["", f"| {NETWORKS[kind]}: {kind} | | {' | '.join(f'{size:,}' for size in sizes)} | exponent |"]
+        lines += ["", f"| {measured['ms']['network']}: {kind} | | {' | '.join(f'{size:,}' for size in sizes)} | exponent |"]
         lines.append(f"|---|---|{'---:|' * len(sizes)}---:|")
         for quantity, rows in sorted(measured.items(), reverse=True):
             unit = {"ms": "ms", "mib": "MiB"}[quantity]

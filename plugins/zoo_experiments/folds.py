@@ -18,7 +18,8 @@ from zoo.training.options import Fit, config_values
 from zoo.training.processes import Signals
 from zoo.training.resolve import load_data, resolve
 from zoo.training.trainer import check_trainer
-from zoo_experiments.grid import Grid, Here, LocalProcesses, Point, Row, execute, saying_how_to_resume
+from zoo_experiments.grid import Grid, Here, Point, Row, execute, processes, saying_how_to_resume
+from zoo_experiments.options import Execution
 
 _OPTIONS = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "vectors_found", "seed")
 _SHARED = (*_OPTIONS, "teacher", "task", "parameters", "equal_size", "versions", "stayed_real", "device")
@@ -79,8 +80,8 @@ def cross_validate(options: Fit) -> dict[str, Any]:
             if options.jobs == 1:
                 execute(grid, Here(grid.train))
             else:
-                with Signals():
-                    execute(grid, LocalProcesses(options.jobs))
+                with Signals(), processes(Execution(options.jobs)) as executor:
+                    execute(grid, executor)
             failures = "; ".join(f"{name} failed: {reason}" for name, reason in grid.failed.items())
             check_rules((not failures, f"{failures}; {grid.resume_text()}"), code="failed")
             grid.write()

@@ -31,7 +31,8 @@ from zoo.errors import InputError
 from zoo.nn import keep_matrices
 from zoo.training.bench import batch_length, evaluation_step, first_batch, side_by_side, training_step
 from zoo.training.folder import RUNS, file_name
-from zoo_experiments.options import Experiment, Sweep
+from zoo_experiments.grid import processes
+from zoo_experiments.options import Experiment, Sweep, check_execution
 from zoo_experiments.sweep import read_rows, sweep, sweep_points
 
 RATE = "optimizer.lr"
@@ -62,13 +63,17 @@ def frontier(
     except (TypeError, ValueError) as error:
         raise InputError(f"'{file}': the axes {RATE} and seed must be lists of numbers") from error
     check_stored(folder / RESULT, values)
+    check_execution(options)
     failed = set[Run]()
-    while due := next_runs(list(axes["net"]), rates, seeds, read_runs(folder), failed):
-        known = {row["lr"] for row in read_runs(folder)} | {rate for _, rate, _ in due} | set(rates)
-        grid = dict(axes) | ({RATE: sorted(rate for rate in known if rate)} if rates else {})
-        wanted = Sweep(**vars(options) | {"run_dir": str(folder), "only": ",".join(name(run) for run in due)})
-        sweep({**values, "axes": grid}, file, wanted, say=say)
-        failed |= set(due) - {run_of(row) for row in read_runs(folder)}
+    with ExitStack() as stack:
+        executor = None
+        while due := next_runs(list(axes["net"]), rates, seeds, read_runs(folder), failed):
+            known = {row["lr"] for row in read_runs(folder)} | {rate for _, rate, _ in due} | set(rates)
+            grid = dict(axes) | ({RATE: sorted(rate for rate in known if rate)} if rates else {})
+            wanted = Sweep(**vars(options) | {"run_dir": str(folder), "only": ",".join(name(run) for run in due)})
+            executor = executor or stack.enter_context(processes(options))
+            sweep({**values, "axes": grid}, file, wanted, say=say, executor=executor)
+            failed |= set(due) - {run_of(row) for row in read_runs(folder)}
     rows, path = read_runs(folder), folder / RESULT
     measured = read_json(path).get("costs", {}) if path.exists() else {}
     if set(measured) != set(axes["net"]):

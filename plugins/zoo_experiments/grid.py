@@ -24,9 +24,9 @@ from zoo.errors import InputError, Interrupted, Stop, one_line
 from zoo.training.checkpoints import DivergenceError
 from zoo.training.folder import changed_options
 from zoo.training.options import Fit, build, config_values
-from zoo.training.processes import PARENT
 from zoo.training.resolve import plan_run
 from zoo_experiments.options import Execution
+from zoo_experiments.worker import Worker, python_process
 
 Result = TypeVar("Result")
 Row = dict[str, Any]
@@ -137,23 +137,20 @@ def execute(
 ) -> None:
     """Train the wanted points (by default all) as soon as their predecessors are finished, and report each that has ended."""
     running: dict[Failure, Point] = {}
-    try:
-        while True:
-            begun = {point.name for point in running.values()}
-            due = [point for point in grid.ready() if wanted is None or point.name in wanted]
-            for point in [point for point in due if point.name not in begun][: executor.slots - len(running)]:
-                running[executor.submit(grid, point)] = point
-            if not running:
-                return
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                point, failure = running.pop(future), future.result()
-                if failure is None and grid.first(partial(grid.has_summary, point)):
-                    grid.finish(point)
-                else:
-                    grid.failed[point.name] = failure or "it ended without a summary"
-                report(point)
-    finally:
-        executor.close()
+    while True:
+        begun = {point.name for point in running.values()}
+        due = [point for point in grid.ready() if wanted is None or point.name in wanted]
+        for point in [point for point in due if point.name not in begun][: executor.slots - len(running)]:
+            running[executor.submit(grid, point)] = point
+        if not running:
+            return
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            point, failure = running.pop(future), future.result()
+            if failure is None and grid.first(partial(grid.has_summary, point)):
+                grid.finish(point)
+            else:
+                grid.failed[point.name] = failure or "it ended without a summary"
+            report(point)
 
 
 @contextmanager
@@ -186,37 +183,39 @@ class Here:
             future.set_result(str(error))
         return future
 
-    def close(self) -> None:
-        """Do nothing: the error or signal that ends this process has ended the run."""
-
 
 class LocalProcesses:
-    """Train points in parallel processes of ``zoo``."""
+    """Train points in parallel processes of ``zoo``, which share what `Worker` imports."""
 
     def __init__(self, jobs: int) -> None:
         self.slots = jobs
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self._threads = str(max(1, cores // jobs)) if jobs > 1 else None
         self._waiters = ThreadPoolExecutor(jobs)
-        self._running: dict[Failure, subprocess.Popen[bytes]] = {}
+        self._idle: list[Worker] = []
+        self._running: dict[Failure, Worker] = {}
 
     def submit(self, grid: Grid, point: Point) -> Failure:
         """Start the process of a point, which ends with this one and writes to a log."""
-        log = _new_log(grid, point)
-        with log.open("wb") as output:
-            # In its own session, so that Ctrl-C reaches it once, from `close`.
-            process = subprocess.Popen(**_zoo_process(grid.command(point), output, self._threads), start_new_session=True)
-        future = self._waiters.submit(lambda: _failure_of(log, process.wait()))
-        self._running[future] = process
-        return future
+        for failure in [failure for failure in self._running if failure.done()]:
+            self._idle.append(self._running.pop(failure))
+        self._idle = [worker for worker in self._idle if worker.is_alive]
+        worker = self._idle.pop() if self._idle else Worker(self._threads)
+        arguments, log = grid.command(point), _new_log(grid, point)
+        failure = self._waiters.submit(lambda: _failure_of(log, worker.run(arguments, log)))
+        self._running[failure] = worker
+        return failure
 
     def close(self) -> None:
         """Let the runs write a checkpoint; kill those that take too long."""
-        for process in self._running.values():
-            process.send_signal(signal.SIGTERM)
-        for future in wait(self._running, PATIENCE).not_done:
-            self._running[future].kill()
+        busy = {failure: worker for failure, worker in self._running.items() if not failure.done()}
+        for worker in busy.values():
+            worker.terminate()
+        for failure in wait(busy, PATIENCE).not_done:
+            busy[failure].kill()
         self._waiters.shutdown()
+        for worker in (*self._idle, *self._running.values()):
+            worker.close()
 
 
 class Ray:
@@ -262,15 +261,21 @@ class Ray:
 Executor = Here | LocalProcesses | Ray
 
 
-def make_executor(options: Execution) -> Executor:
-    """Return the executor with a separate process for every run, on this machine or on Ray."""
-    return Ray(options.cpus, options.gpus) if options.on == "ray" else LocalProcesses(options.jobs)
+@contextmanager
+def processes(options: Execution) -> Iterator[LocalProcesses | Ray]:
+    """Provide the executor with a separate process for every run, on this machine or on Ray; at the end, runs are stopped."""
+    executor = Ray(options.cpus, options.gpus) if options.on == "ray" else LocalProcesses(options.jobs)
+    try:
+        yield executor
+    finally:
+        executor.close()
 
 
 def _run_on_node(arguments: list[str], folder: str, log: str) -> int:
     """Run ``zoo`` in a folder on a node of the cluster and return its exit code."""
     with Path(log).open("ab") as output:
-        return subprocess.run(**_zoo_process(arguments, output), cwd=folder, check=False).returncode
+        files: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
+        return subprocess.run(**python_process("zoo", arguments), **files, cwd=folder, check=False).returncode
 
 
 def _new_log(grid: Grid, point: Point) -> Path:
@@ -279,15 +284,6 @@ def _new_log(grid: Grid, point: Point) -> Path:
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_bytes(b"")
     return log
-
-
-def _zoo_process(arguments: list[str], output: Any, threads: str | None = None) -> dict[str, Any]:
-    """Return the keywords of `subprocess.Popen` for a process of ``zoo``."""
-    environment = {**({"OMP_NUM_THREADS": threads} if threads else {}), **os.environ, PARENT: str(os.getpid())}
-    if not {"", os.getcwd()} & set(sys.path):  # then python -m must not import modules of this folder
-        environment["PYTHONSAFEPATH"] = "1"
-    files = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
-    return {"args": [sys.executable, "-m", "zoo", *arguments], "env": environment, **files}
 
 
 def _failure_of(log: Path, code: int) -> str | None:

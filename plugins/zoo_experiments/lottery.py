@@ -17,7 +17,7 @@ from zoo.training.folder import changed_options, claim_on_rank_0, read_run_confi
 from zoo.training.options import FREE, Fit, build, config_values
 from zoo.training.processes import Processes
 from zoo.training.resolve import Plan, plan_run
-from zoo_experiments.grid import Grid, Here, Point, Result, Row, execute, make_executor, saying_how_to_resume
+from zoo_experiments.grid import Grid, Here, Point, Result, Row, execute, processes, saying_how_to_resume
 from zoo_experiments.options import Lottery, check_algebras, check_execution
 from zoo_experiments.round import Arm, folder_name, resume_text, ticket_options, train_round
 
@@ -275,9 +275,11 @@ def _train_all(grid: Tickets, session: Session) -> None:
     arms, left = len(arms_of(options)), len(grid.remaining())
     rounds = f"{arms} arm{'s' * (arms > 1)}, rounds 0 to {options.rounds}"
     grid.say(f"{rounds}: {left} runs to go, {len(grid.rows)} finished; results in {grid.folder}")
-    apart = options.jobs > 1 or options.on == "ray"
-    here = Here(lambda point: train_round(grid.folder, options, point, session))
-    execute(grid, make_executor(options) if apart else here, grid.report)
+    if options.jobs > 1 or options.on == "ray":
+        with processes(options) as executor:
+            execute(grid, executor, grid.report)
+    else:
+        execute(grid, Here(lambda point: train_round(grid.folder, options, point, session)), grid.report)
     if not grid.rows:
         raise InputError("; ".join(dict.fromkeys(grid.failed.values())), code="failed")
 

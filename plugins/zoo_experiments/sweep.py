@@ -18,7 +18,7 @@ from zoo.training.options import SPECS, flat
 from zoo.training.processes import Signals
 from zoo.training.resolve import plan_run
 from zoo.training.trainer import check_trainer
-from zoo_experiments.grid import Grid, Point, Row, execute, make_executor, saying_how_to_resume
+from zoo_experiments.grid import Executor, Grid, Point, Row, execute, processes, saying_how_to_resume
 from zoo_experiments.options import Sweep, check_execution
 
 ROWS = "results.jsonl"
@@ -159,6 +159,7 @@ def sweep(
     *,
     say: Callable[[str], None] = print,
     finished: Callable[[Row], None] = lambda row: None,
+    executor: Executor | None = None,
 ) -> dict[str, Any]:
     """Train the missing runs of a sweep and return the results of all of them.
 
@@ -170,6 +171,7 @@ def sweep(
         options: Where to train which runs.
         say: Called with each line of progress.
         finished: Called with the row of each successful run.
+        executor: Trains the runs; by default one that ends with the sweep.
 
     Returns:
         ``run_dir``, the ``rows`` of results.jsonl, and ``failed``, the reasons by name of the run.
@@ -203,7 +205,7 @@ def sweep(
         stack.enter_context(saying_how_to_resume(lambda: f"{done()} of {len(wanted)} {text}"))
         stack.enter_context(Signals())
         if missing:
-            execute(grid, make_executor(options), report, missing)
+            execute(grid, executor or stack.enter_context(processes(options)), report, missing)
     return {"run_dir": str(folder), "rows": [grid.rows[name] for name in wanted if name in grid.rows], "failed": grid.failed}
 
 

@@ -38,7 +38,9 @@ def test_a_factory_and_an_algebra_as_objects():
 @pytest.mark.parametrize(
     ("spec", "fitting"),
     [
-        ("vit", "vit(dim=72)"),
+        ("vit", "vit(dim=72, heads=4)"),
+        ("transformer", "transformer(dim=144, heads=4)"),
+        ("gpt(dim=64)", "gpt(dim=72, heads=2)"),
         ("transformer(positions=rotary, heads=5)", ""),
         ("decomposable_attention", "decomposable_attention(dim=99)"),
     ],
@@ -56,7 +58,7 @@ def test_invalid_sizes_are_found_without_data_and_the_advice_is_valid(spec, fitt
         ("vit(dim=72, patch=3)", {}),  # tiles images of 96 pixels, not of 32
         ("transformer(pooling=last)", {"scope": "ffn"}),
         ("linear", {}),
-        ("gpt(dim=72)", {"embedding": "complex_order"}),
+        ("gpt(dim=72, heads=4)", {"embedding": "complex_order"}),
     ],
 )
 def test_options_that_are_valid_for_some_data(spec, options):
@@ -78,6 +80,7 @@ def test_the_stem_and_head_of_an_mlp_are_real():
     [
         ("vit(depth=2)", "quaternion", {"in_channels": 1, "image_size": 8, "num_classes": 10}),
         ("lstm", "complex", {"vocab_size": 20, "max_length": 8, "num_classes": 3}),
+        ("gpt(dim=64, depth=2)", "quaternion", {"vocab_size": 20, "max_length": 8}),
     ],
 )
 def test_equal_size_is_the_nearest_of_all_widths(spec, algebra, info):

@@ -154,7 +154,7 @@ def test_an_embedding_that_cannot_be_tied_has_a_head_layer(name):
     [
         ("gpt/mega", "unknown", "gpt/micro, gpt/nano"),
         ("transformer_xl(memory=-1)", "invalid", "memory=-1"),
-        ("gpt(dim=60)", "invalid", "gpt(dim=64)"),
+        ("gpt(dim=60)", "invalid", "gpt(dim=64, heads=2)"),
         ("gpt(norm=batch)", "invalid", "norm=batch"),
     ],
 )

@@ -36,7 +36,7 @@ def test_the_default_patch_size_gives_at_most_64_patches(size, patch):
 @pytest.mark.parametrize(
     ("spec", "code", "value"),
     [
-        ("vit(dim=66, heads=4)", "invalid", "write vit(dim=80)"),
+        ("vit(dim=66, heads=4)", "invalid", "write vit(dim=80, heads=4)"),
         ("vit(heads=4, head_dim=6)", "invalid", "head_dim=8"),
         ("vit(patch=3)", "invalid", "use one of 1, 2, 4, 8"),
         ("timm/resnet81", "unknown", "'resnet81': did you mean resnet"),

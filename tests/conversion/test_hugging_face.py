@@ -1,5 +1,7 @@
 """Conversion and saving of models of Hugging Face's transformers."""
 
+import copy
+
 import pytest
 import torch
 
@@ -118,3 +120,29 @@ def test_a_converted_model_is_saved_with_zoo_save_or_folded(name, tmp_path):
     save(model, tmp_path / "zoo")
     loaded = load(tmp_path / "zoo", module=built(name)).net.eval()
     assert torch.equal(outputs(loaded, name), outputs(model, name))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_trainer_refuses_checkpoints_before_its_first_step(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    model, rows = convert(built("bert"), "quaternion"), [{"input_ids": [3, 4, 5], "labels": 1}] * 4
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+
+    def trainer(model, **options):
+        quiet = {"report_to": "none", "disable_tqdm": True, "use_cpu": True, "num_train_epochs": 1, "logging_strategy": "no"}
+        return transformers.Trainer(model, transformers.TrainingArguments(str(tmp_path / "hf"), **quiet, **options), None, rows)
+
+    with raises("unsupported", "save_strategy", "zoo.save"):
+        trainer(model).train()
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert model.train().training
+    assert not model.eval().training
+    copied = copy.deepcopy(model)
+    with raises("unsupported", "save_strategy"):
+        trainer(copied).train()
+    trainer(model, save_strategy="no").train()
+    assert not all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    save(model, tmp_path / "zoo")
+    trainer(fold(model)).train()  # and saves a checkpoint
+    assert list((tmp_path / "hf").glob("checkpoint-*/model.safetensors"))

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -132,9 +133,12 @@ def file_of(folder, **parts):
 
 
 def process_of(run):
-    """Return the id of the process of ``zoo fit`` that trains a run."""
-    commands = {path.parent.name: path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")}
-    return int(next(pid for pid, command in commands.items() if f"\0--run-dir\0{run}\0".encode() in command))
+    """Return the id of the process that trains a run and prints to its log."""
+    log, outputs = run.parents[1] / "logs" / f"{run.name}.log", dict[str, str]()
+    for path in Path("/proc").glob("[0-9]*/fd/1"):
+        with suppress(OSError):  # it has ended
+            outputs[path.parts[2]] = os.readlink(path)
+    return int(next(pid for pid, output in outputs.items() if output == str(log)))
 
 
 def test_a_killed_sweep_resumes_to_the_results_of_a_single_run(tmp_path, monkeypatch, capsys):

@@ -108,7 +108,7 @@ def test_the_smallest_units_are_removed_and_ties_by_position():
 
 
 def test_the_head_with_the_smallest_matrices_is_removed():
-    net, x = build("gpt(dim=64, depth=1, ffn=64)", **TEXT)
+    net, x = build("gpt(dim=64, depth=1, ffn=64, heads=4)", **TEXT)
     attention = net.blocks[0].attention
     with torch.no_grad():
         w = attention.qkv.components.view(4, 3, 4, -1, 16)  # component, q k v, head, element, input

@@ -1,6 +1,7 @@
 """List plugins completely, without importing them; plugins registered in this process work like installed ones."""
 
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +12,11 @@ from zoo import registry
 from zoo.registry import GROUPS, Entry, entries, summary
 
 MODULE = '''
+"""A module whose text begins lines with the names below.
+
+plain and
+alias = are words here.
+"""
 import nothing_of_this_name  # Importing this module would fail.
 
 raise SystemExit("imported")
@@ -27,7 +33,27 @@ class Holder:
 alias = plain
 """A variable."""
 
+@decorated
+def long(
+    one, two="""
+def plain(): of a string
+""",
+):
+    """A long one.
+
+even if it is not indented
+def at all
+    """
+
+typed: dict[str, int] = {
+    "a": 1,
+}
+"""A typed variable."""
+
 def silent(): ...
+
+def last():
+    """The last one."""
 '''
 
 
@@ -68,6 +94,10 @@ def test_zoo_plugins_hides_third_party_plugins(ours, monkeypatch, value, visible
         ("pack.deep.module:plain", "First line: \\d."),
         ("pack.deep.module:Holder", "A class."),
         ("pack.deep.module:alias", "A variable."),
+        ("pack.deep.module:long", "A long one."),
+        ("pack.deep.module:typed", "A typed variable."),
+        ("pack.deep.module:silent", ""),
+        ("pack.deep.module:last", "The last one."),
         ("pack.deep.module:missing", ""),
         ("nowhere:plain", ""),
         ("pack.broken:plain", ""),
@@ -88,6 +118,17 @@ def test_every_entry_of_ours_has_a_summary():
         f"zoo.{noun}" for noun in ("algebras", "backbones", "datasets", "tasks", "reports")
     }
     assert [str(entry) for entry in ours if not summary(entry)] == []
+
+
+def test_listing_reads_every_file_once(environment, monkeypatch):
+    modules = {"pack/__init__.py": "", "pack/deep/module.py": MODULE}
+    environment.install("pack-plugin", {name: f"pack.deep.module:{name}" for name in ("plain", "long", "last")}, modules)
+    read, read_bytes = [], Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path) or read_bytes(path))
+    assert all(summary(entry) for entry in entries("algebras") if entry.distribution == "pack-plugin")
+    assert len(read) == 1
+    read[0].write_text(MODULE.replace("The last", "No longer the last"), encoding="utf-8")
+    assert "No longer the last one." in {summary(entry) for entry in entries("algebras")}
 
 
 def golden() -> zoo.Algebra:

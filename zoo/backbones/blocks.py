@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from math import isqrt, log
 from typing import Any, NamedTuple
 
 import torch
@@ -29,6 +30,23 @@ class Sizes(NamedTuple):
     dropout: float
     head_dim: int | None = None
 
+    def resize(self, **given: Any) -> "Sizes":
+        """Return the sizes with the given ones replaced; unless given, ``ffn`` and ``heads`` follow ``dim``.
+
+        ``ffn`` keeps its ratio to ``dim``. The width of a head is the divisor of ``dim`` that is nearest, by ratio, to the
+        present width; multiples of 8 come first, because they hold whole elements of every algebra with n = 1, 2, 4 or 8.
+
+        >>> Sizes(128, 4, 4, 512, 0.0).resize(dim=1024)
+        Sizes(dim=1024, depth=4, heads=32, ffn=4096, dropout=0.0, head_dim=None)
+        """
+        dim, width = given.get("dim", self.dim), self.dim / self.heads
+        follow = {}
+        if dim >= 1 and dim != self.dim:
+            divisors = {part for i in range(1, isqrt(dim) + 1) if dim % i == 0 for part in (i, dim // i)}
+            best = min(divisors, key=lambda size: (size % 8 > 0, abs(log(size / width)), size))
+            follow = {"ffn": self.ffn * dim // self.dim, "heads": dim // best}
+        return self._replace(**(follow | given))
+
 
 def preset_sizes(
     layers: Layers,
@@ -44,21 +62,22 @@ def preset_sizes(
     ffn: int | None = None,
     dropout: float | None = None,
 ) -> Sizes:
-    """Return the sizes of a preset, by default the first, with the given sizes replaced; ``backbone`` is a name for messages.
+    """Return the sizes of a preset, by default the first, with the given sizes replaced, see `Sizes.resize`.
 
     Args:
+        backbone: Name for messages.
         variant: Name of a preset; the other arguments override its sizes.
         dim: Channels of the residual stream.
         depth: Number of blocks, both of an encoder and of a decoder.
-        heads: Attention heads.
+        heads: Attention heads; by default as many as keep the preset's channels of a head.
         head_dim: Channels of a head, whole algebra elements; by default dim / heads.
-        ffn: Hidden channels of the feed-forward networks.
+        ffn: Hidden channels of the feed-forward networks; by default the preset's ratio to dim, which is 4 in all presets.
         dropout: Dropout probability everywhere.
     """
     chosen = variant or next(iter(presets))
     check_choice("preset", f"{backbone}/{chosen}", (f"{backbone}/{name}" for name in presets))
     given = {"dim": dim, "depth": depth, "heads": heads, "head_dim": head_dim, "ffn": ffn, "dropout": dropout}
-    sizes = presets[chosen]._replace(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+    sizes = presets[chosen].resize(**{name: value for name, value in given.items() if value is not None})
     smallest = min(("dim", "depth", "heads", "ffn"), key=lambda name: getattr(sizes, name))
     check_rules((getattr(sizes, smallest) >= 1, f"{smallest}={getattr(sizes, smallest)}: must be at least 1"))
     named = f"{backbone}/{variant}" if variant else backbone

@@ -147,18 +147,17 @@ def equal_size(spec: str, total: int, **info: Any) -> tuple[str, int] | None:
     ``dim``, or if no such network can be built. See `backbone` for ``info``.
     """
     parsed, factory = registry.Spec.parse(untrained(spec)), registry.load(registry.resolve("zoo.backbones", spec)[0])
-    presets = getattr(factory, "presets", {})
-    variant = parsed.name.partition("/")[2] or next(iter(presets), "")
-    sizes = {name: p.default for name, p in signature(factory).parameters.items()}
-    sizes |= (presets[variant]._asdict() if variant in presets else {}) | parsed.options
+    preset = _preset_of(spec)
+    sizes = {name: p.default for name, p in signature(factory).parameters.items()} | preset | parsed.options
     widths = {name: sizes[name] for name in WIDTHS if isinstance(sizes.get(name), int)}
     if "dim" not in widths:
         return None
     step = sizes.get("heads") or 1
+    fixed = parsed.options | ({"heads": step} if preset else {})  # or they would follow dim
 
     def scaled(steps: int) -> tuple[str, int]:
         options = {name: round(width * steps * step / widths["dim"]) for name, width in widths.items()}
-        scaled_spec = str(registry.Spec(parsed.name, {**parsed.options, **options}))
+        scaled_spec = str(registry.Spec(parsed.name, {**fixed, **options}))
         return scaled_spec, count(real_twin(scaled_spec, **info))["total"]
 
     try:
@@ -166,6 +165,27 @@ def equal_size(spec: str, total: int, **info: Any) -> tuple[str, int] | None:
         return min((scaled(steps) for steps in (first - 1, first) if steps), key=lambda pair: abs(pair[1] - total))
     except InputError:  # such as heads of odd size with rotary positions
         return None
+
+
+def state_sizes(spec: str) -> str:
+    """Return the canonical text of a spec, with the sizes that follow its option ``dim``.
+
+    A stored spec states them, so that it builds the same network wherever it is read.
+    """
+    parsed = registry.Spec.parse(spec)
+    preset = _preset_of(spec) if "dim" in parsed.options else {}
+    return str(registry.Spec(parsed.name, {name: preset[name] for name in ("ffn", "heads") if name in preset} | parsed.options))
+
+
+def _preset_of(spec: str) -> dict[str, Any]:
+    """Return the sizes of a spec by option; empty for a backbone without presets, or if an option is invalid."""
+    entry, long = registry.resolve("zoo.backbones", spec)
+    presets = getattr(registry.load(entry), "presets", {})
+    preset = presets.get(str(long.options.get("variant") or next(iter(presets), "")))
+    if preset is None:
+        return {}
+    given = {name: value for name, value in long.options.items() if name in preset._fields and value is not None}
+    return dict(preset.resize(**given)._asdict()) if isinstance(given.get("dim", 1), int) else {}
 
 
 def untrained(spec: str) -> str:

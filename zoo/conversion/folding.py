@@ -56,6 +56,7 @@ def fold(model: Model) -> Model:
         method = vars(net).get(name)
         if isinstance(method, partial) and not method.args[1]:  # see `refuse_pretrained`
             delattr(net, name)
+            vars(net).pop("train", None)
     net.is_folded = True
     return folded  # type: ignore[no-any-return]
 

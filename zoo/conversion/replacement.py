@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatch
 from functools import partial
+from inspect import currentframe
 from typing import Any, NamedTuple
 
 import torch
@@ -228,6 +229,7 @@ def convert(
     for method in PRETRAINED:
         if callable(getattr(model, method, None)):
             setattr(model, method, partial(refuse_pretrained, method, has_conv1d))
+            model.train = partial(refuse_trainer, model)  # type: ignore[method-assign]
     return model
 
 
@@ -235,6 +237,22 @@ def refuse_pretrained(method: str, has_conv1d: bool, *_: Any, **__: Any) -> None
     """Raise `InputError` instead of a method of `PRETRAINED`."""
     folded = "" if has_conv1d else f", or {method} of zoo.fold(model)"  # GPT-2 cannot load a linear layer as Conv1D
     raise InputError(f"{method} does not support converted models: use zoo.save(model, FOLDER){folded}", code="unsupported")
+
+
+def refuse_trainer(model: nn.Module, mode: bool = True) -> nn.Module:
+    """Set the mode as ``train`` does; raise `InputError` if the caller trains the model and will call ``save_pretrained``.
+
+    Hugging Face's Trainer calls ``train`` before its first step, and ``save_pretrained`` at its first checkpoint.
+    """
+    frame = currentframe() if mode else None
+    while frame is not None:
+        trainer: Any = frame.f_locals.get("self")
+        strategy = getattr(getattr(trainer, "args", None), "save_strategy", "no")
+        if strategy != "no" and getattr(trainer, "model", None) is model:
+            text = "the checkpoints of this Trainer use save_pretrained, which does not support converted models"
+            raise InputError(f"{text}: set save_strategy='no', and use zoo.save(model, FOLDER) later", code="unsupported")
+        frame = frame.f_back
+    return type(model).train(model, mode)
 
 
 def build_layer(target: Target, layers: Layers) -> nn.Module:

@@ -137,7 +137,8 @@ def check_heads(dim: int, heads: int, n: int, rotary: bool = False, backbone: st
     if size < 1 or size % unit:
         parts = [f"whole elements of an algebra with n = {n}"] * (n > 1) + ["pairs of channels to rotate"] * rotary
         content, fitting = " and ".join(parts) or "whole channels", f"{name}={max(1, -(-size // unit)) * unit}"
-        proposal = f"write {backbone}({fitting})" if backbone else f"use {fitting}"
+        shared = f", heads={heads}" if heads > 1 else ""
+        proposal = f"write {backbone}({fitting}{shared})" if backbone else f"use {fitting}"
         raise InputError(f"{name}={size}: each of heads={heads} must hold {content}: {proposal}")
 
 

@@ -6,12 +6,12 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterable
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import EntryPoint, distributions
-from importlib.util import find_spec
+from importlib.util import decode_source, find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, overload
 
@@ -155,11 +155,12 @@ def _scan(path: tuple[str, ...]) -> tuple[tuple[Entry, ...], tuple[Fault, ...]]:
     problems: list[Fault] = []
     for distribution in distributions():
         try:
-            points = [point for point in distribution.entry_points if point.group in GROUPS.values()]
+            ours = [point for point in distribution.entry_points if point.group.startswith("zoo.")]
+            points = [point for point in ours if point.group in GROUPS.values()]
             if points and (key := normalize_name(distribution.metadata["Name"])) not in installed:
                 source = distribution.metadata["Name"], distribution.version
                 installed[key] = [Entry(point.name, point.group, point.value, *source) for point in points]
-            for group in {point.group for point in distribution.entry_points if point.group.startswith("zoo.")}:
+            for group in {point.group for point in ours}:
                 check_choice("group of entry points", group, GROUPS.values())
         except Exception as error:
             reason = f"invalid metadata ({type(error).__name__}: {one_line(error)})"
@@ -234,12 +235,32 @@ def _docstring(module: str, name: str) -> str | None:
     root = Path(find_spec(package).origin)  # type: ignore[union-attr,arg-type]  # `find_spec("a.b")` would import `a`
     path = root.parent.joinpath(*parts) if parts else root
     file = next(file for file in (path, path.with_suffix(".py"), path / "__init__.py") if file.is_file())
-    with warnings.catch_warnings():  # invalid escapes in third-party files
-        warnings.simplefilter("ignore")
-        tree = ast.parse(file.read_bytes())
-    for node, below in zip(tree.body, [*tree.body[1:], None], strict=True):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
-            return ast.get_docstring(node)
-        if isinstance(node, ast.Assign) and name in map(ast.unparse, node.targets) and isinstance(below, ast.Expr):
-            return str(ast.literal_eval(below.value))
+    text, statements = _statements(file, file.stat().st_mtime_ns)
+    for begin in (begin for begin, defined in statements if defined == name):
+        ends = (end for end, _ in (*statements, (len(text), "")) if end > begin)
+        if docstring := _docstring_of(text[begin:end] for end in ends):
+            return docstring
+    return None
+
+
+@lru_cache
+def _statements(file: Path, changed: int) -> tuple[str, list[tuple[int, str]]]:
+    """Read a source file; return its text, and where lines begin that may begin a statement, with the names they define.
+
+    ``changed`` is the time of the file's last change.
+    """
+    text = decode_source(file.read_bytes())
+    lines = re.finditer(r"^(?:(?:def|class) (\w+)|(\w+)(?:: [^=\n]*)? = |[\w@#])", text, re.MULTILINE)
+    return text, [(line.start(), line[1] or line[2] or "") for line in lines]
+
+
+def _docstring_of(sources: Iterable[str]) -> str | None:
+    """Return the docstring of the first source that is a whole statement, which is faster than to parse the file."""
+    for source in sources:
+        with suppress(SyntaxError), warnings.catch_warnings():  # an end inside a string; invalid escapes
+            warnings.simplefilter("ignore")
+            node, *below = ast.parse(source).body
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                return ast.get_docstring(node)
+            return str(ast.literal_eval(below[0].value)) if below and isinstance(below[0], ast.Expr) else None
     return None

@@ -15,7 +15,7 @@ from zoo import registry
 from zoo.algebras import Algebra
 from zoo.algebras import algebra as make_algebra
 from zoo.backbones import recipe_of
-from zoo.backbones.build import Recipe, check_spec
+from zoo.backbones.build import Recipe, check_spec, state_sizes
 from zoo.checkpoint import read_config as read_model_config
 from zoo.data import ready
 from zoo.data.tabular import from_arrays
@@ -157,7 +157,8 @@ def resolve(options: Fit, objects: Objects = NO_OBJECTS) -> Fit:
         spec = getattr(options, name)
         if name != "task" and spec is not None and not _is_given(options, name, objects):
             registry.resolve(group, spec)
-            options = replace(options, **{name: canonical(spec)})  # type: ignore[arg-type]
+            text = state_sizes(spec) if name == "backbone" else canonical(spec)
+            options = replace(options, **{name: text})  # type: ignore[arg-type]
     if objects.data is not None and (options.batch_size is not None or options.num_workers):
         raise InputError("batch_size and num_workers: set these in the data module instead", code="conflict")
     batch_size = recipe.batch_size if objects.data is None else getattr(objects.data, "batch_size", None)

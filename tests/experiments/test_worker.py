@@ -1,0 +1,95 @@
+"""Workers: commands that share imported modules end like commands of separate processes."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from zoo_experiments.worker import Worker, python_process
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers fork on Linux only")
+TRAINER = ["--trainer.max_epochs", "2", "--trainer.limit_train_batches", "5", "--trainer.accelerator", "cpu"]
+
+
+def fit(run, algebra, *options):
+    network = ["--backbone", "vit(dim=16, depth=1, dropout=0.1)", "--algebra", algebra, "--data", "digits"]
+    return ["fit", *network, *TRAINER, "--run-dir", str(run), *options]
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 600
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def child_of(process):
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return int(children[0]) if children else None
+
+
+def begin(worker, run, tmp_path):
+    """Start a run that does not end, and return a thread whose ``code`` will be its exit code."""
+
+    def train():
+        thread.code = worker.run(
+            fit(run, "real", "--trainer.max_epochs", "100000", "--checkpoint-every", "1steps"), tmp_path / "log"
+        )
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    wait_for(lambda: list(run.glob("checkpoints/*.ckpt")))
+    return thread
+
+
+def test_runs_of_a_worker_equal_separate_processes_whatever_ran_before(tmp_path):
+    (tmp_path / "log").touch()
+    worker = Worker("1")
+    try:
+        assert (
+            worker.run(fit(tmp_path / "first", "phm-4", "--seed", "3", "--trainer.deterministic", "true"), tmp_path / "log")
+            == 0
+        )
+        assert worker.run(fit(tmp_path / "wrong", "nothing"), tmp_path / "log") == 2
+        assert "unknown algebra 'nothing'" in (tmp_path / "log").read_text()
+        thread = begin(worker, tmp_path / "killed", tmp_path)
+        assert child_of(worker.process)
+        os.kill(child_of(worker.process), signal.SIGKILL)
+        thread.join()
+        assert thread.code == -signal.SIGKILL
+        thread = begin(worker, tmp_path / "stopped", tmp_path)
+        worker.terminate()
+        thread.join()
+        assert thread.code == 128 + signal.SIGTERM
+        assert "resume with" in (tmp_path / "log").read_text()
+        assert worker.is_alive
+        assert worker.run(fit(tmp_path / "shared", "quaternion"), tmp_path / "log") == 0
+    finally:
+        worker.close()
+    assert not worker.is_alive
+    subprocess.run(**python_process("zoo", fit(tmp_path / "alone", "quaternion"), "1"), check=True)
+    for file in ("metrics.csv", "model/model.safetensors", "config.yaml"):
+        assert (tmp_path / "shared" / file).read_bytes() == (tmp_path / "alone" / file).read_bytes()
+
+
+def test_a_run_ends_with_its_worker_and_a_worker_with_its_parent(tmp_path):
+    (tmp_path / "log").touch()
+    worker = Worker()
+    thread = begin(worker, tmp_path / "run", tmp_path)
+    child = child_of(worker.process)
+    worker.kill()
+    thread.join()
+    assert thread.code == -signal.SIGKILL
+    assert not worker.is_alive
+    worker.close()
+    wait_for(lambda: not Path(f"/proc/{child}").exists())
+    parent = "import time; from zoo_experiments.worker import Worker; print(Worker().process.pid, flush=True); time.sleep(600)"
+    process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True)
+    pid = int(process.stdout.readline())
+    process.kill()
+    process.communicate()
+    wait_for(lambda: not Path(f"/proc/{pid}").exists())
