@@ -40,6 +40,7 @@ class Recipe(NamedTuple):
         warmup: Fraction of the steps with a rising rate; then it follows a cosine to zero.
         validate: Steps between two validations; the last step is followed by one, too. The best one counts.
         precision: Of the products, by autocast; weights and the optimizer are float32.
+        blocks: Maximum number of blocks of the validation and the test text; None for all of them.
     """
 
     batch: int = 64
@@ -51,11 +52,14 @@ class Recipe(NamedTuple):
     schedule: str = "cosine"
     validate: int = 61
     precision: str = "bfloat16"
+    blocks: int | None = None
 
 
 RECIPE = Recipe()
-SMALL = Recipe(batch=2, length=32, validate=2)
+SMALL = Recipe(batch=2, length=32, validate=2, blocks=64)
 """The recipe of a dry run."""
+EVALUATED = 64
+"""Blocks of an evaluated batch."""
 
 
 class Texts(NamedTuple):
@@ -68,27 +72,41 @@ class Texts(NamedTuple):
 
 
 @lru_cache
-def load(task: str, root: Path | None, length: int, device: str) -> Texts:
+def load(task: str, root: Path | None, recipe: Recipe, device: str) -> Texts:
     """Read a text, and check that its splits are disjoint."""
-    data: Any = ready(registry.create("zoo.datasets", rooted(DATA[task].format(length=length), root)))
+    data: Any = ready(registry.create("zoo.datasets", rooted(DATA[task].format(length=recipe.length), root)))
     splits = {name: torch.from_numpy(data.splits[name].astype("int64")) for name in ("train", "val", "test")}
     check_disjoint(splits)
     blocks = {}
     for name in ("val", "test"):
-        tokens, targets, _ = data.dataset(name).__getitems__(list(range(0, len(splits[name]) - 1, length)))
+        starts = range(0, len(splits[name]) - 1, recipe.length)[: recipe.blocks]
+        tokens, targets, _ = data.dataset(name).__getitems__(list(starts))
         blocks[name] = tokens.to(device), targets.to(device)
     return Texts(splits["train"].to(device), blocks["val"], blocks["test"], data.info.vocab_size)
 
 
-def check_disjoint(splits: dict[str, Tensor]) -> None:
-    """Exit if a block of 256 tokens of a split occurs in an earlier one, or if a token is padding and would not be counted."""
-    texts = {name: tokens.numpy().astype("<u2").tobytes() for name, tokens in splits.items()}
-    for one, other in (("train", "val"), ("train", "test"), ("val", "test")):
-        size = 2 * LENGTH  # bytes
-        if any(texts[other][start : start + size] in texts[one] for start in range(0, len(texts[other]) - size + 1, size)):
-            raise SystemExit(f"benchmarks.scale: a block of the {other} split occurs in the {one} split")
-    if any(int(tokens.min()) <= PAD for tokens in splits.values()):
-        raise SystemExit("benchmarks.scale: the text contains padding, so its tokens cannot be counted")
+def check_disjoint(splits: dict[str, Tensor], length: int = LENGTH) -> None:
+    """Exit if a block of ``length`` tokens of a split occurs in an earlier one, or if a token is padding and is not counted."""
+    seen = torch.empty(0, dtype=torch.int64)
+    for name in ("train", "val", "test"):
+        if torch.isin(windows(splits[name], length)[::length], seen).any():
+            raise SystemExit(f"benchmarks.scale: a block of the {name} split occurs in another split")
+        if int(splits[name].min()) <= PAD:
+            raise SystemExit(f"benchmarks.scale: the {name} split contains padding, so its tokens cannot be counted")
+        seen = torch.cat([seen, windows(splits[name], length)])
+
+
+def windows(tokens: Tensor, length: int) -> Tensor:
+    """Return sum_k t[k] b^k modulo 2^64 for each window t of ``length`` tokens: equal windows have equal numbers."""
+    base, modulus = 0x9E3779B97F4A7C15, 2**64
+    count, inverse = len(tokens), pow(base, -1, modulus)
+
+    def powers(factor: int) -> Tensor:
+        signed = factor - modulus if factor >= modulus // 2 else factor  # int64 wraps around
+        return torch.cat([torch.ones(1, dtype=torch.int64), torch.full((count,), signed).cumprod(0)])
+
+    sums = torch.cat([torch.zeros(1, dtype=torch.int64), (tokens * powers(base)[:-1]).cumsum(0)])
+    return (sums[length:] - sums[:-length]) * powers(inverse)[: count - length + 1]
 
 
 # --- training ---
@@ -130,7 +148,7 @@ def loss_of(net: nn.Module, split: tuple[Tensor, Tensor], recipe: Recipe) -> flo
     net.eval()
     total = torch.zeros((), dtype=torch.float64, device=split[0].device)
     with autocast(split[0].device.type, recipe):
-        for tokens, targets in zip(*(part.split(recipe.batch) for part in split), strict=True):
+        for tokens, targets in zip(*(part.split(EVALUATED) for part in split), strict=True):
             logits = net(tokens).flatten(0, -2).float()
             total += F.cross_entropy(logits, targets.flatten(), ignore_index=PAD, reduction="sum")
     net.train()
@@ -174,11 +192,14 @@ def train(run: Run, texts: Texts, recipe: Recipe) -> dict[str, Any]:
             validation = loss_of(net, texts.val, recipe)
             if not math.isfinite(validation):
                 reason = f"the validation loss is {validation} after step {step} of {steps}"
-                best |= {"validation": None, "test": None, "best_step": None, "diverged": reason}
+                best |= {"validation": None, "best_step": None, "diverged": reason}
                 break
             if validation < best["validation"]:
-                test = loss_of(net, texts.test, recipe) if network.variant == "base" else None
-                best |= {"validation": validation, "test": test, "best_step": step}
+                best |= {"validation": validation, "best_step": step}
+                weights = {name: value.clone() for name, value in net.state_dict().items()}
+    if best["diverged"] is None and network.variant == "base":
+        net.load_state_dict(weights)
+        best["test"] = loss_of(net, texts.test, recipe)
     return {"weights": zoo.count(net)["total"], "trained_tokens": tokens} | best
 
 
@@ -191,7 +212,7 @@ def prepare(threads: int) -> None:
 def row_of(run: Run, root: Path | None, recipe: Recipe, device: str, threads: int) -> dict[str, Any]:
     """Train in a worker process and return the row of a run."""
     prepare(threads)
-    texts, start = load(run.network.task, root, recipe.length, device), time.monotonic()
+    texts, start = load(run.network.task, root, recipe, device), time.monotonic()
     measured = train(run, texts, recipe)
     about = machine.info() | {"commit": machine.commit(), "seconds": round(time.monotonic() - start, 1), "step_ms": None}
     return run.as_row() | {"spec": spec_of(run.network)} | measured | {"kind": device} | about
@@ -199,7 +220,7 @@ def row_of(run: Run, root: Path | None, recipe: Recipe, device: str, threads: in
 
 def step_times(networks: Sequence[Network], root: Path | None, recipe: Recipe, device: str, rounds: int) -> list[float]:
     """Return the milliseconds of a training step of networks for one task, measured in turns in this process."""
-    texts = load(networks[0].task, root, recipe.length, device)
+    texts = load(networks[0].task, root, recipe, device)
     rows = next(iter(batches(texts.train, 1, 0, recipe)))
     calls: dict[str, Callable[[], Any]] = {}
     for number, network in enumerate(networks):
