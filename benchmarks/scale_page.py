@@ -214,18 +214,17 @@ def findings(rows: Sequence[Row]) -> list[str]:
 
 
 def limit(rows: Sequence[Row]) -> str:
-    """Say for the README up to which size larger networks were compared."""
-    sizes = [one.network.size for panel in panels(rows) for one in panel.networks if panel.against_real(one) is not None]
-    if not sizes:
-        return "Larger networks are not compared yet."
-    verdicts = [
-        difference.verdict for panel in panels(rows) for one in panel.networks if (difference := panel.against_real(one))
-    ]
+    """Say for the README how larger networks compare."""
+    pairs = [(one.network.size, panel.against_real(one)) for panel in panels(rows) for one in panel.networks]
+    compared = [(size, difference.verdict) for size, difference in pairs if difference]
+    if not compared:
+        return "Larger networks, of up to 12.8 million weights, are not compared yet."
+    sizes, verdicts = zip(*compared, strict=True)
     counts = ", ".join(f"{verdicts.count(name)} {name}" for name in ("ahead", "behind", "not decided"))
     return f"GPTs of {min(sizes):g} to {max(sizes):g} million weights: {counts} of {len(verdicts)} comparisons."
 
 
-TEXT = """## From .4 to 12.8 million weights
+TEXT = """## From 0.4 to 12.8 million weights
 
 Does the advantage continue in larger networks? GPTs of depth 4 with a feed-forward width of 4 dim and heads of 32 channels, by
 characters, with 64 x 256 tokens in a batch: 4 million training tokens, and 16 million for the two best networks of a size and

@@ -207,6 +207,7 @@ def prepare(threads: int) -> None:
     """Set the threads of this process, and make its results repeatable."""
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def row_of(run: Run, root: Path | None, recipe: Recipe, device: str, threads: int) -> dict[str, Any]:
