@@ -24,7 +24,7 @@ from zoo_reports.frontier import (
 )
 from zoo_reports.page import Table, pictures
 
-from benchmarks import frontier_rates
+from benchmarks import frontier_rates, scale_page
 from benchmarks.machine import short
 
 ROOT = Path(__file__).parents[1]
@@ -227,6 +227,7 @@ def write(page: Path = PAGE, images: Path = IMAGES) -> None:
     lines = [line for frontier in frontiers for line in section(frontier, images, shorter.get(frontier.name))]
     if len(rates) == len(RATES):
         lines += frontier_rates.section(images, *((rate.config, rate.rows) for rate in rates))
+    lines += scale_page.section(images)
     lines += ["## Not run", "", *missing, *searched_only()] if (missing := not_run()) else []
     tasks, checks = ([one for one in frontiers if (one.name in CONTROLS) is kind] for kind in (False, True))
     parts = {"answers": "\n".join(answers(tasks)), "checks": "\n".join(answers(checks))}

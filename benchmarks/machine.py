@@ -9,6 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from zoo.atomic import write_text
+
 ROOT = Path(__file__).parents[1]
 END = "<!-- end of table -->"
 
@@ -63,14 +65,14 @@ def replace_table(text: str, begin: str, table: str) -> str:
 
 
 def write(path: Path, results: dict[str, Any]) -> None:
-    """Write results as indented JSON."""
+    """Write results as indented JSON, atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(results, indent=1) + "\n")
 
 
 def write_rows(path: Path, results: dict[str, Any]) -> None:
-    """Write results as indented JSON with one line for each of its ``rows``, which come last."""
+    """Write results as indented JSON with one line for each of its ``rows``, which come last, atomically."""
     head = json.dumps({key: value for key, value in results.items() if key != "rows"}, indent=1)
     lines = ",\n  ".join(json.dumps(row) for row in results["rows"])
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f'{head[:-2]},\n "rows": [\n  {lines}\n ]\n}}\n', encoding="utf-8")
+    write_text(path, f'{head[:-2]},\n "rows": [\n  {lines}\n ]\n}}\n')

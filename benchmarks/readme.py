@@ -9,7 +9,7 @@ from typing import Any
 
 from zoo_reports.frontier import Difference, opponents
 
-from benchmarks import frontier_page, tickets
+from benchmarks import frontier_page, scale_page, tickets
 from benchmarks.frontier_page import CONTROLS, RANDOM_PRODUCTS, Measured, equal_step_time
 from benchmarks.machine import ROOT, replace_table
 from benchmarks.papers_page import depends_on_size
@@ -90,8 +90,9 @@ def answer(frontiers: Iterable[Measured]) -> str:
         f"hypercomplex networks are better in {better(by_time)} on these texts and images and worse in {worse(by_time)}.",
         f"- **Pruning a larger real network can save more.** {of_tickets()}",
         f"- **Limits.** Networks of up to {largest / 1e6:.1f} million weights, trained for a short time on CPUs, each at a "
-        f"learning rate selected on validation data. On TREC and SST, word embeddings are not counted. Intervals are not "
-        f"corrected for multiple comparisons; we grouped the tasks after seeing results.",
+        f"learning rate selected on validation data. {scale_page.limit(scale_page.read_rows())} On TREC and SST, word "
+        f"embeddings are not counted. Intervals are not corrected for multiple comparisons; we grouped the tasks after "
+        f"seeing results.",
     ]
     return "\n".join([fill(paragraphs[0], 146), "", *(fill(text, 146, subsequent_indent="  ") for text in paragraphs[1:])])
 
