@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from zoo.inference.model import load as load
     from zoo.inference.saving import save as save
     from zoo.layers import Layers as Layers
+    from zoo.layers import batch_matrices as batch_matrices
     from zoo.layers import keep_matrices as keep_matrices
     from zoo.registry import register as register
     from zoo.training.fit import fit as fit
@@ -41,7 +42,7 @@ _NAMES = {
     "errors": "InputError",
     "inference.model": "Model load",
     "inference.saving": "save",
-    "layers": "Layers keep_matrices",
+    "layers": "Layers batch_matrices keep_matrices",
     "registry": "register",
     "training.fit": "fit lottery",
 }

@@ -23,7 +23,7 @@ from zoo.conversion.attention_layout import (
 from zoo.conversion.transfer import project
 from zoo.errors import InputError, check_choice
 from zoo.kernels import axis_layout
-from zoo.layers import Layers
+from zoo.layers import Layers, batch_matrices
 from zoo.layers.conv import computes_as
 from zoo.layers.linear import ComputedWeight
 from zoo.layers.weight import Weight
@@ -270,7 +270,7 @@ def convert(
     for method in PRETRAINED:
         if callable(getattr(model, method, None)):
             setattr(model, method, partial(refuse_pretrained, method, has_conv1d))
-    return model
+    return batch_matrices(model)
 
 
 def refuse_pretrained(method: str, has_conv1d: bool, *_: Any, **__: Any) -> None:

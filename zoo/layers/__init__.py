@@ -2,6 +2,7 @@
 
 from zoo.layers.attention import Attention as Attention
 from zoo.layers.attention import RelativeAttention as RelativeAttention
+from zoo.layers.batching import batch_matrices as batch_matrices
 from zoo.layers.conv import Conv1d as Conv1d
 from zoo.layers.conv import Conv2d as Conv2d
 from zoo.layers.elements import ElementNorm as ElementNorm
