@@ -70,6 +70,7 @@ def _fake_backward(grads: Sequence[Tensor], components: Sequence[Tensor], tables
 
 
 def _setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+    ctx.set_materialize_grads(False)  # unused layers get no gradient
     ctx.inputs = inputs[:4]
     ctx.versions = [tensor._version for tensor in (*inputs[0], *inputs[1])] if inputs[1] else []
 

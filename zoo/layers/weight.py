@@ -141,8 +141,9 @@ class Weight(nn.Module):
         if self._opened is None:
             return None
         matrix, w, rule, version = self._opened
-        is_same = w is self.components and (self.algebra.known or rule is self.algebra.rule) and version == _version(w, rule)
-        return matrix if is_same and matrix.dtype in (w.dtype, self.product_dtype()) else None
+        is_same = w is self.components and (self.algebra.known or rule is self.algebra.rule)
+        is_unchanged = is_same and (is_compiling() or version == _version(w, rule))
+        return matrix if is_unchanged and matrix.dtype in (w.dtype, self.product_dtype()) else None
 
     @property
     def is_batched(self) -> bool:
