@@ -15,6 +15,9 @@ import zoo
 from zoo.layers import LSTM, Conv1d, Conv2d, Embedding, Linear, batch_matrices, batching, set_kernel
 from zoo.layers.weight import Weight
 
+# Dynamo reads the gradient of a matrix that hooks, a graph of their own, hand to the graph of the forward pass.
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+
 ALGEBRAS = ("quaternion", "phm(n=4)", "phm(n=4, shared=true)")
 
 

@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from tests.layers.test_batching import ALGEBRAS, Net, calls, compare, on_any_device
 from zoo.layers import batch_matrices
 
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 __all__ = ["calls", "on_any_device"]  # fixtures
 
 
