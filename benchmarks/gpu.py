@@ -1,6 +1,9 @@
-"""Measure layers and networks on a GPU: ``python -m benchmarks.gpu [speed|train] [--minutes 3] [--jobs 4]``.
+"""Measure layers and networks on a GPU: ``python -m benchmarks.gpu [speed|train] [--minutes 4]``.
 
-``speed`` compares times with those of the same layer or network over the reals, alternately in one process, by CUDA events.
+``speed`` first compares every kernel with float64 on the CPU, and then compares the time of each row of `benchmarks.gpu_rows`
+with that of its first call, alternately in one process: wall time with synchronization. It writes each row when it is measured,
+starts no row that would not end in time, and skips the rows that were measured at the same commit on the same device, so that
+several runs complete the table. ``--tiny`` runs all rows in tiny sizes, on any device.
 ``train`` trains every backbone for 20 steps in float32 and bfloat16 and evaluates the saved model on the GPU and on the CPU;
 its errors of a layer are relative to float64 on the CPU. Writes benchmarks/results/gpu.json after each case;
 ``python -m benchmarks.speed_page`` writes docs/speed.md from it.
@@ -10,10 +13,10 @@ import argparse
 import itertools
 import json
 import random
+import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median, quantiles
@@ -22,14 +25,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.autograd import DeviceType
+from torch.profiler import profile
 
 import zoo
-from benchmarks import fused, machine
+from benchmarks import machine
+from benchmarks.gpu_rows import DEVICE, Row, table, variant
 from zoo.errors import one_line
+from zoo.kernels.base import kernels
 from zoo.nn import LSTM, Linear
 from zoo.nn.kernel_choice import set_kernel
-from zoo.nn.scores import arrange, attend
 from zoo.training.bench import Call
 
 RESULTS = Path(__file__).parent / "results" / "gpu.json"
@@ -47,171 +52,149 @@ BACKBONES = (
     "mlp",
     "fasttext",
 )
-ROWS = 16_384
-Case = tuple[str, Callable[[], dict[str, Call]]]
+BOUNDS = {"float32": 1e-4, "bfloat16": 5e-2}  # largest relative error of a kernel that is measured
+CHECK_SECONDS = 30.0
+MARGIN = 15.0  # seconds after the end of the time at which a row is interrupted
 
 
-def timed(calls: dict[str, Call], rounds: int, target: float = 4.0) -> dict[str, dict[str, float]]:
-    """Time calls in turn, each repeated for about ``target`` milliseconds; the ratios are to the first call."""
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+# --- speed ---
 
-    def milliseconds(call: Call, repeats: int) -> float:
+
+def synchronize() -> None:
+    """Wait for the device."""
+    if DEVICE == "cuda":
         torch.cuda.synchronize()
-        start.record()
-        for _ in range(repeats):
-            call()
-        end.record()
-        end.synchronize()
-        return float(start.elapsed_time(end)) / repeats
 
-    memory, repeats = {}, {}
-    for name, call in calls.items():
-        before = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
-        milliseconds(call, 2)
-        memory[name] = (torch.cuda.max_memory_allocated() - before) / 2**20
-        repeats[name] = max(1, min(200, round(target / milliseconds(call, 2))))
+
+def milliseconds(call: Call, repeats: int) -> float:
+    """Return the wall time of a call."""
+    synchronize()
+    start = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    synchronize()
+    return 1000 * (time.perf_counter() - start) / repeats
+
+
+def allocated(peak: bool = False) -> float:
+    """Return the allocated memory of the device in MB, now or at most."""
+    if DEVICE == "cpu":
+        return 0.0
+    return (torch.cuda.max_memory_allocated() if peak else torch.cuda.memory_allocated()) / 2**20
+
+
+def prepared(row: Row) -> tuple[dict[str, Call], dict[str, dict[str, Any]]]:
+    """Build and warm up the calls of a row; return them and what they allocate, or their errors."""
+    calls, facts = {}, {}
+    for name, make in row.calls.items():
+        before = allocated()
+        try:
+            call = make()
+            milliseconds(call, 3)
+            held = allocated()
+            if DEVICE == "cuda":
+                torch.cuda.reset_peak_memory_stats()
+            milliseconds(call, 1)
+            facts[name] = {"held_mb": round(held - before, 1), "peak_mb": round(allocated(peak=True) - held, 1)}
+            facts[name] |= launches(call) if row.is_step else {}
+            calls[name] = call
+        except TimeoutError:
+            raise
+        except Exception as error:  # a call that fails is a result
+            facts[name] = {"error": one_line(error, 300)}
+    return calls, facts
+
+
+def launches(call: Call) -> dict[str, Any]:
+    """Count what a call launches on the device, and its time there; without a GPU the operators on the CPU."""
+    kind = DeviceType.CUDA if DEVICE == "cuda" else DeviceType.CPU
+    with profile() as profiled:
+        call()
+        synchronize()
+    events = [event for event in profiled.key_averages() if event.device_type == kind]
+    busy = sum(event.self_device_time_total if DEVICE == "cuda" else event.self_cpu_time_total for event in events)
+    return {"launches": sum(event.count for event in events), "busy_ms": round(busy / 1000, 3)}
+
+
+def timed(calls: dict[str, Call], rounds: int, deadline: float, target: float) -> dict[str, dict[str, float]]:
+    """Time calls in turn, each repeated for about ``target`` milliseconds; the ratios are to the first call."""
+    repeats = {name: max(1, min(200, round(target / milliseconds(call, 2)))) for name, call in calls.items()}
     times: dict[str, list[float]] = {name: [] for name in calls}
     order, shuffled = list(calls), random.Random(0)
-    for _ in range(rounds):
+    for number in range(rounds):
+        if number >= 3 and time.monotonic() > deadline:
+            break
         shuffled.shuffle(order)
         for name in order:
             times[name].append(milliseconds(calls[name], repeats[name]))
     reference, result = times[next(iter(calls))], {}
     for name, values in times.items():
-        low, middle, high = quantiles([value / base for value, base in zip(values, reference, strict=True)], n=4)
+        ratios = [value / base for value, base in zip(values, reference, strict=True)]
+        low, middle, high = quantiles(ratios, n=4) if len(ratios) > 1 else 3 * ratios
         result[name] = {"ms": round(median(values), 4), "ratio": round(middle, 3), "low": round(low, 3), "high": round(high, 3)}
-        result[name] |= {"peak_mb": round(memory[name], 1)}
     return result
 
 
-class Autocast(nn.Module):
-    """A layer in bfloat16 mixed precision."""
-
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, x: Tensor) -> Any:
-        """Call the layer."""
-        with torch.autocast("cuda", torch.bfloat16):
-            return self.layer(x)
+def measure(row: Row, wrong: set[str], rounds: int, deadline: float, target: float) -> dict[str, Any]:
+    """Return the results of a row, without the variants whose algebra and kernel have a ``wrong`` result."""
+    chosen = row._replace(calls={name: make for name, make in row.calls.items() if variant(name)[0] not in wrong})
+    calls, facts = prepared(chosen)
+    times = timed(calls, rounds, deadline, target) if next(iter(row.calls)) in calls else {}
+    result: dict[str, Any] = {name: times.get(name, {}) | fact for name, fact in facts.items()}
+    result |= {name: {"error": "its values or gradients are wrong"} for name in row.calls if name not in result}
+    return {"case": row.name, "goals": row.goals, "calls": result}
 
 
-def linear(algebra: str, size: int, kernel: str = "auto") -> nn.Module:
-    """Create a linear layer on the GPU; over the reals, torch's."""
-    if algebra == "real":
-        return nn.Linear(size, size, device="cuda")
-    layer = Linear(size, size, algebra=zoo.algebra(algebra)).cuda()
-    set_kernel(layer, kernel)
-    return layer
+def interrupt(*_: Any) -> None:
+    """Stop a row that takes too long."""
+    raise TimeoutError("no time left")
 
 
-def trained(layer: nn.Module, is_bfloat16: bool, *shape: int) -> Call:
-    """Return a call that runs the forward and backward pass of a layer in float32 or bfloat16 mixed precision."""
-    layer, dtype = (Autocast(layer), torch.bfloat16) if is_bfloat16 else (layer, torch.float32)
-    return fused.trained(layer, *shape, device="cuda", dtype=dtype)
-
-
-def layers(size: int, is_bfloat16: bool, *kernels: str) -> dict[str, Call]:
-    """Return the training of linear layers over the reals, and over algebras with kernels, as in ``quaternion triton``."""
-    pairs = [name.partition(" ") for name in kernels]
-    named = {name: linear(algebra, size, kernel or "auto") for name, (algebra, _, kernel) in zip(kernels, pairs, strict=True)}
-    return {name: trained(layer, is_bfloat16, ROWS, size) for name, layer in {"real": linear("real", size), **named}.items()}
-
-
-def evaluated(size: int, rows: int) -> dict[str, Call]:
-    """Return evaluations of linear layers in bfloat16, with matrices kept and not."""
-    x = torch.randn(rows, size, device="cuda", dtype=torch.bfloat16)
-    names = "real", "quaternion, kept", "quaternion"
-    made = {name: linear(name.partition(",")[0], size).bfloat16() for name in names}
-    return {name: fused.evaluated(layer, x, "kept" in name) for name, layer in made.items()}
-
-
-def recurrent(batch: int, steps: int, size: int, is_bfloat16: bool) -> dict[str, Call]:
-    """Return the training of LSTMs; the real one is torch's."""
-    named: dict[str, nn.Module] = {"real": nn.LSTM(size, size, batch_first=True)}
-    named |= {name: LSTM(size, size, batch_first=True, algebra=zoo.algebra(name)) for name in ("quaternion", "octonion")}
-    return {name: trained(layer.cuda(), is_bfloat16, batch, steps, size) for name, layer in named.items()}
-
-
-def attention(algebra: str, is_causal: bool) -> dict[str, Call]:
-    """Return forward and backward passes of attention with scores, 8 x 8 heads of 64 channels and 1,024 positions."""
-    table = zoo.algebra(algebra).structure.cuda()
-    q, k, v = (torch.randn(8, 8, 1024, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
-
-    def call(score: str) -> None:
-        keys = k if score == "dot" else arrange(k, table.to(k.dtype), score)
-        attend(q, keys, v, score, causal=is_causal).sum().backward()
-        q.grad = k.grad = v.grad = None
-
-    return {score: partial(call, score) for score in ("dot", "product", "hermitian")}
-
-
-def networks(spec: str, batch: int, is_compiled: bool = False, algebras: tuple[str, ...] = ALGEBRAS) -> dict[str, Call]:
-    """Return training steps of networks with AdamW in bfloat16: images of 224 x 224, or texts of 1,024 tokens."""
-    return {algebra: step(spec, batch, algebra, is_compiled) for algebra in algebras}
-
-
-def step(spec: str, batch: int, algebra: str, is_compiled: bool) -> Call:
-    """Return a training step of a network."""
-    torch.manual_seed(0)
-    if spec.startswith("vit"):
-        net: Any = zoo.backbone(spec, algebra, in_channels=3, image_size=224, num_classes=1000)
-        x, target = torch.randn(batch, 3, 224, 224, device="cuda"), torch.randint(1000, (batch,), device="cuda")
-    else:
-        net = zoo.backbone(spec, algebra, vocab_size=8192, max_length=1024)
-        x, target = (torch.randint(1, 8192, (batch, 1024), device="cuda") for _ in range(2))
-    optimizer = torch.optim.AdamW(net.cuda().parameters(), lr=1e-4, fused=True)
-    net = torch.compile(net) if is_compiled else net
-
-    def call() -> None:
-        with torch.autocast("cuda", torch.bfloat16):
-            loss = F.cross_entropy(net(x).flatten(0, -2), target.flatten())
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return call
-
-
-def cases() -> Iterator[Case]:
-    """Yield the names of cases and functions that create their calls, the reference first."""
-    for size in (1024, 2048, 4096, 8192):
-        for is_bfloat16 in (True, False):
-            others = ("quaternion", "phm-4", "octonion", *(() if is_bfloat16 else ("quaternion factored", "octonion factored")))
-            name = f"Linear, {ROWS:,} x {size} to {size}, {'bfloat16' if is_bfloat16 else 'tf32'}"
-            yield name, partial(layers, size, is_bfloat16, *others)
-    vit, gpt = "vit(dim=768, depth=12, heads=12, patch=16)", "gpt(dim=1024, depth=12, heads=16)"
-    yield f"{vit}, 64 images, bfloat16", partial(networks, vit, 64)
-    yield f"{gpt}, 8 x 1,024 tokens, bfloat16", partial(networks, gpt, 8)
-    for batch, steps, size in ((64, 40, 304), (64, 128, 1024)):
-        yield f"LSTM, {batch} x {steps} x {size}, tf32", partial(recurrent, batch, steps, size, False)
-    for size in (1024, 4096):
-        for rows in (1, 8):
-            yield f"inference, {rows} x {size} to {size}, bfloat16", partial(evaluated, size, rows)
-    yield "attention of quaternions, bfloat16", partial(attention, "quaternion", False)
-    for size in (1024, 2048):
-        for is_bfloat16 in (True, False):
-            name = f"Triton, {ROWS:,} x {size} to {size}, {'bfloat16' if is_bfloat16 else 'tf32'}"
-            yield name, partial(layers, size, is_bfloat16, "quaternion triton")
-    yield f"compiled {gpt}, 8 x 1,024 tokens, bfloat16", partial(networks, gpt, 8, True, ("real", "quaternion"))
-
-
-def measure_speed(minutes: float, rounds: int) -> Iterator[dict[str, Any]]:
-    """Yield the time of each case that can be started before ``minutes`` have passed."""
+def measure_speed(done: set[str], minutes: float, rounds: int, tiny: bool) -> Iterator[dict[str, Any]]:
+    """Yield the errors of the kernels, and the rows that are not ``done`` and fit into the time."""
+    start, end = time.monotonic(), time.monotonic() + 60 * minutes
+    if hasattr(signal, "SIGALRM"):
+        signal.signal(signal.SIGALRM, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, 60 * minutes + MARGIN)
+    checks = [check for algebra in ALGEBRAS[1:] for check in check_layers(algebra)]
+    wrong = {check["layer"].partition(",")[0] for check in checks if is_wrong(check)}
+    yield {"case": "errors", "checks": checks, "seconds": round(time.monotonic() - start, 1)}
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.allow_tf32 = True
-    start = time.monotonic()
-    for name, make in cases():
-        if time.monotonic() - start > 60 * minutes:
-            return
+    for row in table(tiny):
+        begin = time.monotonic()
+        if row.name in done or begin + row.seconds > end:
+            continue
         try:
-            row: dict[str, Any] = {"case": name, "calls": timed(make(), rounds)}
-        except Exception as error:  # a case that fails is a result
-            row = {"case": name, "error": one_line(error, 300)}
-        torch.cuda.empty_cache()
-        yield row | {"seconds": round(time.monotonic() - start, 1)}
+            result = measure(row, wrong, rounds, min(begin + row.seconds, end), 0.0 if tiny else 20.0)
+        except TimeoutError:
+            return
+        torch.compiler.reset()
+        if DEVICE == "cuda":
+            torch.cuda.empty_cache()
+        yield result | {"seconds": round(time.monotonic() - begin, 1)}
+
+
+def is_wrong(check: dict[str, Any]) -> bool:
+    """Return whether a layer failed or its error is too large; NaN is."""
+    return "failed" in check or not check["error"] <= BOUNDS[check["layer"].rpartition(", ")[2]]
+
+
+def write_speed(path: Path, minutes: float, rounds: int, tiny: bool, commit: str | None) -> None:
+    """Measure rows and add each to the results."""
+    about = {"machine": machine.info() | {"cuda": torch.version.cuda}, "commit": commit}
+
+    def is_current(row: dict[str, Any]) -> bool:
+        return row["commit"] == commit and row["machine"]["device"] == about["machine"]["device"]
+
+    source = path if path.exists() else RESULTS
+    stored: dict[str, Any] = {} if tiny else json.loads(source.read_text(encoding="utf-8"))
+    rows = {row["case"]: row for row in stored.get("table", [])}
+    done = {name for name, row in rows.items() if is_current(row)}
+    for row in measure_speed(done, minutes, rounds, tiny):
+        rows[row["case"]] = row | about
+        print(json.dumps(row), flush=True)
+        machine.write(path, stored | {"table": list(rows.values())})
 
 
 # --- training ---
@@ -221,10 +204,9 @@ def check_layers(algebra: str) -> Iterator[dict[str, Any]]:
     """Yield the relative errors of the output and gradients of layers on the GPU against float64 on the CPU."""
     torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.allow_tf32 = False
-    kernels: tuple[str, ...] = ("auto",) if algebra == "real" else ("block", "factored", "triton")
-    if algebra in ("phm-4", "octonion"):
-        kernels = ("block", "factored")  # Triton takes fixed products; 30 terms of octonions take long to compile
-    for kernel in ("lstm", *kernels):
+    names = {kernel.name for kernel in kernels() if kernel.missing() is None}
+    names -= {"triton"} if algebra == "octonion" else set()  # 30 terms take long to compile
+    for kernel in ("lstm", "auto", *(() if algebra == "real" else sorted(names))):
         for dtype in (torch.float32, torch.bfloat16):
             torch.manual_seed(0)
             inp, out = (56, 56) if kernel == "lstm" else (104, 72)
@@ -233,10 +215,10 @@ def check_layers(algebra: str) -> Iterator[dict[str, Any]]:
             x, name = torch.randn(6, 7, inp, dtype=torch.float64), f"{algebra}, {kernel}, {str(dtype).removeprefix('torch.')}"
             try:
                 expected = gradients(layer, x)
-                layer = layer.to("cuda", dtype)
+                layer = layer.to(DEVICE, dtype)
                 if kernel != "lstm":
                     set_kernel(layer, kernel)
-                actual = gradients(layer, x.to("cuda", dtype))
+                actual = gradients(layer, x.to(DEVICE, dtype))
                 errors = [float((a.cpu().double() - b).norm() / b.norm()) for a, b in zip(actual, expected, strict=True)]
                 yield {"layer": name, "error": max(errors)}
             except Exception as error:  # a layer that fails is a result
@@ -249,7 +231,7 @@ def gradients(layer: nn.Module, x: Tensor) -> list[Tensor]:
     y = layer(x)
     y = y[0] if isinstance(y, tuple) else y
     wanted = [x, *layer.parameters()]
-    return [y, *torch.autograd.grad(y.square().sum(), wanted)]
+    return [y.detach(), *torch.autograd.grad(y.square().sum(), wanted)]
 
 
 def check_training(algebra: str, backbone: str, folder: Path) -> Iterator[dict[str, Any]]:
@@ -292,21 +274,27 @@ def main() -> None:
     """Measure one kind of result and store it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("speed", "train"), nargs="?", default="speed")
-    parser.add_argument("--minutes", type=float, default=1e9, help="start no case after this time")
+    parser.add_argument("--minutes", type=float, default=4.0, help="time after which speed stops")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--jobs", type=int, default=4, help="number of processes that train")
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--tiny", action="store_true", help="test the rows of speed in tiny sizes; give --out")
+    parser.add_argument("--commit", default=machine.commit(), help="the commit, outside of a git checkout")
     options = parser.parse_args()
-    if not torch.cuda.is_available():
+    if options.tiny and options.out == RESULTS:
+        parser.error("--tiny needs --out")
+    if not options.tiny and not torch.cuda.is_available():
         raise SystemExit("benchmarks.gpu: torch sees no CUDA device")
+    if options.what == "speed":
+        write_speed(options.out, options.minutes, options.rounds, options.tiny, options.commit)
+        return
     stored: dict[str, Any] = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {}
-    about = {"machine": machine.info() | {"cuda": torch.version.cuda}, "commit": machine.commit()}
+    about = {"machine": machine.info() | {"cuda": torch.version.cuda}, "commit": options.commit}
     rows: list[dict[str, Any]] = []
-    measured = measure_training(options.jobs) if options.what == "train" else measure_speed(options.minutes, options.rounds)
-    for row in measured:
+    for row in measure_training(options.jobs):
         rows.append(row)
         print(json.dumps(row), flush=True)
-        machine.write(options.out, stored | {options.what: about | {"rows": rows}})
+        machine.write(options.out, stored | {"train": about | {"rows": rows}})
 
 
 if __name__ == "__main__":

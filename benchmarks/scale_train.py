@@ -22,7 +22,7 @@ from benchmarks.scale_plan import LENGTH, Network, Run, Variant, spec_of
 from zoo import registry
 from zoo.data import ready
 from zoo.data.tokens import PAD
-from zoo.layers.weight import Weight
+from zoo.nn.weight import Weight
 from zoo.tasks.optimization import lr_factor, make_optimizer
 from zoo.training.bench import side_by_side
 

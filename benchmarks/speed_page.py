@@ -64,6 +64,7 @@ def gpu_parts(results: dict[str, Any]) -> dict[str, str]:
     kinds = [len({row[key] for row in networks}) for key in ("backbone", "algebra")]
     where = [speed["machine"][key] for key in ("device", "date", "torch", "cuda")]
     return {
+        "gpu_steps": "\n".join(gpu_steps(results.get("table", []))),
         "gpu": "\n".join(lines),
         "gpu_failed": "; ".join(failed),
         "gpu_made": "{}, {}, torch {}, CUDA {}, commit {}".format(*where, machine.short(speed["commit"])),
@@ -73,6 +74,27 @@ def gpu_parts(results: dict[str, Any]) -> dict[str, str]:
         + " and ".join(f"{error:.1e} in {dtype}" for dtype, error in largest.items()),
         "gpu_note": results["train"].get("note", ""),
     }
+
+
+def gpu_steps(rows: list[dict[str, Any]]) -> list[str]:
+    """Format the table of `benchmarks.gpu`, with the machines of its rows."""
+    timed = [row for row in rows if "calls" in row]
+    if not timed:
+        return ["Not measured yet for the current kernels."]
+    lines = ["| case | network | reference, ms | ratio | goal | memory |", "|---|---|---:|---:|---:|---:|"]
+    for row in timed:
+        (_, first), *others = row["calls"].items()
+        for name, call in others:
+            goal = row["goals"].get(name, "")
+            if "ratio" not in call:
+                lines.append(f"| {row['case']} | {name} | | failed | {goal} | |")
+                continue
+            ratio = f"{call['ratio']:.2f} ({call['low']:.2f} to {call['high']:.2f})"
+            memory = f"{call['peak_mb'] / first['peak_mb']:.2f}" if first["peak_mb"] >= 1 else ""
+            lines.append(f"| {row['case']} | {name} | {first['ms']:.3g} | {ratio} | {goal} | {memory} |")
+    keys = "device", "date", "torch", "cuda"
+    where = {(*(row["machine"][key] for key in keys), machine.short(row["commit"])) for row in timed}
+    return [*lines, "", *("Measured on {}, {}, torch {}, CUDA {}, commit {}.".format(*parts) for parts in sorted(where))]
 
 
 def made(results: dict[str, Any]) -> str:

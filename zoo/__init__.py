@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from zoo.inference.model import load as load
     from zoo.inference.saving import save as save
     from zoo.nn import Layers as Layers
+    from zoo.nn import batch_matrices as batch_matrices
     from zoo.nn import keep_matrices as keep_matrices
     from zoo.registry import register as register
     from zoo.reports import report as report
@@ -42,7 +43,7 @@ _NAMES = {
     "errors": "InputError",
     "inference.model": "Model load",
     "inference.saving": "save",
-    "nn": "Layers keep_matrices",
+    "nn": "Layers batch_matrices keep_matrices",
     "registry": "register",
     "reports": "report",
     "training.fit": "fit lottery",

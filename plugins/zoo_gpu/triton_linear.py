@@ -1,141 +1,227 @@
-r"""The factored product on a GPU: one launch of a Triton kernel for the output and for each gradient.
+"""Assemble real matrices and sum their gradients on GPUs: one launch for up to 16 weights, see `zoo_gpu.source`."""
 
-With factors of the structure tensor, A[i, j, k] = sum_r L[r, i] Q[r, j] P[r, k] (`zoo.algebras.properties`), the output and the
-gradients of the input and of the weight are
-
-    y_k  = sum_r P[r, k] (Q_r . x) (L_r . w)^T
-    gx_j = sum_r Q[r, j] (P_r . g) (L_r . w)
-    gw_i = sum_r L[r, i] (P_r . g)^T (Q_r . x)
-
-for rows x and g. Combinations are computed in registers and rounded to the dtype of x; products are accumulated in float32.
-Neither the real matrix nor its gradient nor a combination is ever stored, and only x and w are saved for the backward pass.
-"""
-
-import math
 import os
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from zoo.algebras import Factors
-from zoo.kernels import AxisLayout, Geometry, Kernel, Operand, Work
-from zoo.kernels.block import differentiable_gradients, factored_definition
-from zoo.kernels.factored import pad_rows, truncate_rows
+from zoo.errors import InputError
+from zoo.kernels import Kernel, Part, Work
+from zoo.kernels.assembly import fold, is_channels_last, unfold
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-TILE, DEPTH = 32, 32  # rows and columns of the tile of a program, and the terms of a dot product that it reads at a time
-
-Table = tuple[tuple[float, ...], ...]
+OLDEST = (7, 0)  # compute capability
+MOST_BLOCKS = 64  # blocks n * n of a matrix for which a kernel is compiled
+TILE = (8, 128)  # elements of a program; (4, 128), (4, 256) and (16, 64) were equally fast on an H100
+INTERPRETED_TILE = (32, 32)
+VECTOR = 8  # columns that are stored together: 16 bytes in bfloat16
 
 
 class Triton(Kernel):
-    """The factored product in one kernel for GPUs; it has never run on a GPU, so it is used only on request."""
+    """Matrices for the kernel ``block``; it multiplies nothing itself."""
 
     name = "triton"
-    casts = True
 
     def can(self, work: Work) -> bool:
-        """Return whether there are fixed factors, a CUDA device (or Triton's interpreter) and a dtype of `DTYPES`."""
-        is_fixed = work.rank > 0 and not work.learned and not work.convolution
-        has_device = work.device == "cuda" or is_interpreted()
-        return is_fixed and has_device and work.dtype in DTYPES and missing() is None
-
-    def cost(self, work: Work) -> float:
-        """Return infinity."""
-        return math.inf
+        """Return False."""
+        return False
 
     def missing(self) -> str | None:
         """Return why the kernel cannot run on this machine, or None."""
         return missing()
 
-    def apply(self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any, geometry: Geometry | None) -> Tensor:
-        """Multiply, with the factors compiled into the kernel."""
-        return triton_linear(x, weight.components, weight.factors(), weight.out, weight.inp, bias)
+    def matrices(self, parts: Sequence[Part], dtype: torch.dtype) -> list[Tensor] | None:
+        """Assemble matrices, or return None for a product, dtype, size or device that the kernels do not support."""
+        if not all(supports(part, dtype) for part in parts):
+            return None
+        jobs = [Job.of(part, dtype) for part in parts]
+        for group in groups(jobs):
+            launch_assembly(group)
+        return [job.matrix() for job in jobs]
+
+    def matrix_gradients(self, parts: Sequence[Part], grads: Sequence[Tensor]) -> list[tuple[Tensor, Tensor | None]] | None:
+        """Return the gradients, or None as `matrices`."""
+        if not all(supports(part, g.dtype) for part, g in zip(parts, grads, strict=True)):
+            return None
+        jobs = [Job.of(part, g.dtype, g) for part, g in zip(parts, grads, strict=True)]
+        for group in groups(jobs):
+            launch_gradients(group)
+        return [job.gradients() for job in jobs]
 
 
 def is_interpreted() -> bool:
-    """Return whether Triton's interpreter runs the kernel, on any device, as in tests."""
+    """Return whether Triton's interpreter runs the kernels, on any device, as in tests."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 @cache
 def missing() -> str | None:
-    """Return why the kernel cannot run on this machine, or None."""
+    """Return why the kernels cannot run on this machine, or None."""
     if find_spec("triton") is None:
         return "Triton is not installed"
     return None if torch.cuda.is_available() or is_interpreted() else "torch sees no CUDA device"
 
 
-def triton_linear(
-    x: Tensor, w: Tensor, factors: Factors, out: AxisLayout, inp: AxisLayout, bias: Tensor | None = None
-) -> Tensor:
-    """Multiply rows by the weight: [..., in] to [..., out]; the factors [R, m or n] receive no gradient."""
-    tables = tuple(tuple(map(tuple, factor.detach().double().tolist())) for factor in factors)
-    y: Tensor = _Triton.apply(pad_rows(x, inp), w, tables, out, inp)
-    return truncate_rows(y, x.shape[:-1], out, bias)
+@cache
+def _is_recent(device: torch.device) -> bool:
+    return device.type != "cuda" or torch.cuda.get_device_capability(device) >= OLDEST
 
 
-class _Triton(torch.autograd.Function):
-    """Multiply rows of whole elements, [rows, in blocks * n * width] to [rows, out blocks * n * width]."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor, tables: tuple[Table, Table, Table], out: AxisLayout, inp: AxisLayout) -> Tensor:
-        ctx.save_for_backward(x, w)
-        ctx.product = tables, out, inp
-        (left, right, result), y = tables, x.new_empty(len(x), out.n, out.elements)
-        _launch(_components(x, inp), w.mT, y.transpose(0, 1), right, left, result)
-        return _rows(y, out)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Any:
-        """Return the gradients; if they are to be differentiated, by the definition."""
-        (x, w), (tables, out, inp), needs = ctx.saved_tensors, ctx.product, ctx.needs_input_grad[:2]
-        if torch.is_grad_enabled():
-            factors = [torch.tensor(table, dtype=w.dtype, device=w.device) for table in tables]
-            whole = (layout._replace(channels=layout.n * layout.elements) for layout in (out, inp))
-            y = factored_definition(x, w, factors, None, *whole)
-            return *differentiable_gradients(y, (x, w), needs, g), None, None, None
-        (left, right, result), parts, gx, gw = tables, _components(g, out), None, None
-        if needs[0]:
-            gx = x.new_empty(len(x), inp.n, inp.elements)
-            _launch(parts, w, gx.transpose(0, 1), result, left, right)
-            gx = _rows(gx, inp)
-        if needs[1]:
-            gw = w.new_empty(w.shape)
-            _launch(parts.mT, _components(x, inp), gw, result, right, left)
-        return gx, gw, None, None, None
+def supports(part: Part, dtype: torch.dtype) -> bool:
+    """Return whether the kernels assemble a matrix in a dtype."""
+    w, table = part.components, part.table
+    if missing() or not (w.device.type == "cuda" or is_interpreted()) or not _is_recent(w.device):
+        return False
+    is_typed = w.dtype in DTYPES and dtype in DTYPES and (table is None or table.dtype == w.dtype)
+    is_short = part.out.n**2 <= MOST_BLOCKS and len(w) <= part.out.n
+    fits = 0 < w.numel() * part.out.n**2 < 2**31  # offsets are 32-bit numbers
+    return is_typed and is_short and fits
 
 
-def _launch(a: Tensor, b: Tensor, out: Tensor, factor_a: Table, factor_b: Table, factor_out: Table) -> None:
-    """Run the kernel, see `zoo_gpu.bilinear`."""
-    from zoo_gpu.bilinear import bilinear
+class Job(NamedTuple):
+    """A weight, folded to [m, P, Q], and the tensors that a launch reads and writes, all contiguous."""
 
-    (_, p, s), q = a.shape, b.shape[2]
-    if not p:
+    part: Part
+    w: Tensor  # [m, out elements, positions, in elements], see `zoo.kernels.assembly.fold`
+    full: Tensor  # the matrix, or the gradient of the matrix, [out, positions, in]
+    gw: Tensor | None
+    g_table: Tensor | None
+
+    @classmethod
+    def of(cls, part: Part, dtype: torch.dtype, g: Tensor | None = None) -> "Job":
+        """Fold a weight, and allocate what its launch writes: the matrix, or the gradients for a gradient ``g``."""
+        last = is_channels_last(part.components)
+        w = fold(part.components.detach(), last).contiguous()
+        shape = part.out.channels, w.shape[2], part.inp.channels * (w.shape[3] // part.inp.elements)
+        table = None if part.table is None else part.table.detach().contiguous()
+        part = part._replace(table=table)
+        if g is None:
+            return cls(part, w, w.new_empty(shape, dtype=dtype), None, None)
+        full = fold(g.detach()[None], last)[0].contiguous()
+        if full.shape != shape or full.device != w.device:
+            raise InputError(f"the gradient of a matrix must be {list(shape)} on {w.device}, got {list(full.shape)}")
+        return cls(part, w, full, torch.empty_like(w), None if table is None else torch.empty_like(table))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """P, Q, PW, QW, SO and SI."""
+        (_, elements, positions, columns), out, inp = self.w.shape, self.part.out, self.part.inp
+        factor = columns // inp.elements
+        rows = elements * positions, out.width * positions, out.size * positions
+        return rows[0], columns, rows[1], inp.width * factor, rows[2], inp.size * factor
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """Return what weights of one launch have in common."""
+        (*_, columns, _, width, _, size), part = self.sizes, self.part
+        vector = next(v for v in (VECTOR, 4, 1) if not any(number % v for number in (self.sizes[1], width, size)))
+        padded = part.out.is_padded or part.inp.is_padded
+        return part.literal, *self.w.shape[:1], part.out.n, self.w.dtype, self.full.dtype, vector, padded, self.w.device
+
+    def matrix(self) -> Tensor:
+        """Return the matrix in the memory format of the components."""
+        return self._unfold(self.full[None])[0]
+
+    def gradients(self) -> tuple[Tensor, Tensor | None]:
+        """Return the gradients of the components and of the table."""
+        assert self.gw is not None
+        return self._unfold(self.gw), self.g_table
+
+    def _unfold(self, tensor: Tensor) -> Tensor:
+        w = self.part.components
+        return unfold(tensor, w.shape[3:], is_channels_last(w))
+
+
+def groups(jobs: Sequence[Job]) -> list[list[Job]]:
+    """Return the jobs of each launch."""
+    from zoo_gpu.source import SLOTS
+
+    by_kind: dict[Any, list[Job]] = {}
+    for job in jobs:
+        by_kind.setdefault(job.kind, []).append(job)
+    return [same[i : i + SLOTS] for same in by_kind.values() for i in range(0, len(same), SLOTS)]
+
+
+@lru_cache(1024)
+def plan_tiles(
+    sizes: tuple[tuple[int, ...], ...], tile: tuple[int, int], device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the sizes of the weights of a launch, weight and number of each tile, and the range of tiles of each weight."""
+    counts = [-(-P // tile[0]) * -(-Q // tile[1]) for P, Q, *_ in sizes]
+    tiles = [(which, number) for which, count in enumerate(counts) for number in range(count)]
+    ends = [sum(counts[: i + 1]) for i in range(len(counts))]
+    ranges = [(end - count, end) for end, count in zip(ends, counts, strict=True)]
+    with torch.inference_mode(False):
+        meta, pairs, bounds = (torch.tensor(rows, dtype=torch.int32, device=device) for rows in (sizes, tiles, ranges))
+    return meta, pairs, bounds
+
+
+def launch_assembly(jobs: list[Job]) -> None:
+    """Assemble the matrices of one launch."""
+    outputs = [_addresses(jobs, lambda job: job.w), _addresses(jobs, lambda job: job.full)]
+    if jobs[0].part.table is not None:
+        outputs.append(_addresses(jobs, lambda job: job.part.table))
+    _launch(jobs, 0, outputs, None)
+
+
+def launch_gradients(jobs: list[Job]) -> None:
+    """Compute the gradients of one launch."""
+    addresses = [_addresses(jobs, lambda job: job.full), _addresses(jobs, lambda job: job.gw)]
+    table = jobs[0].part.table
+    if table is None:
+        _launch(jobs, 1, addresses, jobs[0].w)
         return
-    precise = not a.is_cuda or torch.get_float32_matmul_precision() == "highest"
-    bilinear[-(-p // TILE), -(-q // TILE)](
-        *(a, b, out),
-        (p, q, s),
-        *(tensor.stride() for tensor in (a, b, out)),
-        *(tuple(value for row in table for value in row) for table in (factor_a, factor_b, factor_out)),
-        *(len(a), len(b), len(out), len(factor_a)),
-        TILE=TILE,
-        DEPTH=DEPTH,
-        PRECISION="ieee" if precise else "tf32",
-        WIDEN=is_interpreted(),
-        enable_fp_fusion=True,
-    )
+    addresses += [_addresses(jobs, lambda job: job.w), _addresses(jobs, lambda job: job.part.table)]
+    _, tiles, bounds = _plan(jobs)
+    partial = table.new_empty(len(tiles), table.numel(), dtype=torch.float32)
+    _launch(jobs, 1, addresses, partial)
+    from zoo_gpu.source import sum_tiles
+
+    size, types = table.numel(), _types(jobs[0])
+    options = {"SIZE": size, "WIDTH": 1 << (size - 1).bit_length(), "IN": types["IN"]}
+    with _device(table.device):
+        sum_tiles[(len(jobs),)](bounds, partial, *_addresses(jobs, lambda job: job.g_table), **options)
 
 
-def _components(rows: Tensor, layout: AxisLayout) -> Tensor:
-    """Return the components of rows of whole elements, [n, rows, elements]; a view for one block."""
-    return rows.reshape(len(rows), layout.blocks, layout.n, layout.width).permute(2, 0, 1, 3).flatten(2)
+def _launch(jobs: list[Job], backward: int, addresses: list[list[int]], partial: Tensor | None) -> None:
+    from zoo_gpu.source import kernels
+
+    literal, m, n, *_, vector, padded, device = jobs[0].kind
+    meta, tiles, _ = _plan(jobs)
+    rows, columns = INTERPRETED_TILE if is_interpreted() else TILE
+    options = _types(jobs[0]) | {"V": 1 if is_interpreted() else vector, "PADDED": padded, "TP": rows, "TQ": columns}
+    buffers = [] if partial is None else [partial]
+    with _device(device):
+        kernels(literal, m, n)[backward][(len(tiles),)](meta, tiles, *buffers, *sum(addresses, []), **options)
 
 
-def _rows(parts: Tensor, layout: AxisLayout) -> Tensor:
-    """Return rows of whole elements from [rows, n, elements]; a view for one block."""
-    return parts.view(-1, layout.n, layout.blocks, layout.width).transpose(1, 2).reshape(len(parts), layout.n * layout.elements)
+def _plan(jobs: list[Job]) -> tuple[Tensor, Tensor, Tensor]:
+    tile = INTERPRETED_TILE if is_interpreted() else TILE
+    return plan_tiles(tuple(job.sizes for job in jobs), tile, jobs[0].w.device)
+
+
+def _types(job: Job) -> dict[str, Any]:
+    import triton.language as tl
+
+    names = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
+    return {"IN": names[job.w.dtype], "OUT": names[job.full.dtype]}
+
+
+def _addresses(jobs: list[Job], tensor: Callable[[Job], Tensor | None]) -> list[int]:
+    """Return the addresses of contiguous tensors of the jobs, one for each slot."""
+    from zoo_gpu.source import SLOTS
+
+    tensors = [found for job in jobs if (found := tensor(job)) is not None]
+    device = jobs[0].w.device
+    if len(tensors) != len(jobs) or not all(t.is_contiguous() and t.device == device for t in tensors):
+        raise InputError(f"the tensors of a launch must be contiguous and on {device}")
+    found = [t.data_ptr() for t in tensors]
+    return found + found[:1] * (SLOTS - len(found))
+
+
+def _device(device: torch.device) -> Any:
+    return torch.cuda.device(device if device.type == "cuda" else -1)

@@ -71,7 +71,7 @@ class Negated(Kernel):
 
     def apply(self, x, weight, bias, prepared=None, geometry=None):
         w = weight.components if prepared is None else prepared
-        return -block_linear(x, w, weight.action(), weight.out, weight.inp, bias)
+        return -block_linear(x, weight._replace(components=w).part(), bias)
 
 
 def test_registered_kernel():

@@ -6,7 +6,7 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torch.nn import functional as F
 
 from zoo.algebras import Factors, algebra, factorize
-from zoo.kernels import axis_layout, real_matrix
+from zoo.kernels import Part, axis_layout, real_matrix
 from zoo.kernels.block import block_linear
 from zoo.kernels.factored import factored_linear
 from zoo.kernels.fused import thin_linear
@@ -48,8 +48,8 @@ def test_values_and_gradients_equal_the_real_matrix(spec, inp, out, rows, small,
     g = torch.randn_like(expected)
     expected_grads = torch.autograd.grad(expected, (x, w, bias), g)
     monkeypatch.setattr("zoo.kernels.block.SMALL", small)
-    monkeypatch.setattr("zoo.kernels.block.LARGE", 4 * out.n**2 * inp.elements)
-    for y in (factored_linear(x, w, factors, out, inp, bias), block_linear(x, w, structure, out, inp, bias)):
+    monkeypatch.setattr("zoo.kernels.assembly.LARGE", 4 * out.n**2 * inp.elements)
+    for y in (factored_linear(x, w, factors, out, inp, bias), block_linear(x, Part(w, structure, "", out, inp), bias)):
         torch.testing.assert_close(y, expected)
         torch.testing.assert_close(torch.autograd.grad(y, (x, w, bias), g), expected_grads)
     torch.testing.assert_close(thin_linear(x, w, structure, out, inp, bias), expected)
@@ -69,11 +69,11 @@ def test_gradients_of_factors():
 @pytest.mark.parametrize(("small", "large"), [(0, 20), (0, 1000), (1000, 1000)])
 def test_second_derivatives_and_structure_gradient_of_block(small, large, monkeypatch):
     monkeypatch.setattr("zoo.kernels.block.SMALL", small)
-    monkeypatch.setattr("zoo.kernels.block.LARGE", large)  # with less, in tiles
+    monkeypatch.setattr("zoo.kernels.assembly.LARGE", large)  # with less, in tiles
     structure, _, x, w, bias, out, inp = make_case("quaternion", (6, 1), (10, 1), (3,))
 
     def product(x, w, bias, structure):
-        return block_linear(x, w, structure, out, inp, bias)
+        return block_linear(x, Part(w, structure, "", out, inp), bias)
 
     assert torch.autograd.gradcheck(product, (x, w, bias, structure.requires_grad_()))
     assert torch.autograd.gradgradcheck(product, (x, w, bias, structure))
@@ -129,7 +129,7 @@ def test_only_input_and_components_are_saved_for_backward():
 
 def test_peak_memory_of_block_backward():
     structure, _, x, w, _, out, inp = make_case("quaternion", (512, 1), (1024, 1), (2,), dtype=torch.float32)
-    y, tracker = block_linear(x, w, structure, out, inp).sum(), MemTracker()
+    y, tracker = block_linear(x, Part(w, structure, "", out, inp)).sum(), MemTracker()
     with tracker:
         y.backward()
     matrix = 4 * 512 * 1024

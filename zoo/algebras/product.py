@@ -130,6 +130,22 @@ class Algebra(nn.Module):
         """Return the product of a weight and an input, [m, n, n]: A, restricted on the left to the subspace ``left``."""
         return self._computed("action", like, self._in_subspace)
 
+    def literal(self) -> str:
+        """Return the `action` of a fixed product as text, which compiled graphs can contain; empty for any other product.
+
+        The text has m, n, and i, j, k and A[i, j, k] of each entry that is not zero. It is also empty in a compiled graph of a
+        layer that was not called before.
+        """
+        if self.constant is None or (torch.compiler.is_compiling() and "literal" not in self._derived):
+            return ""
+        if "literal" not in self._derived:
+            action = self.action(self.constant)
+            places = action.nonzero().tolist()
+            words = [word for place in places for word in (*place, action[tuple(place)].item())]
+            self._derived["literal"] = " ".join(map(str, (*action.shape[:2], *words)))
+        text: str = self._derived["literal"]
+        return text
+
     def table(self, like: Tensor) -> Tensor:
         """Return the structure tensor, [n, n, n]."""
         return self._computed("table", like, lambda structure: structure)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from zoo import registry
 from zoo.algebras import Algebra, reals
 from zoo.errors import InputError, one_line
-from zoo.nn import Embedding, Layers
+from zoo.nn import Embedding, Layers, batch_matrices
 
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 
@@ -126,7 +126,7 @@ def backbone(
         raise InputError(f"{spec}: the parameters exceed the memory of this machine") from error
     if not isinstance(net, nn.Module):
         raise InputError(f"backbone {spec}: returned a {type(net).__name__}, expected a torch.nn.Module")
-    return net
+    return batch_matrices(net)
 
 
 def real_twin(spec: str | Factory, **info: Any) -> nn.Module:

@@ -27,7 +27,7 @@ from zoo.conversion.torch_layers import (
 from zoo.conversion.transfer import project
 from zoo.errors import InputError, check_choice
 from zoo.kernels import axis_layout
-from zoo.nn import Layers, Linear, MultiheadAttention
+from zoo.nn import Layers, Linear, MultiheadAttention, batch_matrices
 from zoo.nn.conv import computes_as
 from zoo.nn.recurrent import Recurrent
 from zoo.nn.weight import Weight
@@ -230,7 +230,7 @@ def convert(
         if callable(getattr(model, method, None)):
             setattr(model, method, partial(refuse_pretrained, method, has_conv1d))
             model.train = partial(refuse_trainer, model)  # type: ignore[method-assign]
-    return model
+    return batch_matrices(model)
 
 
 def refuse_pretrained(method: str, has_conv1d: bool, *_: Any, **__: Any) -> None:

@@ -5,7 +5,7 @@ kernel, and with it the last bits of a result, depends only on shapes.
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
@@ -101,6 +101,16 @@ class Work(NamedTuple):
     inputs: int = 0
 
 
+class Part(NamedTuple):
+    """One of the weights whose real matrices are assembled together, see `zoo.kernels.matrices`."""
+
+    components: Tensor  # w, [m, out elements, in elements, *kernel]
+    table: Tensor | None  # A, [m, n, n], of a product that is learned or random, in the dtype of the components
+    literal: str  # a fixed product, see `Algebra.literal`
+    out: AxisLayout
+    inp: AxisLayout
+
+
 class Operand(NamedTuple):
     """The weight that a kernel multiplies by."""
 
@@ -112,6 +122,11 @@ class Operand(NamedTuple):
     def action(self) -> Tensor:
         """Return A, [m, n, n], in the dtype and on the device of the components; read-only."""
         return self.algebra.action(self.components)
+
+    def part(self) -> Part:
+        """Return this weight as one whose matrix is to be assembled."""
+        text = self.algebra.literal()
+        return Part(self.components, None if text else self.action(), text, self.out, self.inp)
 
     def factors(self) -> Factors:
         """Return the factors of A, [R, m], [R, n] and [R, n]; read-only. They exist if `Work.rank` is positive."""
@@ -166,6 +181,17 @@ class Kernel:
             geometry: The geometry of a convolution.
         """
         raise NotImplementedError
+
+    def matrices(self, parts: Sequence[Part], dtype: torch.dtype) -> list[Tensor] | None:
+        """Assemble the real matrices of weights in a dtype, or return None to leave it to the definition; without gradients.
+
+        Values are `zoo.kernels.real_matrix`, rounded once, in the memory format of the components, each with its own storage.
+        """
+        return None
+
+    def matrix_gradients(self, parts: Sequence[Part], grads: Sequence[Tensor]) -> list[tuple[Tensor, Tensor | None]] | None:
+        """Return the gradients of the components, and of the table of parts that have one, or None as `matrices`."""
+        return None
 
 
 def product_cost(rows: int, inp: int, out: int, threads: int, unpacked: int = 1) -> float:

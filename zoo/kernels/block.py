@@ -1,7 +1,6 @@
 """The block kernel: left multiplication by one real matrix, the definition that all kernels are tested against."""
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,37 +8,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.algebras import Factors
-from zoo.kernels.base import BYTES, CALL, TRAFFIC, AxisLayout, Call, Geometry, Kernel, Operand, Work, real_cost
+from zoo.kernels.assembly import action_of, assemble, gradients, real_matrix
+from zoo.kernels.base import BYTES, CALL, TRAFFIC, AxisLayout, Call, Geometry, Kernel, Operand, Part, Work, real_cost
+from zoo.kernels.matrices import matrices
 
-SMALL = 2**18  # size up to which a matrix is assembled at once and saved for the backward pass
-LARGE = 2**22  # size of a tile of a larger matrix
-
-
-def real_matrix(structure: Tensor, components: Tensor, out: AxisLayout, inp: AxisLayout) -> Tensor:
-    r"""Return the real matrix of left multiplication by w.
-
-    With e_i e_j = sum_k A[i, j, k] e_k, the block at row k, column j is
-
-        M[k, j] = sum_i A[i, j, k] w[i]
-
-    for every pair of an output and an input block of the two layouts.
-
-    The structure A is [m, n, n], with m < n for weights in a subspace; w is [m, out.elements, in.elements, *kernel], and the
-    real matrix [out.channels, in.channels, *kernel].
-
-    Example:
-        >>> complex_numbers = torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [-1.0, 0.0]]])
-        >>> one_plus_two_i = torch.tensor([[[1.0]], [[2.0]]])
-        >>> real_matrix(complex_numbers, one_plus_two_i, AxisLayout(2, n=2), AxisLayout(2, n=2))
-        tensor([[ 1., -2.],
-                [ 2.,  1.]])
-    """
-    n, m, kernel = out.n, components.shape[0], components.shape[3:]
-    # One matrix product and one copy; einsum makes more copies, forward and backward.
-    parts = structure.permute(2, 1, 0).reshape(n * n, m) @ components.reshape(m, -1)
-    parts = parts.view(n, n, out.blocks, out.width, inp.blocks, inp.width, -1)
-    matrix = parts.permute(2, 0, 3, 4, 1, 5, 6).reshape(out.blocks, n * out.width, inp.blocks, n * inp.width, -1)
-    return matrix[:, : out.size, :, : inp.size].reshape(out.channels, inp.channels, *kernel)
+SMALL = 2**18  # size up to which a matrix is saved for the backward pass
 
 
 def factored_definition(
@@ -76,7 +49,7 @@ class Block(Kernel):
 
     def prepare(self, weight: Operand) -> Tensor:
         """Assemble the real matrix, [out, in, *kernel]."""
-        return real_matrix(weight.action(), weight.components, weight.out, weight.inp).contiguous()
+        return matrices([weight.part()], weight.components.dtype)[0]
 
     def bind(self, weight: Operand, prepared: Any = None) -> Call | None:
         """Return the product with the cached matrix."""
@@ -89,101 +62,44 @@ class Block(Kernel):
             return torch.convolution(x, matrix, bias, *geometry, False, [0] * (x.dim() - 2), 1)
         if prepared is not None:
             return F.linear(x, prepared, bias)
-        return block_linear(x, weight.components, weight.action(), weight.out, weight.inp, bias)
+        if x.device.type != "cpu":
+            return F.linear(x, self.prepare(weight), bias)
+        return block_linear(x, weight.part(), bias)
 
 
-def block_linear(
-    x: Tensor, w: Tensor, structure: Tensor, out: AxisLayout, inp: AxisLayout, bias: Tensor | None = None
-) -> Tensor:
-    """Multiply rows by the real matrix: [..., in] to [..., out], for w [m, out elements, in elements], structure [m, n, n].
+def block_linear(x: Tensor, part: Part, bias: Tensor | None = None) -> Tensor:
+    """Multiply rows by the real matrix of a weight: [..., in] to [..., out].
 
     Equivalent to ``F.linear(x, real_matrix(...), bias)`` as one autograd node that saves only matrices up to `SMALL`; larger
     ones are reassembled in the backward pass.
     """
-    y: Tensor = _Block.apply(x.reshape(-1, inp.channels), w, structure, bias, out, inp)
-    return y.view(*x.shape[:-1], out.channels)
+    inputs = part.components, part.table, bias, part._replace(components=None, table=None)
+    y: Tensor = _Block.apply(x.reshape(-1, part.inp.channels), *inputs)
+    return y.view(*x.shape[:-1], part.out.channels)
 
 
 class _Block(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, w: Tensor, structure: Tensor, bias: Tensor | None, out: AxisLayout, inp: AxisLayout
-    ) -> Tensor:
-        small = out.channels * inp.channels <= SMALL
-        matrix = _assemble(structure, w, out, inp, at_once=small)
-        ctx.save_for_backward(x, w, structure, matrix if small else None)
-        ctx.layouts = out, inp
+    def forward(ctx: Any, x: Tensor, w: Tensor, table: Tensor | None, bias: Tensor | None, product: Part) -> Tensor:
+        matrix = assemble(product._replace(components=w, table=table), w.dtype)
+        is_small = product.out.channels * product.inp.channels <= SMALL
+        ctx.save_for_backward(x, w, table, bias, matrix if is_small else None)
+        ctx.product = product
         return F.linear(x, matrix, bias)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
-        """Return differentiable gradients."""
-        x, w, structure, matrix = ctx.saved_tensors
-        out, inp = ctx.layouts
-        need_x, need_w, need_structure, need_bias = ctx.needs_input_grad[:4]
-        gx = gw = gs = None
+        """Return the gradients; if they are to be differentiated, by the definition."""
+        x, w, table, bias, matrix = ctx.saved_tensors
+        part: Part = ctx.product._replace(components=w, table=table)
+        need_x, need_w, need_table, need_bias = ctx.needs_input_grad[:4]
+        if torch.is_grad_enabled():
+            y = F.linear(x, real_matrix(action_of(part), w, part.out, part.inp), bias)
+            return *differentiable_gradients(y, (x, w, table, bias), ctx.needs_input_grad[:4], g), None
+        gx = gw = g_table = None
         if need_x:
-            if matrix is None or torch.is_grad_enabled():
-                matrix = _assemble(structure, w, out, inp)
-            gx = g @ matrix
+            gx = g @ (assemble(part, w.dtype) if matrix is None else matrix)
         matrix = None  # free its memory before the gradient is allocated
-        if need_w or need_structure:
-            gw, gs = _gradients(structure, w, g, x, out, inp, need_structure)
-        return gx, gw if need_w else None, gs, g.sum(0) if need_bias else None, None, None
-
-
-def _assemble(structure: Tensor, w: Tensor, out: AxisLayout, inp: AxisLayout, at_once: bool = False) -> Tensor:
-    """Compute the real matrix: on a CPU without gradients in tiles, unless ``at_once``."""
-    if torch.is_grad_enabled() or w.device.type != "cpu" or at_once:
-        return real_matrix(structure, w, out, inp)
-    n, m = out.n, len(w)
-    by_pair, flat = structure.permute(2, 1, 0).reshape(n * n, m), w.reshape(m, -1)
-    sizes = out.blocks, n, out.width, inp.blocks, n, inp.width
-    matrix = w.new_empty(sizes)
-    for block, rows, columns in _tiles(out, inp):
-        shape = n, n, rows.stop - rows.start, inp.blocks, inp.width
-        parts = w.new_empty(math.prod(shape))
-        torch.mm(by_pair, flat[:, columns], out=parts.view(n * n, -1))
-        matrix[block, :, rows].copy_(parts.view(shape).permute(0, 2, 3, 1, 4))
-    whole = matrix.view(out.blocks, n * out.width, inp.blocks, n * inp.width)
-    return whole[:, : out.size, :, : inp.size].reshape(out.channels, inp.channels)
-
-
-def _gradients(
-    structure: Tensor, w: Tensor, g: Tensor, x: Tensor, out: AxisLayout, inp: AxisLayout, need_structure: bool
-) -> tuple[Tensor, Tensor | None]:
-    """Return the gradients of the components and, if needed, of the structure for rows g and x."""
-    (m, n, _), small = structure.shape, out.channels * inp.channels <= SMALL
-    by_part, flat = structure.transpose(1, 2).reshape(m, n * n), w.reshape(m, -1)
-    if torch.is_grad_enabled() or w.device.type != "cpu" or small:
-        g_matrix = g.T @ x
-        parts = _parts_of_matrix(g_matrix, out, inp).movedim(0, 2).reshape(n * n, -1)
-        gs = (parts @ flat.T).T.reshape(m, n, n).transpose(1, 2) if need_structure else None
-        return (by_part @ parts).view_as(w), gs
-    matrix = w.new_empty(out.channels, inp.channels)
-    parts_of_matrix = _parts_of_matrix(torch.mm(g.T, x, out=matrix), out, inp)
-    gw, gs = w.new_empty(flat.shape), w.new_zeros(n * n, m)
-    for block, rows, columns in _tiles(out, inp):
-        parts = parts_of_matrix[block, :, :, rows].contiguous().view(n * n, -1)
-        torch.mm(by_part, parts, out=gw[:, columns])
-        if need_structure:
-            gs.addmm_(parts, flat[:, columns].T)  # up to 1.6 times as fast as the transposed product
-    return gw.view_as(w), gs.T.reshape(m, n, n).transpose(1, 2) if need_structure else None
-
-
-def _parts_of_matrix(matrix: Tensor, out: AxisLayout, inp: AxisLayout) -> Tensor:
-    """View a real matrix as [out blocks, n, n, out width, in blocks, in width], padded with zeros to whole elements."""
-    matrix = matrix.view(out.blocks, out.size, inp.blocks, inp.size)
-    if inp.is_padded or out.is_padded:
-        matrix = F.pad(matrix, (0, out.n * inp.width - inp.size, 0, 0, 0, out.n * out.width - out.size))
-    return matrix.view(out.blocks, out.n, out.width, inp.blocks, out.n, inp.width).permute(0, 1, 4, 2, 3, 5)
-
-
-def _tiles(out: AxisLayout, inp: AxisLayout) -> Iterator[tuple[int, slice, slice]]:
-    """Yield tiles of the output elements: the block, the elements in it, and the range of their flattened components."""
-    step = max(1, LARGE // (out.n**2 * inp.elements))
-    for block in range(out.blocks):
-        for start in range(0, out.width, step):
-            rows = slice(start, min(start + step, out.width))
-            first, last = ((block * out.width + row) * inp.elements for row in (rows.start, rows.stop))
-            yield block, rows, slice(first, last)
+        if need_w or need_table:
+            gw, g_table = gradients(part, g.T @ x, need_table)
+        return gx, gw if need_w else None, g_table, g.sum(0) if need_bias else None, None

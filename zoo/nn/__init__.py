@@ -2,6 +2,7 @@
 
 from zoo.nn.attention import Attention as Attention
 from zoo.nn.attention import RelativeAttention as RelativeAttention
+from zoo.nn.batching import batch_matrices as batch_matrices
 from zoo.nn.conv import Conv1d as Conv1d
 from zoo.nn.conv import Conv2d as Conv2d
 from zoo.nn.conv import Conv3d as Conv3d

@@ -8,15 +8,16 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.compiler import is_compiling
+from torch.compiler import is_compiling, is_exporting
 
 from zoo.algebras import Algebra, factors_of
 from zoo.algebras import algebra as named
 from zoo.errors import InputError, check_choice
-from zoo.kernels import AxisLayout, Kernel, axis_layout, real_matrix
+from zoo.kernels import AxisLayout, Kernel, Operand, Part, axis_layout, matrices, real_matrix
 from zoo.kernels.internals import autocast_dtype, is_plain_mode, is_recording
 
 _LOCK = Lock()
+BATCHED = ("cuda",)  # types of devices where training assembles all matrices of a network at once
 
 
 class Weight(nn.Module):
@@ -75,11 +76,13 @@ class Weight(nn.Module):
         self.components = nn.Parameter(torch.empty(shape))
         self.kernel = "auto"
         self._scopes = 0
+        self._opened: tuple[Any, ...] | None = None
         self.forget()
         self.reset_parameters()
         if n > 1 and algebra.known:
             with torch.device("cpu"):
                 factors_of(self.algebra, self.components)  # cache them for compiled graphs
+            self.algebra.literal()
 
     def reset_parameters(self) -> None:
         """Redraw the components; `torch.manual_seed` determines the result."""
@@ -105,19 +108,56 @@ class Weight(nn.Module):
         """Return the real matrix, [out, in / groups, *kernel], or [in, out] if transposed; callers must not write to it."""
         if self.is_matrix:
             return self.components
+        if (opened := self.opened()) is not None:
+            return opened
         if is_compiling() or not self.is_cached or (torch.is_grad_enabled() and self.requires_gradient()):
             return self._assemble()
         matrix: Tensor = self.cached("matrix", lambda: self._assemble().contiguous())
         return matrix
 
     def _assemble(self) -> Tensor:
-        matrix = real_matrix(self.action(), self.elements, self.out, self.inp)
+        if is_exporting() if is_compiling() else not is_plain_mode():
+            matrix = real_matrix(self.action(), self.elements, self.out, self.inp)
+        else:
+            matrix = matrices([self.part()], self.product_dtype())[0]
         return matrix.mT if self.transposed else matrix
+
+    def part(self) -> Part:
+        """Return this weight as one whose matrix is to be assembled."""
+        return Operand(self.elements, self.algebra, self.out, self.inp).part()
+
+    def product_dtype(self) -> torch.dtype:
+        """Return the dtype of products with this weight: that of autocast, or of the components."""
+        dtype = self.components.dtype
+        return dtype if dtype == torch.float64 else autocast_dtype(self.components.device) or dtype
+
+    def open(self, matrix: Tensor | None) -> None:
+        """Set the matrix that a forward pass of the network uses, see `zoo.batch_matrices`; None ends it."""
+        w, rule = self.components, None if self.algebra.known else self.algebra.rule
+        self._opened = None if matrix is None else (matrix, w, rule, _version(w, rule))
+
+    def opened(self) -> Tensor | None:
+        """Return the matrix set by `open`, unless its dtype does not fit or the components were replaced or written to."""
+        if self._opened is None:
+            return None
+        matrix, w, rule, version = self._opened
+        is_same = w is self.components and (self.algebra.known or rule is self.algebra.rule)
+        is_unchanged = is_same and (is_compiling() or version == _version(w, rule))
+        return matrix if is_unchanged and matrix.dtype in (w.dtype, self.product_dtype()) else None
+
+    @property
+    def is_batched(self) -> bool:
+        """Whether the matrix is assembled by itself or with those of other weights: in training, where no kernel is faster."""
+        w = self.components
+        is_plain = type(w) is nn.Parameter and not (self.transposed or self._forward_pre_hooks or self._forward_hooks)
+        is_trained = torch.is_grad_enabled() and self.requires_gradient()
+        return is_plain and is_trained and w.device.type in BATCHED and self.inp.n > 1 and self.kernel in ("auto", "block")
 
     @property
     def needs_matrix(self) -> bool:
-        """Whether products require the real matrix: over the reals, or with hooks, such as parametrizations."""
-        return self.inp.n == 1 or bool(self._forward_pre_hooks or self._forward_hooks)
+        """Whether products require the real matrix: over the reals, with hooks, such as parametrizations, or if it is batched."""
+        has_hooks = bool(self._forward_pre_hooks or self._forward_hooks)
+        return self.inp.n == 1 or has_hooks or self._opened is not None or self.is_batched
 
     def requires_gradient(self) -> bool:
         """Return whether the components or the product are trained."""
@@ -169,7 +209,7 @@ class Weight(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Exclude caches and scopes from copies and pickles."""
-        return {**self.__dict__, "_scopes": 0, "_cache": {}, "calls": {}, "plans": {}}
+        return {**self.__dict__, "_scopes": 0, "_opened": None, "_cache": {}, "calls": {}, "plans": {}}
 
     def _apply(self, fn: Any, recurse: bool = True) -> "Weight":
         self.forget()
@@ -186,6 +226,10 @@ class Weight(nn.Module):
     def extra_repr(self) -> str:
         """Show the shapes of the components and of the matrix."""
         return f"{list(self.components.shape)}" + ("" if self.is_matrix else f" -> [{self.out.channels}, {self.inp.channels}]")
+
+
+def _version(w: Tensor, rule: Tensor | None) -> tuple[int, ...]:
+    return () if is_compiling() else tuple(tensor._version for tensor in (w, rule) if tensor is not None)
 
 
 def _layouts(n: int, inp: int, out: int, groups: int, blocks: tuple[int, int]) -> tuple[AxisLayout, AxisLayout]:

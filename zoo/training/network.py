@@ -17,6 +17,7 @@ from zoo.errors import InputError, one_line
 from zoo.hub.sources import locate
 from zoo.inference.evaluation import required_facts
 from zoo.inference.model import load
+from zoo.nn.batching import batch_matrices
 from zoo.nn.kernel_choice import set_kernel
 from zoo.reports import plain_console, plain_table
 from zoo.tasks import task_type
@@ -37,7 +38,7 @@ def build_network(planned: Plan, vectors: Vectors | None) -> nn.Module:
             raise InputError("the data module has no info to build a backbone from: pass a task with its network")
         spec, algebra = objects.backbone or options.backbone, objects.algebra or options.algebra
         net = backbone(spec, algebra, **network_options(planned.config, info))
-    set_kernel(net.modules(), options.kernel)
+    set_kernel(batch_matrices(net).modules(), options.kernel)
     if vectors is not None:
         load_vectors(net, vectors)
     if options.init_from is not None:

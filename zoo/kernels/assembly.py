@@ -1,0 +1,191 @@
+r"""Assemble real matrices from components without a matrix product, so that tables of 0 and 1 copy and never round.
+
+With a product A, [m, n, n], the block of the real matrix at row k, column j and the gradient of the components are
+
+    M[k, j] = sum_i A[i, j, k] w[i]          gw[i] = sum_jk A[i, j, k] gM[k, j]
+
+On a CPU both are sums of whole rows (`torch.nn.functional.embedding_bag`) over the entries of A that are not zero.
+"""
+
+from collections.abc import Iterator
+from functools import cache, lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.kernels.base import AxisLayout, Part
+
+LARGE = 2**20  # size of a tile of a larger matrix, which should fit in the cache
+
+
+def real_matrix(structure: Tensor, components: Tensor, out: AxisLayout, inp: AxisLayout) -> Tensor:
+    r"""Return the real matrix of left multiplication by w.
+
+    With e_i e_j = sum_k A[i, j, k] e_k, the block at row k, column j is
+
+        M[k, j] = sum_i A[i, j, k] w[i]
+
+    for every pair of an output and an input block of the two layouts.
+
+    The structure A is [m, n, n], with m < n for weights in a subspace; w is [m, out.elements, in.elements, *kernel], and the
+    real matrix [out.channels, in.channels, *kernel].
+
+    Example:
+        >>> complex_numbers = torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [-1.0, 0.0]]])
+        >>> one_plus_two_i = torch.tensor([[[1.0]], [[2.0]]])
+        >>> real_matrix(complex_numbers, one_plus_two_i, AxisLayout(2, n=2), AxisLayout(2, n=2))
+        tensor([[ 1., -2.],
+                [ 2.,  1.]])
+    """
+    n, m, kernel = out.n, components.shape[0], components.shape[3:]
+    w = components.reshape(m, out.blocks, 1, out.width, inp.blocks, 1, inp.width, -1)
+    a = structure.mT.reshape(m, 1, n, 1, 1, n, 1, 1)
+    matrix = a[0] * w[0]
+    for i in range(1, m):
+        matrix = torch.addcmul(matrix, a[i], w[i])
+    matrix = matrix.reshape(out.blocks, n * out.width, inp.blocks, n * inp.width, -1)
+    return matrix[:, : out.size, :, : inp.size].reshape(out.channels, inp.channels, *kernel)
+
+
+class Terms(NamedTuple):
+    """A sparse matrix of sums of rows: sum b has the terms from ``offsets[b]`` on."""
+
+    index: Tensor
+    offsets: Tensor
+    coefficients: Tensor
+
+    def sum_rows(self, rows: Tensor) -> Tensor:
+        """Sum rows, [rows, columns] to [sums, columns]."""
+        return F.embedding_bag(self.index, rows, self.offsets, mode="sum", per_sample_weights=self.coefficients)
+
+
+@lru_cache(1024)
+def entries(text: str) -> tuple[int, int, list[tuple[int, int, int, float]]]:
+    """Read an `Algebra.literal`: m, n and the entries (i, j, k, A[i, j, k])."""
+    m, n, *words = text.split()
+    numbers = [iter(words)] * 4
+    return int(m), int(n), [(int(i), int(j), int(k), float(a)) for i, j, k, a in zip(*numbers, strict=True)]
+
+
+@lru_cache(1024)
+def _sparse_terms(text: str, backward: bool, dtype: torch.dtype) -> Terms:
+    m, n, known = entries(text)
+    sums: list[list[tuple[int, float]]] = [[] for _ in range(m if backward else n * n)]
+    for i, j, k, a in known:
+        bag, term = (i, k * n + j) if backward else (k * n + j, i)
+        sums[bag].append((term, a))
+    with torch.inference_mode(False), torch.device("cpu"):
+        coefficients = torch.tensor([a for bag in sums for _, a in bag], dtype=dtype)
+    return _index([[term for term, _ in bag] for bag in sums])._replace(coefficients=coefficients)
+
+
+@cache
+def _dense_index(m: int, n: int, backward: bool) -> Terms:
+    bags, terms = (m, n * n) if backward else (n * n, m)
+    return _index([list(range(terms))] * bags)
+
+
+def _index(bags: list[list[int]]) -> Terms:
+    with torch.inference_mode(False), torch.device("cpu"):
+        offsets = torch.tensor([0, *map(len, bags)]).cumsum(0)[:-1]
+        return Terms(torch.tensor([term for bag in bags for term in bag], dtype=torch.long), offsets, torch.empty(0))
+
+
+def terms_of(part: Part, backward: bool = False) -> Terms:
+    """Return the sums by which the matrix is assembled, or with ``backward`` the gradient of the components."""
+    if part.table is None:
+        return _sparse_terms(part.literal, backward, part.components.dtype)
+    m, n, _ = part.table.shape
+    order = (0, 2, 1) if backward else (2, 1, 0)
+    return _dense_index(m, n, backward)._replace(coefficients=part.table.detach().permute(order).flatten())
+
+
+def action_of(part: Part) -> Tensor:
+    """Return the product of a part, [m, n, n]."""
+    if part.table is not None:
+        return part.table
+    m, n, known = entries(part.literal)
+    table = torch.zeros(m, n, n, dtype=torch.float64, device="cpu")
+    for i, j, k, a in known:
+        table[i, j, k] = a
+    return table.to(part.components)
+
+
+def is_channels_last(w: Tensor) -> bool:
+    """Return whether the kernels of components [m, out, in, height, width] are stored channels last, as is then the matrix."""
+    return w.dim() == 5 and w.stride(2) == 1 and not w.is_contiguous()
+
+
+def fold(w: Tensor, channels_last: bool) -> Tensor:
+    """Return components or a matrix [1, out, in, *kernel] as [m, out, positions, in] if channels last, else [m, out, 1, in x positions]."""
+    if channels_last:
+        return w.permute(0, 1, 3, 4, 2).flatten(2, 3)
+    return w.reshape(*w.shape[:2], 1, -1)
+
+
+def unfold(w: Tensor, kernel: torch.Size, channels_last: bool) -> Tensor:
+    """Undo `fold` for a kernel of this shape."""
+    if channels_last:
+        return w.unflatten(2, kernel).permute(0, 1, 4, 2, 3)
+    return w.view(*w.shape[:2], -1, *kernel)
+
+
+def assemble(part: Part, dtype: torch.dtype) -> Tensor:
+    """Return the real matrix in a dtype, without gradients."""
+    w, out, inp = part.components.detach(), part.out, part.inp
+    if w.device.type != "cpu":
+        return real_matrix(action_of(part), w, out, inp).to(dtype)
+    last, sums, n = is_channels_last(w), terms_of(part), out.n
+    parts = fold(w, last)
+    positions, width = parts.shape[2], parts.shape[3] // inp.blocks
+    whole = torch.empty(out.blocks, n, out.width, positions, inp.blocks, n, width, dtype=dtype)
+    for blocks, rows, elements in _tiles(out, n**2 * w[0, 0].numel()):
+        shape = n, n, blocks.stop - blocks.start, -1, positions, inp.blocks, width
+        blocks_of_matrix = sums.sum_rows(parts[:, elements].reshape(len(w), -1)).view(shape)
+        whole[blocks, :, rows].copy_(blocks_of_matrix.permute(2, 0, 3, 4, 5, 1, 6))
+    matrix = whole.view(out.blocks, n * out.width, positions, inp.blocks, n * width)
+    matrix = matrix[:, : out.size, :, :, : inp.size * (width // inp.width)].reshape(1, out.channels, positions, -1)
+    return unfold(matrix, w.shape[3:], last)[0]
+
+
+def gradients(part: Part, g: Tensor, need_table: bool) -> tuple[Tensor, Tensor | None]:
+    """Return the gradients of the components and, if needed, of the product, for the gradient of the matrix."""
+    w, out, inp = part.components.detach(), part.out, part.inp
+    if w.device.type != "cpu":
+        return _gradients_by_definition(part, g, need_table)
+    last, sums, m, n = is_channels_last(w), terms_of(part, backward=True), len(w), out.n
+    parts, g = fold(w, last), fold(g[None], last)
+    positions, width = parts.shape[2], parts.shape[3] // inp.blocks
+    g = g.reshape(out.blocks, out.size, positions, inp.blocks, -1)
+    if inp.is_padded or out.is_padded:
+        g = F.pad(g, (0, n * width - g.shape[-1], 0, 0, 0, 0, 0, n * out.width - out.size))
+    g = g.view(out.blocks, n, out.width, positions, inp.blocks, n, width).permute(1, 5, 0, 2, 3, 4, 6)
+    gw, g_table = w.new_empty(parts.shape), w.new_zeros(n * n, m) if need_table else None
+    for blocks, rows, elements in _tiles(out, n**2 * w[0, 0].numel()):
+        blocks_of_matrix = g[:, :, blocks, rows].reshape(n * n, -1).to(w.dtype)
+        gw[:, elements] = sums.sum_rows(blocks_of_matrix).view(m, -1, *parts.shape[2:])
+        if g_table is not None:
+            g_table.addmm_(blocks_of_matrix, parts[:, elements].reshape(m, -1).T)  # faster than the transposed product
+    return unfold(gw, w.shape[3:], last), None if g_table is None else g_table.view(n, n, m).permute(2, 1, 0).contiguous()
+
+
+def _gradients_by_definition(part: Part, g: Tensor, need_table: bool) -> tuple[Tensor, Tensor | None]:
+    with torch.enable_grad():
+        w, table = part.components.detach().requires_grad_(), action_of(part).detach().requires_grad_(need_table)
+        matrix = real_matrix(table, w, part.out, part.inp)
+        gw, *rest = torch.autograd.grad(matrix, (w, table) if need_table else (w,), g.to(w.dtype))
+    return gw, rest[0] if rest else None
+
+
+def _tiles(out: AxisLayout, size: int) -> Iterator[tuple[slice, slice, slice]]:
+    """Yield tiles of the output elements, of ``size`` each: the blocks, the elements in them, and the range of all elements."""
+    if size * out.elements <= LARGE:
+        yield slice(0, out.blocks), slice(0, out.width), slice(0, out.elements)
+        return
+    step = max(1, LARGE // size)
+    for block in range(out.blocks):
+        for start in range(0, out.width, step):
+            stop = min(start + step, out.width)
+            yield slice(block, block + 1), slice(start, stop), slice(block * out.width + start, block * out.width + stop)

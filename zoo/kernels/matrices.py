@@ -1,0 +1,118 @@
+"""The operator that assembles the real matrices of several weights at once, also in compiled graphs.
+
+Gradients are those of `real_matrix`, second derivatives and transformations of `torch.func` are computed by it. The operator
+keeps what its backward pass needs as attributes of the context: a checkpoint counts saved tensors, and finds equally many
+whether a layer is recomputed with all matrices of its network or alone.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from zoo.kernels.assembly import action_of, assemble, gradients, is_channels_last, real_matrix
+from zoo.kernels.base import AxisLayout, Part, kernels
+
+_registry: Any = torch.library
+_LIBRARY = _registry.Library("zoo", "FRAGMENT")
+_PARTS = "Tensor[] components, Tensor[] tables, str[] literals, int[] layouts"
+_LIBRARY.define(f"matrices({_PARTS}, ScalarType dtype) -> Tensor[]", tags=torch.Tag.pt2_compliant_tag)
+_LIBRARY.define(f"matrices_backward(Tensor[] grads, {_PARTS}) -> Tensor[]", tags=torch.Tag.pt2_compliant_tag)
+
+
+def matrices(parts: Sequence[Part], dtype: torch.dtype) -> list[Tensor]:
+    """Return the real matrices of weights in a dtype, [out, in, *kernel] each, with gradients."""
+    tables = [part.table for part in parts if part.table is not None]
+    layouts = [size for part in parts for layout in (part.out, part.inp) for size in layout]
+    components, literals = [part.components for part in parts], [part.literal for part in parts]
+    return torch.ops.zoo.matrices(components, tables, literals, layouts, dtype)  # type: ignore[no-any-return]
+
+
+def _parts(
+    components: Sequence[Tensor], tables: Sequence[Tensor], literals: Sequence[str], layouts: Sequence[int]
+) -> list[Part]:
+    learned, sizes = iter(tables), iter(layouts)
+    triples = [AxisLayout(*triple) for triple in zip(sizes, sizes, sizes, strict=True)]
+    rows = zip(components, literals, triples[::2], triples[1::2], strict=True)
+    return [Part(w, None if text else next(learned), text, out, inp) for w, text, out, inp in rows]
+
+
+def _matrices(*inputs: Any) -> list[Tensor]:
+    *lists, dtype = inputs
+    parts = _parts(*lists)
+    with torch.autocast(parts[0].components.device.type, enabled=False):
+        for kernel in kernels():
+            if (assembled := kernel.matrices(parts, dtype)) is not None:
+                return assembled
+        return [assemble(part, dtype) for part in parts]
+
+
+def _matrices_backward(grads: Sequence[Tensor], *lists: Any) -> list[Tensor]:
+    parts = _parts(*lists)
+    with torch.autocast(parts[0].components.device.type, enabled=False):
+        pairs = next((made for kernel in kernels() if (made := kernel.matrix_gradients(parts, grads)) is not None), None)
+        if pairs is None:
+            pairs = [gradients(part, g, part.table is not None) for part, g in zip(parts, grads, strict=True)]
+    return [gw for gw, _ in pairs] + [g_table for _, g_table in pairs if g_table is not None]
+
+
+def _fake(*inputs: Any) -> list[Tensor]:
+    *lists, dtype = inputs
+    made = []
+    for part in _parts(*lists):
+        w, kernel = part.components, part.components.shape[3:]
+        matrix = w.new_empty(part.out.channels, part.inp.channels, *kernel, dtype=dtype)
+        made.append(matrix.contiguous(memory_format=torch.channels_last) if is_channels_last(w) else matrix)
+    return made
+
+
+def _fake_backward(grads: Sequence[Tensor], components: Sequence[Tensor], tables: Sequence[Tensor], *_: Any) -> list[Tensor]:
+    return [torch.empty_like(tensor) for tensor in (*components, *tables)]
+
+
+def _setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+    ctx.set_materialize_grads(False)  # unused layers get no gradient
+    ctx.inputs = inputs[:4]
+    ctx.versions = [tensor._version for tensor in (*inputs[0], *inputs[1])] if inputs[1] else []
+
+
+def _backward(ctx: Any, grads: Sequence[Tensor | None]) -> Any:
+    components, tables, literals, layouts = ctx.inputs
+    parts = _parts(components, tables, literals, layouts)
+    if ctx.versions and ctx.versions != [tensor._version for tensor in (*components, *tables)]:
+        raise RuntimeError("the components or the product of a weight were modified in place before the backward pass")
+    used = [(part, g) for part, g in zip(parts, grads, strict=True) if g is not None]
+    if torch.is_grad_enabled():
+        found = _differentiable(used)
+    elif used:
+        chosen = [part for part, _ in used]
+        lists = [part.components for part in chosen], [part.table for part in chosen if part.table is not None]
+        sizes = [size for part in chosen for layout in (part.out, part.inp) for size in layout]
+        grads_given = [g for _, g in used]
+        found = torch.ops.zoo.matrices_backward(grads_given, *lists, [part.literal for part in chosen], sizes)
+    else:
+        found = []
+    gw, g_tables = iter(found[: len(used)]), iter(found[len(used) :])
+    by_table = [
+        next(g_tables) if g is not None else None for part, g in zip(parts, grads, strict=True) if part.table is not None
+    ]
+    return [next(gw) if g is not None else None for g in grads], by_table, None, None, None
+
+
+def _differentiable(used: Sequence[tuple[Part, Tensor]]) -> list[Tensor]:
+    """Return differentiable gradients, by the definition."""
+    pairs = []
+    for part, g in used:
+        w, table = part.components, action_of(part)
+        matrix = real_matrix(table, w, part.out, part.inp)
+        wanted = (w,) if part.table is None else (w, table)
+        pairs.append(torch.autograd.grad(matrix, wanted, g.to(w.dtype), create_graph=True))
+    return [pair[0] for pair in pairs] + [pair[1] for pair in pairs if len(pair) > 1]
+
+
+_LIBRARY.impl("matrices", _matrices, "CompositeExplicitAutograd")
+_LIBRARY.impl("matrices_backward", _matrices_backward, "CompositeExplicitAutograd")
+_registry.register_fake("zoo::matrices", _fake, lib=_LIBRARY)
+_registry.register_fake("zoo::matrices_backward", _fake_backward, lib=_LIBRARY)
+_registry.register_autograd("zoo::matrices", _backward, setup_context=_setup_context, lib=_LIBRARY)
