@@ -259,7 +259,7 @@ WRITES = {
 
 
 @pytest.mark.parametrize("spec", ["quaternion", "phm-4"])
-@pytest.mark.parametrize("kernel", ["auto", "block", "factored", "thin", "fused"])
+@pytest.mark.parametrize("kernel", ["auto", "block", "factored", "thin"])
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_writes_inside_the_scope_are_noticed(mode, write, kernel, spec):
