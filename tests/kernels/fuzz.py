@@ -253,4 +253,5 @@ if __name__ == "__main__":
     library, calls = sys.argv[1:]
     torch.ops.load_library(library)
     for operator in OPERATORS:
-        print(operator, fuzz(operator, int(calls)), flush=True)
+        sys.stdout.write(f"{operator} {fuzz(operator, int(calls))}\n")
+        sys.stdout.flush()

@@ -21,7 +21,9 @@ def test_random_calls(library: Path, operator: str) -> None:
 def test_random_calls_under_address_sanitizer(built: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Without libstdc++ the runtime does not find the function that throws exceptions.
     libraries = ("libasan.so", "libstdc++.so")
-    found = [subprocess.check_output([str(compiled.compiler()), f"-print-file-name={name}"], text=True).strip() for name in libraries]
+    found = [
+        subprocess.check_output([str(compiled.compiler()), f"-print-file-name={name}"], text=True).strip() for name in libraries
+    ]
     if not all(Path(path).is_absolute() for path in found):
         pytest.skip("no AddressSanitizer")
     flags = [*compiled.flags(), "-fsanitize=address", "-fno-omit-frame-pointer", "-O1"]

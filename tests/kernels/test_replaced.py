@@ -94,7 +94,12 @@ def output(net, x):
     return y[0] if isinstance(y, tuple) else y
 
 
-REPLACED = [("quaternion", "clifford(p=1,q=1)"), ("quaternion", "phm-4"), ("phm(n=4, rank=9)", "phm-4"), ("phm-4", "quaternion")]
+REPLACED = [
+    ("quaternion", "clifford(p=1,q=1)"),
+    ("quaternion", "phm-4"),
+    ("phm(n=4, rank=9)", "phm-4"),
+    ("phm-4", "quaternion"),
+]
 
 
 @pytest.mark.parametrize(("before", "after"), REPLACED)

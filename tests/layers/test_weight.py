@@ -91,7 +91,7 @@ WRITES = {
     "assigned data": lambda w: setattr(w, "data", torch.zeros(12, 8)),
     "out": lambda w: torch.add(torch.zeros(12, 8), 1, out=w),
     "chunk": lambda w: [nn.init.xavier_uniform_(part) for part in w.chunk(3)],
-    "init": nn.init.orthogonal_,
+    "orthogonal": nn.init.orthogonal_,
     "relu": lambda w: nn.functional.relu(w, inplace=True),
     "dropout": lambda w: nn.functional.dropout(w, 0.5, inplace=True),
     "threshold": lambda w: nn.functional.threshold(w, 0.1, 0, inplace=True),

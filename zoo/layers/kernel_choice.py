@@ -114,8 +114,8 @@ def _planned(weight: Weight, x: Tensor, geometry: Geometry | None, dtype: torch.
     trains_weight = torch.is_grad_enabled() and weight.requires_gradient()
     training = trains_weight or (torch.is_grad_enabled() and x.requires_grad)
     prepared = weight.is_cached and not trains_weight
-    product = weight.algebra, weight.algebra.constant
-    key = x.shape if geometry else x.numel(), training, prepared, dtype, x.device.type, torch.get_num_threads(), product, weight.kernel
+    size, product = x.shape if geometry else x.numel(), (weight.algebra, weight.algebra.constant)
+    key = size, product, training, prepared, dtype, x.device.type, torch.get_num_threads(), weight.kernel
     kernel: Kernel | None = weight.plans.get(key)
     if kernel is None:
         work = describe_work(weight, x, training, prepared, geometry)._replace(dtype=dtype)
