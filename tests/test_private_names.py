@@ -58,7 +58,8 @@ DOCUMENTED = {"_asdict", "_fields", "_replace", "_exit"}  # of named tuples and 
 HOOKS = {"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"}
 PRIVATE = {
     "plugins/zoo_export/export.py": {"_modules"},
-    "zoo/algebras/product.py": {"_C", "_buffers", "_parameters"},
+    "zoo/algebras/product.py": {"_buffers", "_parameters"},
+    "zoo/algebras/read_only.py": {"_C", "_is_alias_of", "_python_dispatch", "_schema"},
     "zoo/conversion/replacement.py": HOOKS,
     "zoo/kernels/internals.py": {
         "_C",
@@ -69,7 +70,7 @@ PRIVATE = {
         "_is_tracing",
         "_len_torch_dispatch_stack",
     },
-    "zoo/nn/weight.py": {"_forward_hooks", "_forward_pre_hooks"},
+    "zoo/nn/weight.py": {"_forward_hooks", "_forward_pre_hooks", "_version"},
     "zoo/pruning/masks.py": {"_ConvNd", "_ConvTransposeNd"},
     "zoo/pruning/structured.py": {"_BatchNorm", "_OutputOp"},
     "zoo/training/processes.py": {"_SubprocessScriptLauncher", "_signal_connector", "_sigterm_notifier_fn", "_timeout"},

@@ -1,8 +1,11 @@
 """`zoo.keep_matrices`: contents, lifetime and scope of the cache; outside of it every write takes effect."""
 
 import copy
+import functools
+import itertools
 import pickle
 import threading
+from contextlib import suppress
 
 import pytest
 import torch
@@ -12,7 +15,10 @@ from torch.func import functional_call
 from torch.utils.data import DataLoader, TensorDataset
 
 import zoo
+from tests.errors import raises
+from zoo.kernels.block import Block
 from zoo.nn import LSTM, Conv2d, Embedding, Linear, keep_matrices, set_kernel
+from zoo.nn.weight import Weight
 from zoo.tasks import Classification
 
 X = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
@@ -200,6 +206,88 @@ def test_threads_share_the_scope(layer):
         thread.join()
     assert not wrong
     assert not layer.weight_module.is_cached
+
+
+class Paused:
+    """A function that stops a second thread in its first call, until it is released."""
+
+    def __init__(self, function):
+        self.function, self.reached, self.released = function, threading.Event(), threading.Event()
+
+    def __get__(self, instance, owner):
+        return functools.partial(self, instance)
+
+    def __call__(self, *args):
+        value = self.function(*args)
+        if not self.reached.is_set():
+            self.reached.set()
+            assert self.released.wait(60)
+        return value
+
+
+@pytest.mark.parametrize(
+    "place", [(Weight, "_assemble"), (Weight, "cached"), (Block, "prepare"), (Block, "bind")], ids=lambda p: p[1]
+)
+@pytest.mark.parametrize("begins", ["before", "inside"])
+@pytest.mark.parametrize("reopens", [False, True])
+def test_a_thread_without_scope_leaves_nothing_behind(place, begins, reopens, layer, monkeypatch):
+    """Thread B computes while thread A ends a scope, changes the weight, and perhaps begins another scope."""
+    set_kernel(layer, "block" if place[0] is Block or place[1] == "cached" else "factored")
+    function = layer.weight_module if place[1] == "_assemble" else layer
+    monkeypatch.setattr(*place, paused := Paused(getattr(*place)))
+    thread = threading.Thread(target=lambda: torch.no_grad()(function)(*[X] * (function is layer)))
+    scope = keep_matrices(layer)
+    if begins == "inside":
+        scope.__enter__()
+    thread.start()
+    if not paused.reached.wait(0.2 if begins == "before" else 60):
+        paused.reached.set()  # nothing is cached outside of the scope
+    if begins == "before":
+        scope.__enter__()
+    scope.__exit__(None, None, None)
+    with torch.no_grad():
+        layer.components.mul_(2)
+    with torch.no_grad(), keep_matrices(layer if reopens else nn.Identity()):
+        paused.released.set()
+        thread.join()
+        expected = copy.deepcopy(layer)
+        for _ in range(2):
+            torch.testing.assert_close(layer(X), expected(X))
+            torch.testing.assert_close(layer.weight_module(), expected.weight_module())
+
+
+WRITES = {
+    "in place": lambda w: w.mul_(2),
+    "foreach": lambda w: torch._foreach_mul_([w], 2),
+    "view": lambda w: w[0].zero_(),
+    "detached": lambda w: w.detach().zero_(),
+    "load": lambda w: nn.ParameterList([w]).load_state_dict({"0": -w}),
+    "step": lambda w: (setattr(w, "grad", torch.ones_like(w)), torch.optim.AdamW([w]).step()),
+}
+
+
+@pytest.mark.parametrize("spec", ["quaternion", "phm-4"])
+@pytest.mark.parametrize("kernel", ["auto", "block", "factored", "thin"])
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_writes_inside_the_scope_are_noticed(mode, write, kernel, spec):
+    """The next call raises an error in one line, or computes with the new weight if it caches nothing."""
+    layer = Linear(32, 40, algebra=zoo.algebra(spec))
+    set_kernel(layer, kernel)
+    parameters = [layer.components, *([layer.algebra.structure] if spec == "phm-4" else [])]
+    for rows, parameter in itertools.product((1, 70), parameters):
+        x = torch.randn(rows, 32)
+        with mode(), keep_matrices(layer):
+            layer(x), layer(x), layer.weight_module()
+            WRITES[write](parameter)
+            expected = copy.deepcopy(layer)(x)
+            is_cached = kernel in ("block", "factored")
+            with raises("conflict", "keep_matrices") if is_cached else suppress(zoo.InputError):
+                torch.testing.assert_close(layer(x), expected)
+            with raises("conflict", "keep_matrices"):
+                layer.weight_module()
+        with mode():
+            torch.testing.assert_close(layer(x), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("stage", ["validate", "fit"])

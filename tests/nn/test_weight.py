@@ -95,14 +95,28 @@ WRITES = {
     "assigned data": lambda w: setattr(w, "data", torch.zeros(12, 8)),
     "out": lambda w: torch.add(torch.zeros(12, 8), 1, out=w),
     "chunk": lambda w: [nn.init.xavier_uniform_(part) for part in w.chunk(3)],
+    "orthogonal": nn.init.orthogonal_,
+    "relu": lambda w: nn.functional.relu(w, inplace=True),
+    "dropout": lambda w: nn.functional.dropout(w, 0.5, inplace=True),
+    "threshold": lambda w: nn.functional.threshold(w, 0.1, 0, inplace=True),
+    "elu": lambda w: nn.functional.elu(w, inplace=True),
+    "leaky_relu": lambda w: nn.functional.leaky_relu(w, inplace=True),
+    "module": lambda w: nn.Hardswish(inplace=True)(w),
+    "foreach": lambda w: torch._foreach_mul_([torch.ones(3), w], 2),
+    "outs": lambda w: torch.sort(torch.zeros(12, 8), out=(w, torch.empty(12, 8, dtype=torch.int64))),
+    "parameters": lambda w: nn.utils.vector_to_parameters(torch.zeros(96), [w]),
+    "apply": lambda w: w.detach().apply_(lambda value: 0.0),
+    "requires_grad": lambda w: w.requires_grad_(False),
+    "transposed": lambda w: w.T[1:].fill_(1),
 }
 
 
 @pytest.mark.parametrize("write", WRITES)
 def test_computed_weight_is_read_only(write):
     layer = make("quaternion")
-    with raises("unsupported", "layer.components"):
-        WRITES[write](layer.weight)
+    for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+        with mode(), raises("unsupported", "layer.components"):
+            WRITES[write](layer.weight)
     check(layer)
 
 

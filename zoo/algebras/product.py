@@ -1,7 +1,6 @@
 """Bilinear products on R^n, given by their structure tensors."""
 
 import copy
-import re
 from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import Any, ClassVar
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 
 from zoo import registry
 from zoo.algebras.properties import Factors, Laws, Quadratic, factorize, laws_of, quadratic, table_text, unit
+from zoo.algebras.read_only import ReadOnly
 from zoo.errors import InputError
 
 Draw = Callable[[], Tensor]
@@ -61,7 +61,7 @@ class Algebra(nn.Module):
         self.learned, self.shared = learned, shared
         self.spec, self.defaults = "", dict(defaults or {})
         self._drawn = None if self._draw is None else table.clone()
-        self.left = None if left is None else _checked_basis(left, table)
+        self._left = None if left is None else _checked_basis(left, table)
         self._like = table.new_empty(0)  # moves with the module to other devices and dtypes
         # A fixed product is neither stored nor moved, so the constants derived from it cannot become stale.
         self.constant = table.cpu() if self.known else None
@@ -95,8 +95,16 @@ class Algebra(nn.Module):
 
     @rule.setter
     def rule(self, table: Tensor) -> None:  # only for fixed products: torch assigns parameters and buffers itself
-        self.constant = self._checked(table).cpu()
-        self._derived.clear()
+        checked, n = self._checked(table).cpu(), self.n
+        if checked.shape[-1] != n:
+            raise InputError(f"this product has dimension n={n}, got a tensor of n={checked.shape[-1]}: create a new algebra")
+        # In this order, and with a new dictionary: another thread may store a constant that it derived from the old product.
+        self.constant, self._derived = checked, {}
+
+    @property
+    def left(self) -> Tensor | None:
+        """Basis [m, n] of the subspace that contains the weights of a layer, or None."""
+        return self._left
 
     @property
     def structure(self) -> Tensor:
@@ -109,9 +117,9 @@ class Algebra(nn.Module):
 
     def fixed(self, key: Hashable, like: Tensor, make: Callable[[], Any]) -> Any:
         """Return a cached tensor, tuple of tensors or None in the dtype and on the device of ``like``, not to be written to."""
-        key = key, like.dtype, like.device
-        if key in self._derived:
-            return self._derived[key]
+        key, derived = (key, like.dtype, like.device), self._derived
+        if key in derived:
+            return derived[key]
         with torch.inference_mode(False), torch.no_grad():  # inference tensors cannot be used in training
             constant = make()
             if isinstance(constant, tuple):
@@ -119,7 +127,7 @@ class Algebra(nn.Module):
             elif constant is not None:
                 constant = constant.to(like)
         if not torch.compiler.is_compiling():
-            self._derived[key] = constant
+            derived[key] = constant
         return constant
 
     def derived(self, key: Hashable, like: Tensor) -> Any:
@@ -418,57 +426,7 @@ def algebra(spec: str | Algebra) -> Algebra:
     return product.to(torch.get_default_device())
 
 
-_IN_PLACE = re.compile(
-    r"\w*[^_]_|__(setitem|set|i(add|sub|mul|div|truediv|floordiv|mod|pow|and|or|xor|lshift|rshift|matmul))__"
-)
-"""Names of functions that write to their first argument."""
-
-
-class ReadOnly(Tensor):
-    """A tensor whose in-place operations raise `InputError`, also those of its views; subclasses set the message.
-
-    Writes through its storage or a NumPy array are not detected.
-    """
-
-    message: ClassVar[str] = "this tensor is read-only: change a clone() of it"
-
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run a function of torch, unless it writes to a read-only tensor."""
-        kwargs = kwargs or {}
-        first = args[:1] or tuple(kwargs.values())[:1]
-        written = first if _IN_PLACE.fullmatch(getattr(func, "__name__", "")) else ()
-        for target in (*written, kwargs.get("out")):
-            if isinstance(target, ReadOnly):
-                raise InputError(target.message, code="unsupported")
-        with torch._C.DisableTorchFunctionSubclass():
-            result = func(*args, **kwargs)
-            source = next((arg for arg in args if isinstance(arg, ReadOnly)), None)
-            return result if source is None else _protected(result, source)
-
-    def __deepcopy__(self, memo: Any) -> Tensor:
-        """Return an ordinary copy."""
-        return self.detach().clone()
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickle an ordinary copy."""
-        return self.detach().clone().__reduce_ex__(protocol)
-
-
 class FixedProduct(ReadOnly):
     """The structure tensor of a fixed product, or a part of it."""
 
     message = "a fixed product is read-only: assign a new tensor to algebra.structure, or use a learned algebra"
-
-
-def _protected(result: Any, source: ReadOnly) -> Any:
-    """Make views of a read-only tensor read-only, also in a list or tuple."""
-    if type(result) in (tuple, list):
-        return type(result)(_protected(part, source) for part in result)
-    if not isinstance(result, Tensor) or isinstance(result, ReadOnly):
-        return result
-    try:
-        is_view = result.untyped_storage().data_ptr() == source.untyped_storage().data_ptr()
-    except (NotImplementedError, RuntimeError):  # sparse tensors and tensors of torch.func
-        return result
-    return result.as_subclass(type(source)) if is_view else result

@@ -4,6 +4,7 @@
 // y_k = sum_r P[r, k] W_r (Q_r . x). One parallel region of torch's threads processes tiles of rows, so that the
 // combinations, products and sums of a tile stay in the cache. The order of sums depends only on the number of threads.
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/baddbmm_cpu_dispatch.h>
 #include <ATen/ops/bmm_cpu_dispatch.h>
@@ -29,6 +30,8 @@ constexpr int64_t kWork = 1 << 20;             // multiplications per thread tha
 constexpr int64_t kTileBytes = 4 << 20;        // combinations and products of a tile
 constexpr int64_t kGradientBytes = 256 << 20;  // gradients of all workers
 constexpr int64_t kSliceBytes = 256 << 10;     // combinations of a slice of the outputs, for few rows
+constexpr int64_t kMostNumbers = 1LL << 36;    // limits on tensors and on the axes of factors, so that no size overflows
+constexpr int64_t kMostFactors = 1LL << 18;
 
 // ---- Vectors of 64 bytes, in GNU C; bfloat16 is summed in float32 and rounded once.
 
@@ -137,8 +140,16 @@ struct Sums {
 struct Axis {
   int64_t channels, n, blocks, size, width, elements;
   explicit Axis(at::IntArrayRef layout)
-      : channels(layout[0]), n(layout[1]), blocks(layout[2]), size(channels / blocks), width((size + n - 1) / n),
+      : channels(checked(layout)[0]), n(layout[1]), blocks(layout[2]), size(channels / blocks), width((size + n - 1) / n),
         elements(blocks * width) {}
+
+  static at::IntArrayRef checked(at::IntArrayRef layout) {
+    TORCH_CHECK(layout.size() == 3, "expected a layout of channels, n and blocks, got ", layout);
+    const int64_t channels = layout[0], n = layout[1], blocks = layout[2];
+    const bool in_range = 0 < n && n <= kMostFactors && 0 < blocks && blocks <= channels && channels <= kMostNumbers;
+    TORCH_CHECK(in_range && channels % blocks == 0, "expected blocks of equal size and n from 1 to ", kMostFactors, ", got ", layout);
+    return layout;
+  }
 
   // Combine the components of rows: [rows, channels] to [sums, rows, elements]; `padded` is a buffer of n * width zeros.
   template <class T>
@@ -270,8 +281,8 @@ class Scratch {
 int64_t divided(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Number of threads for a number of multiplications.
-int64_t threads(int64_t multiplications) {
-  return at::in_parallel_region() ? 1 : std::clamp<int64_t>(multiplications / kWork, 1, at::get_num_threads());
+int64_t threads(double multiplications) {
+  return at::in_parallel_region() ? 1 : std::clamp<double>(multiplications / kWork, 1, at::get_num_threads());
 }
 
 // Number of rows of a tile, chosen so that all threads get the same number of tiles.
@@ -288,6 +299,64 @@ Tensor matrix(const Tensor& coefficients) {
 Tensor as_rows(const Tensor& x, int64_t channels) {
   Tensor rows = x.reshape({-1, channels});
   return rows.stride(1) == 1 || channels == 1 ? rows : rows.contiguous();
+}
+
+// ---- Checks of the operands, before anything is allocated. Messages name tensors as the schemas do.
+
+using Type = std::optional<at::ScalarType>;
+
+void check(const Tensor& t, const char* name, at::IntArrayRef sizes, Type type = std::nullopt) {
+  TORCH_CHECK(t.is_cpu() && t.layout() == at::kStrided, "expected ", name, " to be a dense tensor on the CPU, got ", t.layout(), " on ",
+              t.device());
+  TORCH_CHECK(t.sizes() == sizes, "expected ", name, " of size ", sizes, ", got ", t.sizes());
+  TORCH_CHECK(!type || t.scalar_type() == *type, "expected ", name, " of type ", *type, ", got ", t.scalar_type());
+  TORCH_CHECK(t.numel() <= kMostNumbers, "expected ", name, " of at most ", kMostNumbers, " numbers, got ", t.sizes());
+}
+
+// Return the length of the first axis, which counts matrices or the rows of a factor.
+int64_t count_of(const Tensor& t, const char* name, int64_t axes) {
+  TORCH_CHECK(t.dim() == axes && 0 < t.size(0) && t.size(0) <= kMostFactors, "expected ", name, " with ", axes, " axes, the first from 1 to ",
+              kMostFactors, ", got ", t.sizes());
+  return t.size(0);
+}
+
+// Check a factor, [rows, n], and return the number of rows.
+int64_t check_factor(const Tensor& t, const char* name, int64_t n) {
+  const int64_t rows = count_of(t, name, 2);
+  check(t, name, {rows, n});
+  TORCH_CHECK(at::isFloatingType(t.scalar_type()), "expected ", name, " of floating-point numbers, got ", t.scalar_type());
+  return rows;
+}
+
+// Check matrices, [m, out elements, in elements], and return their number.
+int64_t check_matrices(const Tensor& t, const char* name, const Axis& out, const Axis& inp, Type type = std::nullopt) {
+  const int64_t matrices = count_of(t, name, 3);
+  check(t, name, {matrices, out.elements, inp.elements}, type);
+  return matrices;
+}
+
+// Check rows, [..., channels].
+void check_rows(const Tensor& t, const char* name, int64_t channels) {
+  TORCH_CHECK(t.dim() > 0 && t.size(-1) == channels, "expected the last axis of ", name, " to have size ", channels, ", got ", t.sizes());
+  check(t, name, t.sizes());
+}
+
+// Check the operands of a product with combinations of w.
+void check_operands(const Tensor& x, const Tensor& w, const Tensor& left, const Tensor& right, const Tensor& result,
+                    const Axis& out, const Axis& inp) {
+  TORCH_CHECK(out.n == inp.n, "expected layouts of equal n, got ", out.n, " and ", inp.n);
+  check_rows(x, "x", inp.channels);
+  const int64_t ranks = check_factor(left, "left", check_matrices(w, "w", out, inp));
+  TORCH_CHECK(check_factor(right, "right", inp.n) == ranks && check_factor(result, "result", out.n) == ranks,
+              "expected factors of equal rank, got ", left.sizes(), ", ", right.sizes(), " and ", result.sizes());
+}
+
+// Return a bias that is broadcast to [channels], as torch's are.
+std::optional<Tensor> check_bias(const std::optional<Tensor>& bias, int64_t channels, Type type) {
+  if (!bias) return bias;
+  const Tensor whole = bias->sizes() == at::IntArrayRef(channels) ? *bias : bias->expand({channels});
+  check(whole, "bias", {channels}, type);
+  return whole;
 }
 
 // ---- The kernels.
@@ -332,12 +401,19 @@ void transpose(const T* from, int64_t step, int64_t rows, int64_t columns, T* to
 // Combine the components of channels: [N, n c, positions] to y [N, sums c, positions] for the coefficients [sums, n]. Both
 // x and y may be channels first or channels last in memory.
 template <class T, class In>
-Tensor mix(const Tensor& x, const Tensor& coefficients, const Tensor& y) {
+void mix(const Tensor& x, const Tensor& coefficients, const Tensor& y) {
+  const int64_t rank = check_factor(coefficients, "coefficients", coefficients.dim() == 2 ? coefficients.size(1) : 1);
+  TORCH_CHECK(x.dim() == 3 && coefficients.size(1) > 0 && x.size(1) % coefficients.size(1) == 0, "expected x with 3 axes, whose channels ",
+              coefficients.sizes(), " divides, got ", x.sizes());
+  check(x, "x", x.sizes());
+  check(y, "y", {x.size(0), x.size(1) / coefficients.size(1) * rank, x.size(2)}, x.scalar_type());
+  at::assert_no_overlap(y, x);
   const bool given_last = x.transpose(1, 2).is_contiguous(), last = y.transpose(1, 2).is_contiguous();
+  TORCH_CHECK(last || y.is_contiguous(), "expected y to be contiguous, with channels first or last");
+  if (y.numel() == 0) return;
   const Tensor given = given_last ? x : x.contiguous();
   const int64_t count = x.size(0), places = x.size(2), n = coefficients.size(1), width = x.size(1) / n;
   const int64_t channels = n * width, combined = coefficients.size(0) * width, tile = 32, tiles = divided(places, tile);
-  TORCH_CHECK((last || y.is_contiguous()) && y.numel() == count * combined * places, "y does not fit x");
   const Sums<Acc<T>> sums(matrix<T>(coefficients), false, width);
   const T* xs = given.const_data_ptr<T>();
   T* ys = y.mutable_data_ptr<T>();
@@ -356,11 +432,10 @@ Tensor mix(const Tensor& x, const Tensor& coefficients, const Tensor& y) {
       if (!last) transpose(rows_out, combined, b, combined, to, places);
     }
   });
-  return y;
 }
 
 // Multiply rows by the matrices w, or by their combinations with `left`. Matrix r multiplies combination r of a row, or all
-// combinations if there is a result for every pair.
+// combinations (`pairs`) if there is a result for every pair. The operands are checked.
 template <class T, class In>
 Tensor products(const Tensor& x, const Tensor& w, const std::optional<Tensor>& left, const Tensor& right, const Tensor& result,
                 const std::optional<Tensor>& bias, Axis out, Axis inp) {
@@ -368,7 +443,8 @@ Tensor products(const Tensor& x, const Tensor& w, const std::optional<Tensor>& l
   const Tensor rows_of_x = as_rows(x, inp.channels);
   const int64_t rows = rows_of_x.size(0), i = inp.elements, o = out.elements, stride = rows_of_x.stride(0);
   const int64_t matrices = left ? left->size(0) : w.size(0), gathered = right.size(0);
-  const int64_t each = result.size(0) / matrices, workers = threads(rows * matrices * each * i * o);
+  const bool pairs = result.size(0) != matrices || gathered != matrices;
+  const int64_t each = pairs ? gathered : 1, workers = threads(double(rows) * matrices * each * i * o);
   auto shape = x.sizes().vec();
   shape.back() = out.channels;
   Tensor y = at::empty(shape, x.options());
@@ -405,9 +481,9 @@ Tensor products(const Tensor& x, const Tensor& w, const std::optional<Tensor>& l
       if (count <= 2)
         for (int64_t m = 0; m < matrices; ++m)
           (count == 1 ? multiply_few<1, T> : multiply_few<2, T>)(
-              width, i, of_rows + (each == 1 ? m * b * i : 0), by + m * step, parts + m * count * width);
+              width, i, of_rows + (pairs ? 0 : m * b * i), by + m * step, parts + m * count * width);
       else
-        multiply<T>(matrices, {parts, count, width, count * width}, {of_rows, count, i, each == 1 ? b * i : 0},
+        multiply<T>(matrices, {parts, count, width, count * width}, {of_rows, count, i, pairs ? 0 : b * i},
                     Matrices<const T>{by, width, i, step}.t());
       out.scatter(parts, first, first + width, b, of_y, bias ? shift.const_data_ptr<A>() : nullptr, ys + row * out.channels);
     }
@@ -429,7 +505,7 @@ Gradients gradients(const Tensor& g, const Tensor& x, const Tensor& w, const Ten
   const auto sums = x.options().dtype(c10::CppTypeToScalarType<A>::value);
   // Every worker has its own gradient of the matrices.
   const int64_t fitting = need_matrices ? std::max<int64_t>(1, kGradientBytes / (ranks * o * i * sizeof(A))) : rows + 1;
-  const int64_t most = std::min(threads(rows * ranks * i * o), fitting), tile = tile_of(std::max<int64_t>(rows, 1), most, sizeof(T) * ranks * (2 * i + o));
+  const int64_t most = std::min(threads(double(rows) * ranks * i * o), fitting), tile = tile_of(std::max<int64_t>(rows, 1), most, sizeof(T) * ranks * (2 * i + o));
   const int64_t tiles = divided(rows, tile), share = divided(tiles, most), workers = tiles ? divided(tiles, share) : 0;
   Tensor gx = need_x ? at::empty(x.sizes(), x.options()) : Tensor(at::empty({0}, x.options()));
   Tensor gm = need_matrices ? at::empty({workers, ranks, o, i}, sums) : Tensor();
@@ -513,21 +589,34 @@ Gradients gradients(const Tensor& g, const Tensor& x, const Tensor& w, const Ten
   }()
 
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& left, const Tensor& right, const Tensor& result,
-              const std::optional<Tensor>& bias, at::IntArrayRef out, at::IntArrayRef inp) {
-#define CALL(T, In) products<T, In>(x, w, left, right, result, bias, Axis(out), Axis(inp))
+              const std::optional<Tensor>& bias, at::IntArrayRef out_layout, at::IntArrayRef inp_layout) {
+  const Axis out(out_layout), inp(inp_layout);
+  check_operands(x, w, left, right, result, out, inp);
+  const auto shift = check_bias(bias, out.channels, x.scalar_type());
+#define CALL(T, In) products<T, In>(x, w, left, right, result, shift, out, inp)
   return ZOO_DISPATCH(x, w, CALL);
 #undef CALL
 }
 
 Tensor combined(const Tensor& x, const Tensor& matrices, const Tensor& right, const Tensor& result,
-                const std::optional<Tensor>& bias, at::IntArrayRef out, at::IntArrayRef inp) {
-  TORCH_CHECK(x.scalar_type() == matrices.scalar_type(), "rows and matrices are of one type");
-#define CALL(T, In) products<T, T>(x, matrices, std::nullopt, right, result, bias, Axis(out), Axis(inp))
+                const std::optional<Tensor>& bias, at::IntArrayRef out_layout, at::IntArrayRef inp_layout) {
+  const Axis out(out_layout), inp(inp_layout);
+  TORCH_CHECK(out.n == inp.n, "expected layouts of equal n, got ", out.n, " and ", inp.n);
+  check_rows(x, "x", inp.channels);
+  const int64_t count = check_matrices(matrices, "matrices", out, inp, x.scalar_type());
+  const int64_t gathered = check_factor(right, "right", inp.n), results = check_factor(result, "result", out.n);
+  TORCH_CHECK((count == gathered && count == results) || count * gathered == results, "expected a result for every matrix or every pair, got ",
+              matrices.sizes(), ", right of size ", right.sizes(), " and result of size ", result.sizes());
+  const auto shift = check_bias(bias, out.channels, x.scalar_type());
+#define CALL(T, In) products<T, T>(x, matrices, std::nullopt, right, result, shift, out, inp)
   return ZOO_DISPATCH(x, matrices, CALL);
 #undef CALL
 }
 
 Tensor combinations(const Tensor& x, const Tensor& w, const Tensor& left) {
+  check(x, "x", x.sizes());
+  check_factor(left, "left", count_of(w, "w", 3));
+  check(w, "w", w.sizes());
 #define CALL(T, In) combine<T, In>(w, left)
   return ZOO_DISPATCH(x, w, CALL);
 #undef CALL
@@ -540,8 +629,13 @@ void mixed(const Tensor& x, const Tensor& coefficients, const Tensor& y) {
 }
 
 Gradients backward(const Tensor& g, const Tensor& x, const Tensor& w, const Tensor& left, const Tensor& right,
-                   const Tensor& result, at::IntArrayRef out, at::IntArrayRef inp, std::array<bool, 6> needs) {
-#define CALL(T, In) gradients<T, In>(g, x, w, left, right, result, Axis(out), Axis(inp), needs)
+                   const Tensor& result, at::IntArrayRef out_layout, at::IntArrayRef inp_layout, std::array<bool, 6> needs) {
+  const Axis out(out_layout), inp(inp_layout);
+  check_operands(x, w, left, right, result, out, inp);
+  auto sizes = x.sizes().vec();
+  sizes.back() = out.channels;
+  check(g, "g", sizes, x.scalar_type());
+#define CALL(T, In) gradients<T, In>(g, x, w, left, right, result, out, inp, needs)
   return ZOO_DISPATCH(x, w, CALL);
 #undef CALL
 }

@@ -133,13 +133,27 @@ def fused_linear(
     return torch.ops.zoo.fused_linear(x, w, *factors, bias, out, inp)  # type: ignore[no-any-return]
 
 
+def _check_devices(*tensors: Tensor | None) -> None:
+    """Raise torch's error for mixed devices: with one meta tensor, torch calls the fake implementation."""
+    devices = {tensor.device for tensor in tensors if tensor is not None}
+    if len(devices) > 1:
+        raise RuntimeError(f"expected all tensors to be on the same device, got {', '.join(sorted(map(str, devices)))}")
+
+
 def _fake_rows(x: Tensor, *inputs: Any) -> Tensor:
-    out: Layout = inputs[-2]
-    return x.new_empty((*x.shape[:-1], out[0]))
+    *tensors, bias, out, inp = inputs
+    _check_devices(x, *tensors, bias)
+    return F.linear(x, x.new_empty(out[0], inp[0]), bias)
+
+
+def _fake_combinations(x: Tensor, w: Tensor, left: Tensor) -> Tensor:
+    _check_devices(x, w, left)
+    return x.new_empty((len(left), *w.shape[1:]))
 
 
 def _fake_backward(g: Tensor, *inputs: Any) -> Any:
     *tensors, out, _, needs = inputs
+    _check_devices(g, *tensors)
     bias = g.new_empty(out[0] if needs[5] else 0, dtype=torch.promote_types(g.dtype, torch.float32))
     return *(t.new_empty(t.shape if need else 0) for t, need in zip(tensors, needs, strict=False)), bias
 
@@ -164,7 +178,7 @@ def _backward(ctx: Any, g: Tensor) -> Any:
 
 _registry.register_fake("zoo::fused_linear", _fake_rows, lib=_LIBRARY)
 _registry.register_fake("zoo::fused_combined", _fake_rows, lib=_LIBRARY)
-_registry.register_fake("zoo::fused_combinations", lambda x, w, left: x.new_empty((len(left), *w.shape[1:])), lib=_LIBRARY)
+_registry.register_fake("zoo::fused_combinations", _fake_combinations, lib=_LIBRARY)
 _registry.register_fake("zoo::fused_backward", _fake_backward, lib=_LIBRARY)
 _registry.register_autograd("zoo::fused_linear", _backward, setup_context=_setup_context, lib=_LIBRARY)
 

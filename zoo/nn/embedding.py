@@ -72,9 +72,9 @@ class Embedding(ComputedWeight):
         # index_select checks the bounds: invalid indices would otherwise read other rows.
         index = torch.arange(self.num_embeddings, device=index.device).index_select(0, index.flatten()).view(index.shape)
         component = index.div(self.inp.width, rounding_mode="floor")
-        w = weight.elements.permute(2, 0, 1)[index % self.inp.width]
         with torch.autocast(index.device.type, enabled=False):  # embeddings ignore autocast, as torch's do
             rule = weight.action()[:, component].movedim(0, -2)
+            w = weight.elements.permute(2, 0, 1)[index % self.inp.width]
             y = torch.einsum("...ik,...ic->...kc", rule, w).flatten(-2)[..., : self.embedding_dim]
         return _zero_padding(y, self.padding_idx, index)
 

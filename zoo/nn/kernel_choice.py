@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from zoo.algebras import factors_of
 from zoo.kernels import Geometry, Kernel, Operand, Work, fused
 from zoo.kernels.base import AUTO, Call, check_kernel, plan
 from zoo.kernels.internals import autocast_dtype, is_any_autocast_enabled, is_plain_mode
-from zoo.nn.weight import Weight
+from zoo.nn.weight import Weight, version
 
 FEW_ROWS = 64  # rows up to which the bound call of a kernel is cached: its preparation takes as long as the product
 PLAIN = (Tensor, nn.Parameter)
@@ -20,7 +21,7 @@ PLAIN = (Tensor, nn.Parameter)
 
 def multiply(weight: Weight, x: Tensor, bias: Tensor | None) -> Tensor:
     """Multiply rows by a weight and add a bias, [..., in] to [..., out]."""
-    if weight.calls and (call := bound_call(weight, x, bias)) is not None:
+    if weight.cache and (call := bound_call(weight, x, bias)) is not None:
         return call(x, bias)
     y = apply_kernel(weight, x, bias)
     return F.linear(x, weight(), bias) if y is None else y
@@ -35,8 +36,13 @@ def bound_call(weight: Weight, x: Tensor, bias: Tensor | None) -> Call | None:
         return None
     if is_any_autocast_enabled() or not is_plain_mode() or weight.needs_matrix:
         return None
-    w, constant, call = weight.calls.get((x.shape, x.dtype, x.device), (None, None, None))
-    return call if w is weight.components and constant is weight.algebra.constant else None
+    w, constant, bound_bias, written, call = weight.cache.get(_call_key(weight, x), (None,) * 5)
+    is_same = w is weight.components and constant is weight.algebra.constant and bound_bias is bias
+    return call if is_same and (written is None or written == version(w)) else None
+
+
+def _call_key(weight: Weight, x: Tensor) -> tuple[Any, ...]:
+    return x.shape, x.dtype, x.device, torch.get_num_threads(), weight.kernel
 
 
 def records_gradient(weight: Weight, x: Tensor, bias: Tensor | None) -> bool:
@@ -48,18 +54,20 @@ def records_gradient(weight: Weight, x: Tensor, bias: Tensor | None) -> bool:
 
 def apply_kernel(weight: Weight, x: Tensor, bias: Tensor | None, geometry: Geometry | None = None) -> Tensor | None:
     """Multiply rows, or convolve if a geometry is given, with the planned kernel; return None to use the real matrix."""
-    if weight.needs_matrix:
+    if weight.needs_matrix or not weight.fits():
         return None
     if is_compiling():
         return _multiply_in_graph(weight, x, bias) if geometry is None else None
+    cache, constant = weight.cache, weight.algebra.constant  # before anything is computed: another thread may replace them
     w, cast = weight.components, None if x.dtype == torch.float64 else autocast_dtype(x.device)
-    has_one_dtype = x.dtype == w.dtype and x.device == w.device and (bias is None or bias.dtype == w.dtype)
-    if not _fits(weight, x, geometry) or (cast is None and not has_one_dtype):
+    has_one_dtype = x.dtype == w.dtype and (bias is None or bias.dtype == w.dtype)
+    if not _fits(weight, x, bias, geometry) or (cast is None and not has_one_dtype):
         return None
     kernel, prepared = _planned(weight, x, geometry, cast or x.dtype)
     if (cast is not None and not kernel.casts) or (geometry is not None and kernel.name == "block"):
         return None
     operand = Operand(w if cast is None else w.to(cast), weight.algebra, weight.out, weight.inp)
+    written = version(w) if prepared else None
     value = weight.cached(kernel, lambda: kernel.prepare(operand)) if prepared else None
     if cast is not None:
         with torch.autocast(x.device.type, enabled=False):
@@ -71,14 +79,19 @@ def apply_kernel(weight: Weight, x: Tensor, bias: Tensor | None, geometry: Geome
         and not records_gradient(weight, x, bias)
         and (call := kernel.bind(operand, value))
     ):
-        weight.calls[x.shape, x.dtype, x.device] = w, weight.algebra.constant, call
+        cache[_call_key(weight, x)] = w, constant, bias, written, call
     return kernel.apply(x, operand, bias, value, geometry)
 
 
-def _fits(weight: Weight, x: Tensor, geometry: Geometry | None) -> bool:
-    """Return whether the tensors are plain dense tensors, neither traced nor transformed, with the shape that is expected."""
+def _fits(weight: Weight, x: Tensor, bias: Tensor | None, geometry: Geometry | None) -> bool:
+    """Return whether the tensors are plain dense tensors, neither traced nor transformed, with the shapes that are expected.
+
+    All else is left to torch: it broadcasts a bias of other axes, and raises errors.
+    """
     w, channels = weight.components, weight.inp.channels
     if type(x) not in PLAIN or type(w) not in PLAIN or x.layout != torch.strided or x.is_meta or not is_plain_mode():
+        return False
+    if x.device != w.device or (bias is not None and (bias.dim() != 1 or bias.device != w.device)):
         return False
     return x.shape[-1] == channels if geometry is None else x.dim() == w.dim() - 1 and x.shape[1] == channels
 
@@ -101,7 +114,8 @@ def _planned(weight: Weight, x: Tensor, geometry: Geometry | None, dtype: torch.
     trains_weight = torch.is_grad_enabled() and weight.requires_gradient()
     training = trains_weight or (torch.is_grad_enabled() and x.requires_grad)
     prepared = weight.is_cached and not trains_weight
-    key = x.shape if geometry else x.numel(), training, prepared, dtype, x.device.type, torch.get_num_threads()
+    size, product = x.shape if geometry else x.numel(), (weight.algebra, weight.algebra.constant)
+    key = size, product, training, prepared, dtype, x.device.type, torch.get_num_threads(), weight.kernel
     kernel: Kernel | None = weight.plans.get(key)
     if kernel is None:
         work = describe_work(weight, x, training, prepared, geometry)._replace(dtype=dtype)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.algebras import Algebra
-from zoo.algebras.product import ReadOnly
+from zoo.algebras.read_only import ReadOnly
 from zoo.errors import InputError
 from zoo.kernels import AxisLayout
 from zoo.nn.kernel_choice import multiply

@@ -46,7 +46,7 @@ class Weight(nn.Module):
 
     components: nn.Parameter
     plans: dict[Any, Kernel]
-    calls: dict[Any, tuple[Any, ...]]
+    cache: dict[Any, tuple[Any, ...]]
 
     def __init__(
         self,
@@ -68,9 +68,8 @@ class Weight(nn.Module):
         self.algebra, self.transposed, self.init, self.gain = algebra.for_layer(), transposed, init, gain
         self.inp, self.out = _layouts(n, in_channels, out_channels, groups, blocks)
         self._fans = fans or _fans(n, (in_channels, self.inp), (out_channels, self.out), groups, kernel_size)
-        self.is_matrix = (
-            n == 1 and algebra.known and algebra.left is None and bool(algebra.table(torch.empty(0, device="cpu")) == 1)
-        )
+        is_real = n == 1 and algebra.known and algebra.left is None and bool(algebra.table(torch.empty(0, device="cpu")) == 1)
+        self._real_product = self.algebra.constant if is_real else None
         shape = (self.out.elements, self.inp.elements, *kernel_size)
         shape = (shape[::-1] if transposed else shape) if n == 1 else (algebra.m, *shape)
         self.components = nn.Parameter(torch.empty(shape))
@@ -93,6 +92,11 @@ class Weight(nn.Module):
             self.elements.copy_(drawn)
 
     @property
+    def is_matrix(self) -> bool:
+        """Whether the parameter is the matrix; false if another product has been assigned."""
+        return self._real_product is not None and self._real_product is self.algebra.constant
+
+    @property
     def elements(self) -> Tensor:
         """The components as w [m, out elements, in elements, *kernel]; over the reals a view with m = 1."""
         w = self.components
@@ -101,8 +105,20 @@ class Weight(nn.Module):
         return (w.mT if self.transposed else w)[None]
 
     def action(self) -> Tensor:
-        """Return the product of a weight and an input, [m, n, n], see `Algebra.action`."""
+        """Return the product of a weight and an input, [m, n, n], see `Algebra.action`.
+
+        `InputError` if it does not fit the components and the layouts, because one of them has been replaced.
+        """
+        if not self.fits():
+            w, n = self.components, self.algebra.n
+            layer = f"layer from {self.inp.channels} to {self.out.channels} channels over n={self.inp.n}"
+            raise InputError(f"components {list(w.shape)} over an algebra of n={n} do not fit a {layer}", code="mismatch")
         return self.algebra.action(self.components)
+
+    def fits(self) -> bool:
+        """Return whether the components, the product and the layouts have matching sizes."""
+        algebra, inp = self.algebra, self.inp
+        return algebra.n == inp.n and self.elements.shape[:3] == (algebra.m, self.out.elements, inp.elements)
 
     def forward(self) -> Tensor:
         """Return the real matrix, [out, in / groups, *kernel], or [in, out] if transposed; callers must not write to it."""
@@ -134,15 +150,15 @@ class Weight(nn.Module):
     def open(self, matrix: Tensor | None) -> None:
         """Set the matrix that a forward pass of the network uses, see `zoo.batch_matrices`; None ends it."""
         w, rule = self.components, None if self.algebra.known else self.algebra.rule
-        self._opened = None if matrix is None else (matrix, w, rule, _version(w, rule))
+        self._opened = None if matrix is None else (matrix, w, rule, _versions(w, rule))
 
     def opened(self) -> Tensor | None:
         """Return the matrix set by `open`, unless its dtype does not fit or the components were replaced or written to."""
         if self._opened is None:
             return None
-        matrix, w, rule, version = self._opened
+        matrix, w, rule, versions = self._opened
         is_same = w is self.components and (self.algebra.known or rule is self.algebra.rule)
-        is_unchanged = is_same and (is_compiling() or version == _version(w, rule))
+        is_unchanged = is_same and (is_compiling() or versions == _versions(w, rule))
         return matrix if is_unchanged and matrix.dtype in (w.dtype, self.product_dtype()) else None
 
     @property
@@ -183,33 +199,40 @@ class Weight(nn.Module):
 
         Tensors that `torch.func.functional_call` swaps in do not use the cached value.
         """
-        w, rule = self.components, self.algebra.rule if not self.algebra.known else None
+        # The cache is read first: see `scope`.
+        cache, w, algebra = self.cache, self.components, self.algebra
         if not is_plain_mode() or is_recording(w):
             return make()
-        key = key, autocast_dtype(w.device), w.dtype, w.device
-        entry = self._cache.get(key)
-        if entry is None or entry[0] is not w or entry[1] is not rule:
+        product = algebra.rule if algebra.constant is None else algebra.constant
+        key, versions = (key, autocast_dtype(w.device), w.dtype, w.device), (version(w), version(product))
+        entry = cache.get(key)
+        if entry is None or entry[0] is not w or entry[1] is not product:
             with torch.inference_mode(False), torch.no_grad():  # inference tensors cannot be used in a backward pass
-                entry = w, rule, make()
+                entry = w, product, versions, make()
             if self.is_cached:
-                self._cache[key] = entry
-        return entry[2]
+                cache[key] = entry
+        elif entry[2] != versions:
+            raise InputError("a weight was changed inside zoo.keep_matrices: change it outside", code="conflict")
+        return entry[3]
 
     def forget(self) -> None:
-        """Clear the planned kernels and all caches."""
-        self.plans, self.calls = {}, {}
-        self._cache: dict[Any, tuple[Any, ...]] = {}
+        """Clear the planned kernels and the cache."""
+        self.plans, self.cache = {}, {}
 
     def scope(self, change: int) -> None:
-        """Enter (1) or exit (-1) a scope of `zoo.keep_matrices`; the last exit clears the cache."""
+        """Enter (1) or exit (-1) a scope of `zoo.keep_matrices`; the first and the last change begin a new cache.
+
+        A thread stores values in the cache that it read before it computed them, so that a scope that it did not begin in, or
+        that has ended since, never finds them.
+        """
+        was_cached = self.is_cached
         self._scopes += change
-        self.calls = {}
-        if not self._scopes:
-            self._cache = {}
+        if self.is_cached != was_cached:
+            self.cache = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Exclude caches and scopes from copies and pickles."""
-        return {**self.__dict__, "_scopes": 0, "_opened": None, "_cache": {}, "calls": {}, "plans": {}}
+        return {**self.__dict__, "_scopes": 0, "_opened": None, "cache": {}, "plans": {}}
 
     def _apply(self, fn: Any, recurse: bool = True) -> "Weight":
         self.forget()
@@ -228,8 +251,13 @@ class Weight(nn.Module):
         return f"{list(self.components.shape)}" + ("" if self.is_matrix else f" -> [{self.out.channels}, {self.inp.channels}]")
 
 
-def _version(w: Tensor, rule: Tensor | None) -> tuple[int, ...]:
-    return () if is_compiling() else tuple(tensor._version for tensor in (w, rule) if tensor is not None)
+def _versions(w: Tensor, rule: Tensor | None) -> tuple[int | None, ...]:
+    return () if is_compiling() else tuple(version(tensor) for tensor in (w, rule) if tensor is not None)
+
+
+def version(tensor: Tensor) -> int | None:
+    """Return a number that changes with in-place writes, except through ``.data``; None for tensors of inference mode."""
+    return None if tensor.is_inference() else tensor._version
 
 
 def _layouts(n: int, inp: int, out: int, groups: int, blocks: tuple[int, int]) -> tuple[AxisLayout, AxisLayout]:
@@ -264,7 +292,8 @@ def _fans(
 def keep_matrices(module: object) -> Iterator[None]:
     """Cache the matrices of a network inside this context, where no gradient needs them.
 
-    Use it only if the network is not modified inside, as `predict`, `generate` and the Trainer's evaluation loops do. It
+    Use it only if the network is not modified inside, as `predict`, `generate` and the Trainer's evaluation loops do; a cached
+    matrix of a weight that has been written to raises `InputError`, unless it was written through ``.data``. It
     corresponds to `torch.nn.utils.parametrize.cached`; `zoo.fold` is the permanent form. Contexts can be nested and used by
     several threads: the caches are cleared when the last one exits.
 
