@@ -49,7 +49,9 @@ class Net(nn.Module):
     def __init__(self, spec, mode=None):
         super().__init__()
         algebra = zoo.algebra(spec)
-        self.blocks = nn.ModuleList(nn.Sequential(Linear(algebra, 16, 32), nn.GELU(), Linear(algebra, 32, 16)) for _ in range(3))
+        self.blocks = nn.ModuleList(
+            nn.Sequential(Linear(algebra, 16, 32), nn.GELU(), Linear(algebra, 32, 16)) for _ in range(3)
+        )
         self.mode = mode
 
     def forward(self, x):
@@ -207,7 +209,9 @@ def test_several_algebras_layers_and_layouts():
             y = self.pure(self.blocks(self.inp(x[:, :10])))
             z = self.groups(self.conv2(x[:, None, :, None].expand(-1, 3, -1, 3))).mean((2, 3))
             y = self.lstm(y[:, None] + z[:, None])[0]
-            return self.conv1(y.mT).flatten(1) + self.table(torch.arange(len(x))).sum(-1, keepdim=True) * self.table.weight.sum()
+            return (
+                self.conv1(y.mT).flatten(1) + self.table(torch.arange(len(x))).sum(-1, keepdim=True) * self.table.weight.sum()
+            )
 
     compare(Mixed())
     compare(Mixed(), autocast=True, tolerance=5e-2)
@@ -410,7 +414,9 @@ def test_matrices_do_not_round(monkeypatch):
             g = torch.ones_like(matrix)
             g[:, 0] = 1 + 2**-20
             (gw,) = torch.autograd.grad(matrix, layer.components, g)
-            exact = torch.autograd.grad(F.linear(torch.eye(256).double(), layer.double().weight), layer.components, g.T.double())
+            exact = torch.autograd.grad(
+                F.linear(torch.eye(256).double(), layer.double().weight), layer.components, g.T.double()
+            )
             assert torch.equal(gw.double(), exact[0])
             layer.float()
     finally:

@@ -29,7 +29,9 @@ def matrices(parts: Sequence[Part], dtype: torch.dtype) -> list[Tensor]:
     return torch.ops.zoo.matrices(components, tables, literals, layouts, dtype)  # type: ignore[no-any-return]
 
 
-def _parts(components: Sequence[Tensor], tables: Sequence[Tensor], literals: Sequence[str], layouts: Sequence[int]) -> list[Part]:
+def _parts(
+    components: Sequence[Tensor], tables: Sequence[Tensor], literals: Sequence[str], layouts: Sequence[int]
+) -> list[Part]:
     learned, sizes = iter(tables), iter(layouts)
     triples = [AxisLayout(*triple) for triple in zip(sizes, sizes, sizes, strict=True)]
     rows = zip(components, literals, triples[::2], triples[1::2], strict=True)
@@ -92,7 +94,9 @@ def _backward(ctx: Any, grads: Sequence[Tensor | None]) -> Any:
     else:
         found = []
     gw, g_tables = iter(found[: len(used)]), iter(found[len(used) :])
-    by_table = [next(g_tables) if g is not None else None for part, g in zip(parts, grads, strict=True) if part.table is not None]
+    by_table = [
+        next(g_tables) if g is not None else None for part, g in zip(parts, grads, strict=True) if part.table is not None
+    ]
     return [next(gw) if g is not None else None for g in grads], by_table, None, None, None
 
 
