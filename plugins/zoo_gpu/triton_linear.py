@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from importlib.util import find_spec
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -118,8 +119,8 @@ class Job(NamedTuple):
     @property
     def kind(self) -> tuple[Any, ...]:
         """Return what weights of one launch have in common."""
-        (*_, columns, _, width, _, size), part = self.sizes, self.part
-        vector = next(v for v in (VECTOR, 4, 1) if not any(number % v for number in (self.sizes[1], width, size)))
+        part, columns = self.part, self.sizes[1::2]
+        vector = next(v for v in (VECTOR, 4, 1) if not any(size % v for size in columns))
         padded = part.out.is_padded or part.inp.is_padded
         return part.literal, *self.w.shape[:1], part.out.n, self.w.dtype, self.full.dtype, vector, padded, self.w.device
 
@@ -154,9 +155,7 @@ def groups(jobs: Sequence[Job]) -> list[list[Job]]:
 
 
 @lru_cache(1024)
-def plan_tiles(
-    sizes: tuple[tuple[int, ...], ...], tile: tuple[int, int], device: torch.device
-) -> tuple[Tensor, Tensor, Tensor]:
+def plan_tiles(sizes: tuple[tuple[int, ...], ...], tile: tuple[int, int], device: torch.device) -> tuple[Tensor, ...]:
     """Return the sizes of the weights of a launch, weight and number of each tile, and the range of tiles of each weight."""
     counts = [-(-P // tile[0]) * -(-Q // tile[1]) for P, Q, *_ in sizes]
     tiles = [(which, number) for which, count in enumerate(counts) for number in range(count)]
@@ -203,10 +202,10 @@ def _launch(jobs: list[Job], backward: int, addresses: list[list[int]], partial:
     options = _types(jobs[0]) | {"V": 1 if is_interpreted() else vector, "PADDED": padded, "TP": rows, "TQ": columns}
     buffers = [] if partial is None else [partial]
     with _device(device):
-        kernels(literal, m, n)[backward][(len(tiles),)](meta, tiles, *buffers, *sum(addresses, []), **options)
+        kernels(literal, m, n)[backward][(len(tiles),)](meta, tiles, *buffers, *chain(*addresses), **options)
 
 
-def _plan(jobs: list[Job]) -> tuple[Tensor, Tensor, Tensor]:
+def _plan(jobs: list[Job]) -> tuple[Tensor, ...]:
     tile = INTERPRETED_TILE if is_interpreted() else TILE
     return plan_tiles(tuple(job.sizes for job in jobs), tile, jobs[0].w.device)
 

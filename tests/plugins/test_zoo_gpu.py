@@ -21,9 +21,10 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(autouse=True)
 def nothing_remembered(tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    triton_linear.missing.cache_clear()
+    missing = triton_linear.missing
+    missing.cache_clear()
     yield
-    triton_linear.missing.cache_clear()
+    missing.cache_clear()
 
 
 def test_interpreter():
