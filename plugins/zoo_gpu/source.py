@@ -2,12 +2,13 @@ r"""Triton kernels that assemble real matrices, and sum their gradients, for one
 
 A kernel is written as text, with the constants of a fixed product folded in: the 64 blocks of an octonion matrix are 64 signed
 copies without a table. For a learned product the coefficients are read. One program computes a tile of elements of one of up
-to `SLOTS` weights. Components are [m, P, Q], and the axes of the matrix consist of vectors of n * PW (n * QW) channels, of which
-the first SO (SI) exist.
+to `SLOTS` weights. Components are [m, P, Q]. The axes of the matrix consist of vectors of n * PW and n * QW channels, of which
+the first SO and SI exist.
 """
 
 import linecache
 from functools import lru_cache
+from hashlib import sha256
 from typing import Any
 
 import triton
@@ -21,7 +22,8 @@ Coefficients = dict[tuple[int, int, int], str]
 HEAD = """    pid = tl.program_id(0)
     which, t = tl.load(tiles + 2 * pid), tl.load(tiles + 2 * pid + 1)
     row = meta + which * 6
-    P, Q, PW, QW, SO, SI = (tl.load(row), tl.load(row + 1), tl.load(row + 2), tl.load(row + 3), tl.load(row + 4), tl.load(row + 5))
+    P, PW, SO = tl.load(row), tl.load(row + 2), tl.load(row + 4)
+    Q, QW, SI = tl.load(row + 1), tl.load(row + 3), tl.load(row + 5)
     Q, QW, SI = tl.multiple_of(Q, V), tl.multiple_of(QW, V), tl.multiple_of(SI, V)
     per = tl.cdiv(Q, TQ)
     p, q = (t // per) * TP + tl.arange(0, TP), (t % per) * TQ + tl.arange(0, TQ)
@@ -37,7 +39,7 @@ HEAD = """    pid = tl.program_id(0)
 def _pick(name: str, pointer: str) -> str:
     """Write the choice of the address of this weight among the arguments."""
     lines = [f"    {name} = {name}0\n"] + [f"    {name} = tl.where(which == {i}, {name}{i}, {name})\n" for i in range(1, SLOTS)]
-    return "".join(lines) + f"    {name} = tl.multiple_of({name}.to(tl.int64), 16).to(tl.pointer_type({pointer}))\n"
+    return "".join(lines) + f"    {name} = tl.multiple_of({name}.to(tl.int64).to(tl.pointer_type({pointer})), 16)\n"
 
 
 def _slots(*names: str) -> str:
@@ -121,7 +123,7 @@ def kernels(literal: str, m: int, n: int) -> tuple[Any, Any]:
     if not literal:
         known = {(i, j, k): f"a{i}_{j}_{k}" for i in range(m) for j in range(n) for k in range(n)}
     options = m, n, known, not literal
-    name = f"{abs(hash(literal)):x}" if literal else f"{m}_{n}"
+    name = sha256(literal.encode()).hexdigest()[:16] if literal else f"{m}_{n}"
     return compiled(_assembly(*options), f"assemble_{name}"), compiled(_gradient(*options), f"gradient_{name}")
 
 

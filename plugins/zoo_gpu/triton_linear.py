@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from importlib.util import find_spec
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +19,7 @@ OLDEST = (7, 0)  # compute capability
 MOST_BLOCKS = 64  # blocks n * n of a matrix for which a kernel is compiled
 TILE = (8, 128)  # elements of a program; (4, 128), (4, 256) and (16, 64) were equally fast on an H100
 INTERPRETED_TILE = (32, 32)
+ALIGNMENT = 16  # bytes
 VECTOR = 8  # columns that are stored together: 16 bytes in bfloat16
 
 
@@ -95,13 +97,13 @@ class Job(NamedTuple):
     def of(cls, part: Part, dtype: torch.dtype, g: Tensor | None = None) -> "Job":
         """Fold a weight, and allocate what its launch writes: the matrix, or the gradients for a gradient ``g``."""
         last = is_channels_last(part.components)
-        w = fold(part.components.detach(), last).contiguous()
+        w = _aligned(fold(part.components.detach(), last))
         shape = part.out.channels, w.shape[2], part.inp.channels * (w.shape[3] // part.inp.elements)
-        table = None if part.table is None else part.table.detach().contiguous()
+        table = None if part.table is None else _aligned(part.table.detach())
         part = part._replace(table=table)
         if g is None:
             return cls(part, w, w.new_empty(shape, dtype=dtype), None, None)
-        full = fold(g.detach()[None], last)[0].contiguous()
+        full = _aligned(fold(g.detach()[None], last)[0])
         if full.shape != shape or full.device != w.device:
             raise InputError(f"the gradient of a matrix must be {list(shape)} on {w.device}, got {list(full.shape)}")
         return cls(part, w, full, torch.empty_like(w), None if table is None else torch.empty_like(table))
@@ -117,8 +119,8 @@ class Job(NamedTuple):
     @property
     def kind(self) -> tuple[Any, ...]:
         """Return what weights of one launch have in common."""
-        (*_, columns, _, width, _, size), part = self.sizes, self.part
-        vector = next(v for v in (VECTOR, 4, 1) if not any(number % v for number in (self.sizes[1], width, size)))
+        part, columns = self.part, self.sizes[1::2]
+        vector = next(v for v in (VECTOR, 4, 1) if not any(size % v for size in columns))
         padded = part.out.is_padded or part.inp.is_padded
         return part.literal, *self.w.shape[:1], part.out.n, self.w.dtype, self.full.dtype, vector, padded, self.w.device
 
@@ -136,6 +138,12 @@ class Job(NamedTuple):
         return unfold(tensor, w.shape[3:], is_channels_last(w))
 
 
+def _aligned(tensor: Tensor) -> Tensor:
+    """Return a contiguous tensor at an address that is a multiple of 16, as the kernels assume."""
+    tensor = tensor.contiguous()
+    return tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone()
+
+
 def groups(jobs: Sequence[Job]) -> list[list[Job]]:
     """Return the jobs of each launch."""
     from zoo_gpu.source import SLOTS
@@ -147,9 +155,7 @@ def groups(jobs: Sequence[Job]) -> list[list[Job]]:
 
 
 @lru_cache(1024)
-def plan_tiles(
-    sizes: tuple[tuple[int, ...], ...], tile: tuple[int, int], device: torch.device
-) -> tuple[Tensor, Tensor, Tensor]:
+def plan_tiles(sizes: tuple[tuple[int, ...], ...], tile: tuple[int, int], device: torch.device) -> tuple[Tensor, ...]:
     """Return the sizes of the weights of a launch, weight and number of each tile, and the range of tiles of each weight."""
     counts = [-(-P // tile[0]) * -(-Q // tile[1]) for P, Q, *_ in sizes]
     tiles = [(which, number) for which, count in enumerate(counts) for number in range(count)]
@@ -196,10 +202,10 @@ def _launch(jobs: list[Job], backward: int, addresses: list[list[int]], partial:
     options = _types(jobs[0]) | {"V": 1 if is_interpreted() else vector, "PADDED": padded, "TP": rows, "TQ": columns}
     buffers = [] if partial is None else [partial]
     with _device(device):
-        kernels(literal, m, n)[backward][(len(tiles),)](meta, tiles, *buffers, *sum(addresses, []), **options)
+        kernels(literal, m, n)[backward][(len(tiles),)](meta, tiles, *buffers, *chain(*addresses), **options)
 
 
-def _plan(jobs: list[Job]) -> tuple[Tensor, Tensor, Tensor]:
+def _plan(jobs: list[Job]) -> tuple[Tensor, ...]:
     tile = INTERPRETED_TILE if is_interpreted() else TILE
     return plan_tiles(tuple(job.sizes for job in jobs), tile, jobs[0].w.device)
 
@@ -217,9 +223,10 @@ def _addresses(jobs: list[Job], tensor: Callable[[Job], Tensor | None]) -> list[
 
     tensors = [found for job in jobs if (found := tensor(job)) is not None]
     device = jobs[0].w.device
-    if len(tensors) != len(jobs) or not all(t.is_contiguous() and t.device == device for t in tensors):
-        raise InputError(f"the tensors of a launch must be contiguous and on {device}")
     found = [t.data_ptr() for t in tensors]
+    is_valid = all(t.is_contiguous() and t.device == device for t in tensors) and not any(at % ALIGNMENT for at in found)
+    if len(tensors) != len(jobs) or not is_valid:
+        raise InputError(f"the tensors of a launch must be contiguous, aligned to {ALIGNMENT} bytes and on {device}")
     return found + found[:1] * (SLOTS - len(found))
 
 

@@ -51,32 +51,52 @@ def check(cases, dtype=torch.float32, bound=1e-6):
 @pytest.mark.parametrize("n", range(2, 9))
 def test_random_products_of_all_dimensions(n):
     torch.manual_seed(n)
-    check([make_part(n, n, *layout, sparse=True) for layout in LAYOUTS] + [make_part(n, n, *LAYOUTS[1])])
+    check([make_part(n, n, *LAYOUTS[i % 4], sparse=i % 2 > 0) for i in (n, n + 1)])
 
 
-@pytest.mark.parametrize(("n", "m"), [(2, 2), (3, 3), (4, 3), (4, 4), (8, 8)])
+@pytest.mark.parametrize(("n", "m"), [(2, 2), (4, 3), (5, 5)])
 def test_learned_products_and_their_gradient(n, m):
     torch.manual_seed(n)
-    check([make_part(n, m, *layout, learned=True) for layout in LAYOUTS[:3]], bound=3e-6)
+    check([make_part(n, m, *layout, learned=True) for layout in LAYOUTS[1:3]], bound=3e-6)
 
 
 @pytest.mark.parametrize("last", [False, True])
-@pytest.mark.parametrize("kernel", [(3,), (2, 3), (1, 1), (2, 2, 2)], ids=str)
+@pytest.mark.parametrize("kernel", [(3,), (2, 3), (2, 1, 2)], ids=str)
 def test_convolutions(kernel, last):
     torch.manual_seed(0)
-    check([make_part(4, 4, *LAYOUTS[i], kernel, sparse=True, last=last and len(kernel) == 2) for i in (0, 1, 2)])
+    check([make_part(4, 4, *LAYOUTS[i], kernel, sparse=True, last=last and len(kernel) == 2) for i in (1, 2)])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("components", [torch.float32, torch.bfloat16, torch.float16])
-def test_dtypes(components, dtype):
+def test_dtypes(dtype):
     torch.manual_seed(0)
-    check([make_part(4, 4, *LAYOUTS[1], dtype=components, sparse=True)], dtype, bound=2e-2)
+    check(
+        [make_part(4, 4, *LAYOUTS[1], dtype=components, sparse=True) for components in (torch.float32, dtype)],
+        dtype,
+        bound=2e-2,
+    )
 
 
 def test_more_weights_than_slots():
     torch.manual_seed(0)
-    check([make_part(2, 2, (4, 1), (2 + i, 1)) for i in range(19)])
+    _, part = make_part(2, 2, (4, 1), (4, 1), sparse=True)
+    jobs = [module.Job.of(part, torch.float32)] * 19
+    assert [len(group) for group in module.groups(jobs)] == [16, 3]
+    parts = [make_part(2, 2, (4, 1), (4, 1), sparse=True) for _ in range(3)]
+    check([*parts, *[parts[0]] * 14])
+
+
+def test_tensors_at_any_address_and_stride():
+    torch.manual_seed(0)
+    _, part = make_part(3, 3, (10, 1), (7, 1))
+    w = part.components
+    moved = torch.empty(w.numel() + 1)[1:].view(w.shape).copy_(w)
+    strided = w.transpose(1, 2).contiguous().transpose(1, 2)
+    matrices = [KERNEL.matrices([part._replace(components=t)], torch.float32)[0] for t in (w, moved, strided)]
+    assert torch.equal(matrices[0], matrices[1])
+    assert torch.equal(matrices[0], matrices[2])
+    with pytest.raises(zoo.InputError, match="aligned"):
+        module.launch_assembly([module.Job.of(part, torch.float32)._replace(w=moved)])
 
 
 def test_copies_are_exact():

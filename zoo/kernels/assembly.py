@@ -7,7 +7,7 @@ With a product A, [m, n, n], the block of the real matrix at row k, column j and
 On a CPU both are sums of whole rows (`torch.nn.functional.embedding_bag`) over the entries of A that are not zero.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
 from typing import NamedTuple
 
@@ -119,7 +119,7 @@ def is_channels_last(w: Tensor) -> bool:
 
 
 def fold(w: Tensor, channels_last: bool) -> Tensor:
-    """Return components or a matrix [1, out, in, *kernel] as [m, out, positions, in] if channels last, else [m, out, 1, in x positions]."""
+    """Return components, or a matrix [1, out, in, *kernel], as [m, out, 1, in * area]; channels last as [m, out, area, in]."""
     if channels_last:
         return w.permute(0, 1, 3, 4, 2).flatten(2, 3)
     return w.reshape(*w.shape[:2], 1, -1)
@@ -189,3 +189,10 @@ def _tiles(out: AxisLayout, size: int) -> Iterator[tuple[slice, slice, slice]]:
         for start in range(0, out.width, step):
             stop = min(start + step, out.width)
             yield slice(block, block + 1), slice(start, stop), slice(block * out.width + start, block * out.width + stop)
+
+
+def differentiable_gradients(y: Tensor, inputs: Sequence[Tensor], needs: Sequence[bool], g: Tensor) -> list[Tensor | None]:
+    """Return differentiable gradients of a ``y`` that was computed by the definition; None where not needed."""
+    differentiated = [tensor for tensor, needed in zip(inputs, needs, strict=True) if needed]
+    gradients = iter(torch.autograd.grad(y, differentiated, g, create_graph=True) if differentiated else ())
+    return [next(gradients) if needed else None for needed in needs]

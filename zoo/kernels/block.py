@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.algebras import Factors
-from zoo.kernels.assembly import action_of, assemble, gradients, real_matrix
+from zoo.kernels.assembly import action_of, assemble, differentiable_gradients, gradients, real_matrix
 from zoo.kernels.base import BYTES, CALL, TRAFFIC, AxisLayout, Call, Geometry, Kernel, Operand, Part, Work, real_cost
 from zoo.kernels.matrices import matrices
 
@@ -21,13 +21,6 @@ def factored_definition(
     """Multiply rows by the real matrix of a product given by its factors, in differentiable operations."""
     matrix = real_matrix(Factors(*factors).reconstruct(), w, out, inp)
     return F.linear(x, matrix.to(x.dtype), bias)
-
-
-def differentiable_gradients(y: Tensor, inputs: Sequence[Tensor], needs: Sequence[bool], g: Tensor) -> list[Tensor | None]:
-    """Return differentiable gradients of a ``y`` that was computed by the definition; None where not needed."""
-    differentiated = [tensor for tensor, needed in zip(inputs, needs, strict=True) if needed]
-    gradients = iter(torch.autograd.grad(y, differentiated, g, create_graph=True) if differentiated else ())
-    return [next(gradients) if needed else None for needed in needs]
 
 
 class Block(Kernel):

@@ -19,9 +19,9 @@ from torch.nn import functional as F
 
 from zoo.algebras import Factors
 from zoo.kernels import fused
-from zoo.kernels.assembly import real_matrix
+from zoo.kernels.assembly import differentiable_gradients, real_matrix
 from zoo.kernels.base import BYTES, CALL, TRAFFIC, AxisLayout, Geometry, Kernel, Operand, Work, product_cost, real_cost
-from zoo.kernels.block import differentiable_gradients, factored_definition
+from zoo.kernels.block import factored_definition
 
 FEWEST_ROWS = 512  # rows below which the kernel runs only on request
 

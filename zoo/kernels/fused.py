@@ -14,8 +14,9 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import register_flop_formula
 
 from zoo.algebras import Factors
+from zoo.kernels.assembly import differentiable_gradients
 from zoo.kernels.base import BYTES, CALL, READING, TRAFFIC, AxisLayout, Call, Geometry, Kernel, Operand, Work, product_cost
-from zoo.kernels.block import differentiable_gradients, factored_definition
+from zoo.kernels.block import factored_definition
 from zoo.kernels.compiled import is_available as is_available
 from zoo.kernels.compiled import status
 from zoo.kernels.internals import autocast_dtype, is_plain_mode

@@ -11,7 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zoo.kernels.assembly import action_of, assemble, gradients, is_channels_last, real_matrix
+from zoo.kernels.assembly import (
+    action_of,
+    assemble,
+    differentiable_gradients,
+    gradients,
+    is_channels_last,
+    real_matrix,
+)
 from zoo.kernels.base import AxisLayout, Part, kernels
 
 _registry: Any = torch.library
@@ -23,10 +30,14 @@ _LIBRARY.define(f"matrices_backward(Tensor[] grads, {_PARTS}) -> Tensor[]", tags
 
 def matrices(parts: Sequence[Part], dtype: torch.dtype) -> list[Tensor]:
     """Return the real matrices of weights in a dtype, [out, in, *kernel] each, with gradients."""
+    return torch.ops.zoo.matrices(*_lists(parts), dtype)  # type: ignore[no-any-return]
+
+
+def _lists(parts: Sequence[Part]) -> tuple[list[Tensor], list[Tensor], list[str], list[int]]:
+    """Return the arguments of the operators."""
     tables = [part.table for part in parts if part.table is not None]
     layouts = [size for part in parts for layout in (part.out, part.inp) for size in layout]
-    components, literals = [part.components for part in parts], [part.literal for part in parts]
-    return torch.ops.zoo.matrices(components, tables, literals, layouts, dtype)  # type: ignore[no-any-return]
+    return [part.components for part in parts], tables, [part.literal for part in parts], layouts
 
 
 def _parts(
@@ -78,37 +89,30 @@ def _setup_context(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _backward(ctx: Any, grads: Sequence[Tensor | None]) -> Any:
-    components, tables, literals, layouts = ctx.inputs
-    parts = _parts(components, tables, literals, layouts)
+    components, tables, literals, _ = ctx.inputs
     if ctx.versions and ctx.versions != [tensor._version for tensor in (*components, *tables)]:
         raise RuntimeError("the components or the product of a weight were modified in place before the backward pass")
-    used = [(part, g) for part, g in zip(parts, grads, strict=True) if g is not None]
-    if torch.is_grad_enabled():
-        found = _differentiable(used)
-    elif used:
-        chosen = [part for part, _ in used]
-        lists = [part.components for part in chosen], [part.table for part in chosen if part.table is not None]
-        sizes = [size for part in chosen for layout in (part.out, part.inp) for size in layout]
-        grads_given = [g for _, g in used]
-        found = torch.ops.zoo.matrices_backward(grads_given, *lists, [part.literal for part in chosen], sizes)
-    else:
-        found = []
-    gw, g_tables = iter(found[: len(used)]), iter(found[len(used) :])
-    by_table = [
-        next(g_tables) if g is not None else None for part, g in zip(parts, grads, strict=True) if part.table is not None
-    ]
-    return [next(gw) if g is not None else None for g in grads], by_table, None, None, None
+    used = [(part, g) for part, g in zip(_parts(*ctx.inputs), grads, strict=True) if g is not None]
+    gw, g_tables = map(iter, _gradients([part for part, _ in used], [g for _, g in used]))
+    by_weight = [None if g is None else next(gw) for g in grads]
+    by_table = [None if g is None else next(g_tables) for g, text in zip(grads, literals, strict=True) if not text]
+    return by_weight, by_table, None, None, None
 
 
-def _differentiable(used: Sequence[tuple[Part, Tensor]]) -> list[Tensor]:
-    """Return differentiable gradients, by the definition."""
-    pairs = []
-    for part, g in used:
-        w, table = part.components, action_of(part)
-        matrix = real_matrix(table, w, part.out, part.inp)
-        wanted = (w,) if part.table is None else (w, table)
-        pairs.append(torch.autograd.grad(matrix, wanted, g.to(w.dtype), create_graph=True))
-    return [pair[0] for pair in pairs] + [pair[1] for pair in pairs if len(pair) > 1]
+def _gradients(parts: list[Part], grads: list[Tensor]) -> tuple[list[Tensor | None], list[Tensor | None]]:
+    """Return the gradients of the components and of the tables; differentiable ones by the definition."""
+    if not torch.is_grad_enabled():
+        found = torch.ops.zoo.matrices_backward(grads, *_lists(parts)) if parts else []
+        return found[: len(parts)], found[len(parts) :]
+    gw: list[Tensor | None] = []
+    g_tables: list[Tensor | None] = []
+    for part, g in zip(parts, grads, strict=True):
+        inputs = part.components, action_of(part)
+        matrix, needs = real_matrix(inputs[1], inputs[0], part.out, part.inp), [t.requires_grad for t in inputs]
+        pair = differentiable_gradients(matrix, inputs, needs, g.to(matrix.dtype))
+        gw.append(pair[0])
+        g_tables += pair[1:] if part.table is not None else []
+    return gw, g_tables
 
 
 _LIBRARY.impl("matrices", _matrices, "CompositeExplicitAutograd")

@@ -141,7 +141,7 @@ def describe_work(weight: Weight, x: Tensor, training: bool, prepared: bool = Fa
 def set_kernel(modules: nn.Module | Iterable[nn.Module], kernel: str) -> None:
     """Set the kernel of every weight of a network, or among modules; ``auto`` plans it.
 
-    Products that the kernel does not support (``factored`` without factors, ``thin`` in training, ``triton`` on a CPU) use
+    Products that the kernel does not support (``factored`` without factors, ``thin`` in training) use
     ``block``.
 
     Raises:

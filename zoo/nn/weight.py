@@ -171,7 +171,7 @@ class Weight(nn.Module):
 
     @property
     def needs_matrix(self) -> bool:
-        """Whether products require the real matrix: over the reals, with hooks, such as parametrizations, or if it is batched."""
+        """Whether products require the real matrix: over the reals, with hooks or parametrizations, or if it is batched."""
         has_hooks = bool(self._forward_pre_hooks or self._forward_hooks)
         return self.inp.n == 1 or has_hooks or self._opened is not None or self.is_batched
 

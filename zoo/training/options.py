@@ -117,7 +117,7 @@ class Fit:
         num_workers: Worker processes that load data; 0 loads in the main process.
         seed: Random seed of initial weights, order and augmentation; it does not affect the data split.
         compile: Compile the network with torch.compile; the first steps take longer.
-        kernel: auto chooses a kernel by shape; block, fused, factored or (on CUDA) triton use one wherever it can run.
+        kernel: auto chooses a kernel by shape; block, fused or factored use one wherever it can run.
         matmul_precision: Precision of float32 matrix products: highest, high (TF32 on GPUs that support it) or medium.
         ddp_timeout: Seconds that a process waits for the others before the run fails.
         run_dir: Folder of the run; by default a new folder in runs/.
@@ -256,7 +256,7 @@ class Bench(Info):
 
     Args:
         batch_size: Examples in the batch.
-        kernel: auto chooses a kernel by shape; block, fused, factored or (on CUDA) triton use one wherever it can run.
+        kernel: auto chooses a kernel by shape; block, fused or factored use one wherever it can run.
         rounds: Number of timed steps of each network.
     """
 
