@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zoo.checkpoint.manifest import read_json
+from zoo.checkpoint.manifest import TEXT_BYTES, parse_json, read_small
 from zoo.conversion.transfer import ImportedNetwork
 from zoo.data import tokenizer_file
 from zoo.data.tokens import UNKNOWN
@@ -117,7 +117,7 @@ def _options(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 def _json(file: Path) -> dict[str, Any]:
     """Read a JSON object; a missing file is an empty one."""
-    return read_json(file) if file.exists() else {}
+    return parse_json(read_small(file, TEXT_BYTES), file) if file.exists() else {}
 
 
 def _tokenizer(file: Path, vocab: int) -> str | None:

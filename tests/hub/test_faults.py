@@ -135,6 +135,16 @@ def test_invalid_manifests(hub, home, text):
     assert published(home) == []
 
 
+def test_a_model_larger_than_the_disk_is_not_downloaded(hub, home, model):
+    """The manifest of a stranger may promise any size."""
+    manifest = read_json(model / "manifest.json")
+    manifest["files"][WEIGHTS]["size"] = 2**60
+    write_json(model / "manifest.json", sealed(manifest))
+    with raises("failed", "1,152,921,504,6", "ZOO_HOME"):
+        locate(hub.put("huge", model))
+    assert hub.got() == ["/huge/manifest.json"]
+
+
 def test_full_disk(hub, home, sound, monkeypatch):
     url = hub.put("release", sound)
     opened = Path.open

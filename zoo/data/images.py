@@ -238,7 +238,7 @@ def read_arrays(path: Path) -> dict[str, Array]:
             return {name: archive[name] for name in archive.files}
     except InputError:
         raise
-    except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, ValueError, EOFError, MemoryError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         # A single .npy array has no context manager, an object array would have to be unpickled.
         reason = f"cannot read the archive ({type(error).__name__}: {error})"
         raise DataError(f"{path}: {reason}; expected a complete .npz archive of plain arrays") from error

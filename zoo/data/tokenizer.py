@@ -198,8 +198,11 @@ def train_corpus_tokenizer(kind: str, pieces: Iterable[str], vocab: int, lowerca
 
 def read_tokenizer(name: str) -> Tokenizer:
     """Read the ``tokenizer.json`` of a language model; `InputError` if its output is not readable text."""
+    path = Path(name).expanduser()
+    if not path.is_file():
+        raise InputError(f"tokenizer={name!r}: there is no such file")
     try:
-        text = Path(name).expanduser().read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise InputError(f"tokenizer={name!r}: cannot be read ({one_line(error, 120)})") from error
     tokenizer = Tokenizer(tokenizer_file.read(text, f"tokenizer={name!r}"))

@@ -309,10 +309,10 @@ def load(
 
 def build_task(kind: type[Task], net: nn.Module, info: Any, tokenizer: Tokenizer | None, options: Mapping[str, Any]) -> Task:
     """Create the task of a model folder, whose options may be invalid in any way."""
-    sizes = kind.data_options(info)
-    if other := [name for name in sizes if options.get(name, sizes[name]) != sizes[name]]:
-        raise InputError(f"task {kind.__name__}: {other[0]}={options[other[0]]!r:.40}, but the data have {sizes[other[0]]}")
     try:
+        sizes = kind.data_options(info)
+        if other := [name for name in sizes if options.get(name, sizes[name]) != sizes[name]]:
+            raise InputError(f"task {kind.__name__}: {other[0]}={options[other[0]]!r:.40}, but the data have {sizes[other[0]]}")
         return kind.from_info(net, info, tokenizer, **options)
     except InputError:
         raise

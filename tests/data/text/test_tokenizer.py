@@ -1,11 +1,14 @@
+import json
+
 import numpy as np
 import pytest
 
 from tests.errors import raises
+from zoo.data import tokenizer_file
 from zoo.data.info import TextInfo
 from zoo.data.splits import split_tables
 from zoo.data.text import Table
-from zoo.data.tokenizer import TOKENIZERS, Tokenizer, train_tokenizer
+from zoo.data.tokenizer import LONGEST, TOKENIZERS, Tokenizer, train_tokenizer
 from zoo.data.tokens import Tokens
 
 TEXTS = ["The cat doesn't sit.", "the DOG sits!!", "a dog's cat -- naïve\u0085café", "the end"] * 3
@@ -65,6 +68,25 @@ def test_saved_tokenizer_encodes_the_same(kind):
         Tokenizer.from_json(made_of(kind, ["other text"], vocab=290).to_json(), info)
     with raises("corrupt", "tokenizer.json: "):
         Tokenizer.from_json("{}", info)
+
+
+@pytest.mark.parametrize(("text", "named"), [("a" * (LONGEST + 1), "4,194,305 characters"), ("a \ud800", "invalid UTF-8")])
+def test_texts_that_the_library_cannot_read(text, named):
+    """A word of ten million letters is beyond the limit of its regular expressions."""
+    with raises("data", "f.txt:8", named):
+        made_of("word").encode(["the", text], ["f.txt:7", "f.txt:8"].__getitem__)
+    with raises("data", "text 1", named):
+        made_of("word", ["the dog", text])
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+@pytest.mark.parametrize("lowercase", [False, True])
+@pytest.mark.parametrize("running", [False, True])
+def test_the_file_has_a_form_of_the_zoo(kind, lowercase, running):
+    """What the library writes for a tokenizer is what its file contains, and the file is read as it is."""
+    tokenizer = train_tokenizer(kind, TEXTS, 300, lowercase, 1, running=running)
+    assert json.loads(tokenizer.to_json()) == json.loads(tokenizer.backend.to_str())
+    assert tokenizer_file.read(tokenizer.to_json(), "it").to_str() == tokenizer.backend.to_str()
 
 
 def test_long_texts_are_truncated_or_raise():
