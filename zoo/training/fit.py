@@ -13,8 +13,8 @@ import lightning.pytorch as pl
 import torch
 
 from zoo import registry
-from zoo.atomic import write_json
 from zoo.checkpoint import save
+from zoo.checkpoint.manifest import read_manifest
 from zoo.data.loader import check_order
 from zoo.errors import LOGGERS, InputError, Interrupted, Stop, check_rules, quiet
 from zoo.tasks.base import Task
@@ -26,8 +26,8 @@ from zoo.training.folder import (
     finished_run,
     finite,
     read_run_config,
-    write_checksums,
     write_config,
+    write_summary,
 )
 from zoo.training.network import build_network, load_teacher, print_summary, read_token_vectors, record
 from zoo.training.options import Fit, build, check_not_tickets
@@ -145,6 +145,8 @@ class Extension:
         """Describe what is saved of an interrupted run and the command that resumes it; None if nothing is saved."""
         name, paths = shlex.quote(str(folder)), checkpoint_files(folder / "checkpoints")
         if trained and (folder / "model").exists():
+            if read_manifest(folder / "model").get("metrics") and paths:
+                return f"the model is saved and tested; finish the run with: zoo fit --resume {name}"
             return f"the model is saved but not tested; test it with: zoo test {name}"
         if not paths:
             return None
@@ -281,8 +283,7 @@ def test(run: Run) -> None:
             run.summary["metrics"] = {name.removeprefix("test_"): finite(value) for name, value in metrics.items()}
         save_model(run)
     if run.trainer.is_global_zero:
-        write_json(run.folder / "summary.json", run.summary)
-        write_checksums(run.folder)
+        write_summary(run.folder, run.summary)
 
 
 def save_model(run: Run) -> None:

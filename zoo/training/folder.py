@@ -1,6 +1,7 @@
 """The run folder: its name, its lock, config.yaml, summary.json and checksums.json."""
 
 import errno
+import hashlib
 import math
 import re
 import shutil
@@ -15,7 +16,7 @@ import yaml
 from filelock import BaseFileLock, FileLock, Timeout
 
 from zoo import registry
-from zoo.atomic import write_json, write_text
+from zoo.atomic import to_json, write_json, write_text
 from zoo.checkpoint.manifest import file_record, read_json
 from zoo.errors import InputError, check_rules
 from zoo.registry import Spec
@@ -27,7 +28,7 @@ LOCK, CHECKSUMS = ".lock", "checksums.json"
 _WRITTEN = ("config.yaml", "metrics.csv", "summary.json", "model", "lottery.json")
 _PROGRESS = ("checkpoints/*.ckpt", "fold-*/checkpoints/*.ckpt", "*/seed-*", "lottery.json")
 """Patterns of the saved progress of a run, of folds and of rounds of lottery tickets."""
-_CHECKED = ("config.yaml", "metrics.csv", "summary.json", "tensorboard/*")
+_CHECKED = ("config.yaml", "metrics.csv", "tensorboard/*")
 RUNS = Path("runs")
 
 
@@ -273,10 +274,16 @@ def read_summary(run: Path, needed: Iterable[str] = ()) -> dict[str, Any]:
     return summary
 
 
-def write_checksums(folder: Path) -> None:
-    """Write the SHA-256 of all files of a finished run that do not contain their own checksum."""
+def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
+    """Write checksums.json, with the SHA-256 of all files that do not contain their own, then summary.json.
+
+    summary.json marks a run as finished, so it is the last file.
+    """
     paths = [path for pattern in _CHECKED for path in sorted(folder.glob(pattern)) if path.is_file()]
-    write_json(folder / CHECKSUMS, {path.relative_to(folder).as_posix(): file_record(path)["sha256"] for path in paths})
+    sums = {path.relative_to(folder).as_posix(): file_record(path)["sha256"] for path in paths}
+    text = to_json(summary)
+    write_json(folder / CHECKSUMS, sums | {"summary.json": hashlib.sha256(text.encode()).hexdigest()})
+    write_text(folder / "summary.json", text)
 
 
 def finite(value: float) -> float | None:

@@ -15,6 +15,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from zoo.errors import InputError, Stop, one_line
+from zoo.registry.limits import check_processes
+from zoo.registry.resolution import OF_VALUES
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -150,7 +152,9 @@ def build_trainer(arguments: Mapping[str, Any]) -> Trainer:
 
     try:
         return Trainer(**{"use_distributed_sampler": False, **launched_devices(), **arguments})
-    except (MisconfigurationException, ValueError, TypeError, RuntimeError, LookupError) as error:
+    except ImportError as error:
+        raise InputError(f"--trainer.*: {one_line(error)}", code="dependency") from error
+    except (MisconfigurationException, *OF_VALUES) as error:
         raise InputError(f"--trainer.*: {one_line(error)}") from error
 
 
@@ -168,6 +172,8 @@ def join(settings: Mapping[str, Any], in_order: bool = False, timeout: float = 1
     check_strategy(trainer)
     check_order(in_order, trainer.world_size)
     strategy = trainer.strategy
+    if strategy.launcher is not None and strategy.root_device.type == "cpu":
+        check_processes("--trainer.devices", trainer.num_devices)
     end_with_parent()
     if strategy.launcher is not None:
         strategy._timeout = timedelta(seconds=timeout)  # type: ignore[attr-defined]

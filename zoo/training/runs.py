@@ -116,7 +116,7 @@ def verify(run: Path) -> list[dict[str, str]]:
         folder = find(run)
         rows.append(_row(folder, lambda: "{backbone} over {algebra}".format(**read_config(folder))))
     rows += [_row(path, partial(_verify_checkpoint, path)) for path in checkpoints]
-    if (file := run / CHECKSUMS).is_file():
+    if (file := run / CHECKSUMS).is_file() or (run / "summary.json").is_file():  # which a finished run has both
         rows.append(_row(file, lambda: f"lists {len(read_json(file))} files"))
         sums = read_json(file) if rows[-1]["status"] == "ok" else {}
         rows += [_row(run / name, partial(_verify_file, run / name, digest)) for name, digest in sums.items()]
