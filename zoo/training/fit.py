@@ -192,6 +192,7 @@ def train_run(planned: Plan, session: Session, extension: Extension) -> dict[str
         claim_on_rank_0(planned.config, options.run_dir, options.resume, processes) as folder,
         quiet_event_writer(),
         report_interruption(folder, extension.resume_text),
+        processes.report_lost(lambda: extension.resume_text(folder.path, False) or NOTHING_SAVED),
     ):
         try:
             resumed = resume(planned.config, planned.fixed, folder.path, processes.count) if folder.resumed else None

@@ -9,7 +9,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -116,6 +117,29 @@ class Processes:
 
         value = torch.tensor(number, device=self.strategy.root_device)
         return int(self.strategy.reduce(value, reduce_op="min"))
+
+    @contextmanager
+    def report_lost(self, resume_text: Callable[[], str]) -> Iterator[None]:
+        """Raise `InputError` with the processes that have ended, and how to resume, if a collective operation fails."""
+        try:
+            yield
+        except RuntimeError as error:
+            from torch.distributed import DistError
+
+            if self.count == 1 or not (isinstance(error, DistError) or "gloo" in str(error)):
+                raise
+            text = f"{self._lost() or f'another process ended or does not answer ({one_line(error, 150)})'}; {resume_text()}"
+            raise InputError(text, code="failed") from error
+
+    def _lost(self) -> str:
+        """Describe the processes of Lightning's launcher that have ended; "" if there are none."""
+        children = list(enumerate(getattr(self.strategy.launcher, "procs", ()), 1))
+        deadline = time.monotonic() + 1  # until the system has reaped them
+        while children and all(child.poll() is None for _, child in children) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        codes = {rank: child.returncode for rank, child in children if child.returncode}
+        ends = {rank: f"exit code {code}" if code > 0 else f"signal {-code}" for rank, code in codes.items()}
+        return ", ".join(f"process {rank} ended with {end}" for rank, end in ends.items())
 
     def end(self) -> None:
         """Destroy the process group when Python exits after a successful run.
