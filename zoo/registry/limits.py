@@ -51,15 +51,15 @@ def numbers(value: Any) -> list[int | float]:
 
 
 def check_plain(name: str, value: Any) -> None:
-    """Raise `InputError` for text that is not valid Unicode or contains NUL, and for integers of more than 64 bits."""
+    """Raise `InputError` for text that is not valid Unicode or contains NUL, and for integers beyond the range of a float."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             check_plain(f"{name}.{shorten(str(key))[1:-1]}", item)
     elif isinstance(value, list | tuple):
         for item in value:
             check_plain(name, item)
-    elif isinstance(value, int) and value.bit_length() > 64:
-        raise InputError(f"{name}: a number of {value.bit_length()} bits: use at most 64 bits")
+    elif isinstance(value, int) and value.bit_length() > 1023:
+        raise InputError(f"{name}: a number of {value.bit_length()} bits: use at most 1023")
     elif isinstance(value, str) and ("\0" in value or any("\ud800" <= char <= "\udfff" for char in value)):
         raise InputError(f"{name}={shorten(value)}: must be valid Unicode without NUL")
 

@@ -169,7 +169,7 @@ class Fit:
     kernel: str = "auto"
     matmul_precision: str | None = None
     ddp_timeout: float = bounded("(0, 1e7]", 1800.0)
-    max_parameters: float = bounded("(0, inf)", MOST_PARAMETERS)
+    max_parameters: float = bounded("(0, 1e15]", MOST_PARAMETERS)
     run_dir: str | None = None
     checkpoint_every: str = "10m"
     resume: str | None = None
@@ -221,7 +221,7 @@ class Prune(Measuring):
     data: str | None = None
     out: str | None = None
     epochs: int = bounded("[0, 1e9]", 0)
-    lr: float | None = bounded("(0, inf)", None)
+    lr: float | None = bounded("(0, 1e6]", None)
     run_dir: str | None = None
 
 
@@ -266,7 +266,7 @@ class Info:
     scope: str = "all"
     embedding: str | None = None
     task: str | None = None
-    max_parameters: float = bounded("(0, inf)", MOST_PARAMETERS)
+    max_parameters: float = bounded("(0, 1e15]", MOST_PARAMETERS)
 
 
 @dataclass
