@@ -34,7 +34,7 @@ from zoo.training.options import Fit, build, check_not_tickets
 from zoo.training.processes import Processes, Signals, is_first_process, join
 from zoo.training.resolve import NO_OBJECTS, Objects, Plan, check_data, plan_run, take_objects
 from zoo.training.resume import Resumed, check_unchanged, checkpoint_files, position_of, read_checkpoint, resume, set_counters
-from zoo.training.trainer import check_trainer, lightning_errors, make_trainer
+from zoo.training.trainer import check_trainer, lightning_errors, make_trainer, restore_batch_size
 
 NOTHING_SAVED = "no checkpoint was written yet, so nothing is saved"
 
@@ -219,6 +219,7 @@ def set_up(planned: Plan, session: Session, resumed: Resumed | None, folder: Pat
     trainer = make_trainer(settings, folder, checkpoints, resumed, options.ema, options.data or "the data")
     signals.replace_lightning(trainer)
     pl.seed_everything(options.seed if extension.weight_seed is None else extension.weight_seed, verbose=False)
+    restore_batch_size(data, settings, resumed)
     processes.prepare(data)
     vectors = None
     if getattr(data, "info", None) is not None:
@@ -280,7 +281,9 @@ def test(run: Run) -> None:
     """Save the model, test it if there is a test split, save it again with the metrics, and write summary.json."""
     save_model(run)
     if getattr(run.plan.data, "has_test", True):
-        for metrics in run.trainer.test(run.task, run.plan.data, verbose=False):  # empty with limit_test_batches=0
+        with lightning_errors():
+            measured = run.trainer.test(run.task, run.plan.data, verbose=False)
+        for metrics in measured:  # empty with limit_test_batches=0
             run.summary["metrics"] = {name.removeprefix("test_"): finite(value) for name, value in metrics.items()}
         save_model(run)
     if run.trainer.is_global_zero:

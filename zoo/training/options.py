@@ -37,7 +37,7 @@ TRAINER_INTERVALS = {
     "limit_val_batches": "[0, 1e9]", "limit_test_batches": "[0, 1e9]", "limit_predict_batches": "[0, 1e9]",
     "overfit_batches": "[0, 1e9]", "val_check_interval": "(0, 1e9]", "check_val_every_n_epoch": "[1, 1e9]",
     "num_sanity_val_steps": "[-1, 1e9]", "log_every_n_steps": "[0, 1e9]", "accumulate_grad_batches": "[1, 1e6]",
-    "gradient_clip_val": "[0, inf)", "reload_dataloaders_every_n_epochs": "[0, 1e9]",
+    "gradient_clip_val": "[0, 1e12]", "reload_dataloaders_every_n_epochs": "[0, 1e9]",
 }
 # fmt: on
 """The intervals of the numbers among these arguments, which Lightning does not check or checks after the run has started."""
