@@ -4,6 +4,7 @@ import dataclasses
 import random
 from contextlib import suppress
 from inspect import signature
+from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -14,6 +15,7 @@ from lightning.pytorch import Trainer
 from zoo_experiments.options import Lottery, PruningOptions, Sweep
 
 from tests.errors import raises
+from tests.faults.process import zoo_command
 from zoo import registry
 from zoo.backbones.build import SizeError, backbone, check_size, limited
 from zoo.cli.models import Evaluate, Generate, Predict
@@ -233,3 +235,68 @@ def test_reading_a_file_is_linear_in_its_keys(monkeypatch, refused, tmp_path):
     assert "'k0'" in refused("fit", "-c", "large.yaml")
     (tmp_path / "twice.yaml").write_text("seed: 1\nalgebra: real\nseed: 2\n")
     assert "'seed' is repeated" in refused("fit", "-c", "twice.yaml")
+
+
+# --- whole configurations ---
+
+WORDS = (
+    -1,
+    0,
+    2,
+    10**6,
+    10**400,
+    0.5,
+    -1e300,
+    1e999,
+    "x",
+    "",
+    "\0",
+    "\ud800",
+    "../..",
+    "[",
+    True,
+    None,
+    [],
+    {},
+    [1, [2]],
+    {"a": -1},
+)
+
+
+def configurations(count: int) -> list[dict[str, Any]]:
+    """Return configurations of short runs in which one to three options have hostile values, the same ones every time."""
+    draw, given = random.Random(57), []
+    fields = [item.name for item in dataclasses.fields(Fit) if item.name not in ("trainer", "optimizer", "schedule")]
+    names = [*fields, *(f"trainer.{name}" for name in get_type_hints(Trainer.__init__) if name != "return")]
+    names += [f"{group}.{item.name}" for group, kind in NESTED.items() for item in dataclasses.fields(kind)]
+    for _ in range(count):
+        values: dict[str, Any] = RUN | {"trainer": dict(SHORT)}
+        for name in draw.sample(names, draw.randint(1, 3)):
+            group, _, key = name.rpartition(".")
+            (values.setdefault(group, {}) if group else values)[key] = draw.choice(WORDS)
+        given.append(values)
+    return given
+
+
+NESTED = {"optimizer": Optimizer, "schedule": Schedule, "distillation": DistillationOptions}
+LIMIT = dict.fromkeys(("limit_train_batches", "limit_val_batches", "limit_test_batches"), 1)
+SHORT = {"max_epochs": 1, "accelerator": "cpu", "enable_progress_bar": False} | LIMIT
+
+
+def run_configuration(values: dict[str, Any], folder: Path) -> None:
+    """Train with a configuration; it works or is refused, and ends in bounded time and memory."""
+    (folder / "hostile.yaml").write_text(yaml.safe_dump(values))
+    ended = zoo_command(["fit", "-c", "hostile.yaml"], folder, timeout=240)
+    assert ended.code == 0 or ended.refused, (values, ended.code, ended.err[-600:])
+
+
+def test_hostile_configurations(tmp_path):
+    for values in configurations(6):
+        run_configuration(values, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(0, 300, 50))
+def test_many_hostile_configurations(tmp_path, start):
+    for values in configurations(300)[start : start + 50]:
+        run_configuration(values, tmp_path)

@@ -202,18 +202,18 @@ def finder(name, **options):
     return {"class_path": f"{CALLBACKS}.{name}", "init_args": options}
 
 
-LR = finder("LearningRateFinder", num_training_steps=6, min_lr=1e-5, max_lr=1e-2, early_stop_threshold=None)
+LR = finder("LearningRateFinder", num_training_steps=16, min_lr=1e-5, max_lr=1e-2, early_stop_threshold=None)
 SIZE = finder("BatchSizeFinder", max_trials=3, steps_per_trial=1)
 
 
 def rates(folder):
     """Return the learning rates of a run by step."""
-    rows = csv.DictReader((Path(folder) / "metrics.csv").open(encoding="utf-8"))
+    rows = csv.DictReader((Path(folder) / "metrics.csv").read_text(encoding="utf-8").splitlines())
     return [float(value) for row in rows for name, value in row.items() if name.startswith("lr-") and value]
 
 
 def test_finders_find_and_a_resumed_run_does_not_search_again(options, monkeypatch):
-    trainer = {"limit_train_batches": 8, "callbacks": [LR, SIZE], "log_every_n_steps": 1}
+    trainer = {"limit_train_batches": 16, "callbacks": [LR, SIZE], "log_every_n_steps": 1}
     constant = {"name": "constant", "warmup": 0.0}
     found = zoo.fit(**options(trainer, schedule=constant, run_dir="found", checkpoint_every="never"))
     assert rates("found")[-1] != 0.002
@@ -221,13 +221,8 @@ def test_finders_find_and_a_resumed_run_does_not_search_again(options, monkeypat
     (checkpoint,) = (read_checkpoint(path) for path in Path("found/checkpoints").glob("epoch-0001.ckpt"))
     assert checkpoint[STATE]["batch_size"] == 8
     assert not list(Path("found").glob(".*ckpt")), "the checkpoints of the finders remain"
-    monkeypatch.setattr(
-        "lightning.pytorch.callbacks.lr_finder._lr_find", lambda *args, **options: pytest.fail("searched again")
-    )
-    monkeypatch.setattr(
-        "lightning.pytorch.callbacks.batch_size_finder._scale_batch_size",
-        lambda *args, **options: pytest.fail("searched again"),
-    )
+    for name in ("lr_finder._lr_find", "batch_size_finder._scale_batch_size"):
+        monkeypatch.setattr(f"{CALLBACKS}.{name}", lambda *args, **options: pytest.fail("searched again"))
     again = zoo.fit(resume="found", trainer={"max_epochs": 2})
     assert again["epochs"] == 2
     assert set(rates("found")) == {rates("found")[0]}
@@ -265,6 +260,10 @@ def test_a_callback_that_loads_another_checkpoint_cannot_be_resumed(options):
 
 def test_an_error_of_a_network_is_not_blamed_on_the_trainer(options):
     class Broken(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(1))
+
         def forward(self, x):
             raise RuntimeError("a bug of the network")
 

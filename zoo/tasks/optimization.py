@@ -165,11 +165,12 @@ def check_optimizer(
         (mup_base_width is None or mup_base_width >= 1, f"optimizer.mup_base_width={mup_base_width}: must be 1 or more"),
         (mup_base_width is None or "sgd" not in name, f"mup_base_width does not support {name}: use adamw"),
     )
-    weight = nn.Parameter(torch.ones(2, 2))
     try:
-        optimizer = create_optimizer_v2([weight], opt=name, lr=lr, **_given(betas, eps))
-        weight.sum().backward()
-        optimizer.step()  # AdaHessian needs second derivatives, which training does not compute
+        with torch.inference_mode(False), torch.enable_grad():
+            weight = nn.Parameter(torch.ones(2, 2, device="cpu"))
+            optimizer = create_optimizer_v2([weight], opt=name, lr=lr, **_given(betas, eps))
+            weight.sum().backward()
+            optimizer.step()  # AdaHessian needs second derivatives, which training does not compute
     except (ImportError, *OF_VALUES) as error:
         raise InputError(f"cannot use optimizer '{name}': {one_line(error)}") from error
 
