@@ -69,7 +69,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def check_processes(option: str, count: int, per_core: int = 1) -> None:
-    """Raise `InputError` for more processes than cores, or than this multiple of the cores."""
-    if count > (most := per_core * cores()):
-        raise InputError(f"{option}={count}: must be at most {most} on this machine, which has {cores()} cores")
+def check_processes(option: str, count: int) -> None:
+    """Raise `InputError` for more processes than cores."""
+    if not 1 <= count <= cores():
+        raise InputError(f"{option}={count}: must be between 1 and {cores()}, the number of cores of this machine")
