@@ -127,10 +127,12 @@ def _layer(path: str) -> str:
 
 def layer_table(options: Any, info: dict[str, Any]) -> dict[str, Any]:
     """Return a row per layer, the totals, and the layers that stayed real with the reason, compared with the real network."""
-    from zoo.backbones.build import backbone, count, equal_size, real_twin, untrained
+    from zoo.backbones.build import backbone, check_size, count, equal_size, real_twin, untrained
     from zoo.conversion import stayed_real
 
-    net = backbone(untrained(options.backbone), options.algebra, scope=options.scope, embedding=options.embedding, **info)
+    layers = {"scope": options.scope, "embedding": options.embedding} | info
+    check_size(options.backbone, options.algebra, options.max_parameters, **layers)
+    net = backbone(untrained(options.backbone), options.algebra, **layers)
     twin = real_twin(options.backbone, embedding=options.embedding, **info)
     ours, theirs = by_layer(net), by_layer(twin)
     kinds = {name or "(network)": type(module).__name__ for name, module in net.named_modules()}

@@ -18,7 +18,7 @@ from zoo.training.options import Fit, config_values
 from zoo.training.processes import Signals
 from zoo.training.resolve import load_data, resolve
 from zoo.training.trainer import check_trainer
-from zoo_experiments.grid import Grid, Here, Point, Row, execute, processes, saying_how_to_resume
+from zoo_experiments.grid import Grid, Here, Point, Row, check_size, execute, processes, saying_how_to_resume
 from zoo_experiments.options import Execution
 
 _OPTIONS = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "vectors_found", "seed")
@@ -68,8 +68,8 @@ def cross_validate(options: Fit) -> dict[str, Any]:
     options = resolve(options)
     if (summary := finished_run(config_values(options), options.run_dir, options.resume)) is not None:
         return summary
+    check_folds(options)
     folds = [fold(options, number) for number in range(options.folds or 0)]
-    check_folds(options, folds)
     with ExitStack() as stack:
         folder = stack.enter_context(claim(config_values(options), options.run_dir, options.resume))
         grid = Folds(folder.path, options, folds)
@@ -91,15 +91,14 @@ def cross_validate(options: Fit) -> dict[str, Any]:
     return grid.summary()
 
 
-def check_folds(options: Fit, folds: list[Fit]) -> None:
+def check_folds(options: Fit) -> None:
     """Check the number of folds, the Trainer's arguments, and that the data have no predefined split."""
     devices = options.trainer["devices"]
     check_rules((str(devices) == "1", f"--folds trains on one device, not on --trainer.devices {devices}"), code="conflict")
     check_trainer(options.trainer)
-    check_rules((options.jobs >= 1, f"--jobs {options.jobs}: must be 1 or more"))
-    check_rules((len(folds) >= 2, f"folds={options.folds}: must be 2 or more"))
+    check_size(options.folds or 0)
     entry, _ = registry.resolve("zoo.datasets", options.data or "")
-    is_cut = "folds" in signature(registry.load(entry)).parameters and not load_data(folds[0]).has_split
+    is_cut = "folds" in signature(registry.load(entry)).parameters and not load_data(fold(options, 0)).has_split
     check_rules((is_cut, f"'{options.data}' comes with its own split: leave --folds out"), code="conflict")
 
 

@@ -21,6 +21,7 @@ import yaml
 
 from zoo.atomic import write_text
 from zoo.errors import InputError, Interrupted, Stop, one_line
+from zoo.registry.limits import cores
 from zoo.training.checkpoints import DivergenceError
 from zoo.training.folder import changed_options
 from zoo.training.options import Fit, build, config_values
@@ -34,6 +35,15 @@ Failure = Future[str | None]
 """The reason why the training of a point has failed, or None."""
 PATIENCE = 120.0
 """Seconds for runs to write a checkpoint when the experiment is stopped."""
+
+MOST_RUNS = 10_000
+"""Largest number of runs of an experiment."""
+
+
+def check_size(runs: int) -> None:
+    """Raise `InputError` for an experiment with more than `MOST_RUNS` runs."""
+    if runs > MOST_RUNS:
+        raise InputError(f"an experiment of {runs} runs: must be at most {MOST_RUNS}, split it into several")
 
 
 @dataclass(frozen=True)
@@ -189,8 +199,7 @@ class LocalProcesses:
 
     def __init__(self, jobs: int) -> None:
         self.slots = jobs
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self._threads = str(max(1, cores // jobs)) if jobs > 1 else None
+        self._threads = str(max(1, cores() // jobs)) if jobs > 1 else None
         self._waiters = ThreadPoolExecutor(jobs)
         self._idle: list[Worker] = []
         self._running: dict[Failure, Worker] = {}

@@ -17,7 +17,7 @@ from zoo.training.folder import changed_options, claim_on_rank_0, read_run_confi
 from zoo.training.options import FREE, Fit, build, config_values
 from zoo.training.processes import Processes
 from zoo.training.resolve import Plan, plan_run
-from zoo_experiments.grid import Grid, Here, Point, Result, Row, execute, processes, saying_how_to_resume
+from zoo_experiments.grid import Grid, Here, Point, Result, Row, check_size, execute, processes, saying_how_to_resume
 from zoo_experiments.options import Lottery, check_algebras, check_execution
 from zoo_experiments.round import Arm, folder_name, resume_text, ticket_options, train_round
 
@@ -49,7 +49,8 @@ def check_lottery(options: Lottery) -> tuple[Lottery, Plan]:
     if options.until is not None:
         rounds = rounds_until(options.until, options.rate) - (options.pruning.score == "snip")  # which prunes in round 0
     check_rules((0 <= rounds <= _MOST_ROUNDS, f"rounds={rounds}: must be between 0 and {_MOST_ROUNDS}"))
-    plans = [plan_run(replace(options, algebra=name, rounds=rounds, until=None), try_network=True) for name in names]
+    check_size(len(names) * (1 + len(options.controls)) * options.seeds * (rounds + 1))
+    plans = [plan_run(replace(options, algebra=name, rounds=rounds, until=None)) for name in names]
     algebras = {folder_name(planned.options.algebra): planned.options.algebra for planned in plans}  # phm-4 is phm(n=4)
     filled = plans[0].options
     assert isinstance(filled, Lottery)
@@ -69,10 +70,6 @@ def _check_options(options: Lottery) -> None:
         (options.folds is None, "--folds is not supported: a round is one training"),
         (writes, "rounds need training checkpoints: leave --trainer.enable_checkpointing and fast_dev_run out"),
         code="conflict",
-    )
-    check_rules(
-        (options.seeds >= 1, f"seeds={options.seeds}: must be 1 or more"),
-        (options.collapse is None or 0 < options.collapse <= 1, f"collapse={options.collapse}: must be in (0, 1]; 1 for never"),
     )
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zoo.errors import check_rules
+from zoo.registry.limits import bounded, check_processes
 from zoo.training.options import Fit
 
 
@@ -18,19 +19,16 @@ class Execution:
         gpus: GPUs per run, on Ray; 0.5 for two runs on one.
     """
 
-    jobs: int = 1
+    jobs: int = bounded("[1, 1024]", 1)
     on: str = "here"
-    cpus: float = 1.0
-    gpus: float = 0.0
+    cpus: float = bounded("[0, 1e6]", 1.0)
+    gpus: float = bounded("[0, 1e6]", 0.0)
 
 
 def check_execution(options: Any) -> None:
     """Check the options of an `Execution`."""
-    check_rules(
-        (options.on in ("here", "ray"), f"--on {options.on}: use here or ray"),
-        (options.jobs >= 1, f"--jobs {options.jobs}: must be 1 or more"),
-        (options.cpus >= 0 and options.gpus >= 0, "--cpus and --gpus must not be negative"),
-    )
+    check_rules((options.on in ("here", "ray"), f"--on {options.on}: use here or ray"))
+    check_processes("jobs", options.jobs)
     text = "--jobs applies to this machine; on Ray use --cpus and --gpus"
     check_rules((options.on == "here" or options.jobs == 1, text), code="conflict")
 
@@ -79,7 +77,7 @@ class PruningOptions:
     matrices: str = "all"
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    rewind_step: int = 0
+    rewind_step: int = bounded("[0, 1e12]", 0)
 
 
 @dataclass
@@ -102,12 +100,12 @@ class Lottery(Execution, Fit):
 
     algebra: str = ""
     rate: float | str = 0.4
-    rounds: int | None = None
-    until: float | None = None
+    rounds: int | None = bounded("[0, 200]", None)
+    until: float | None = bounded("(0, 1)", None)
     compare: tuple[str, ...] = ()
-    seeds: int = 1
+    seeds: int = bounded("[1, 1000]", 1)
     controls: tuple[str, ...] = ()
-    collapse: float | None = None
+    collapse: float | None = bounded("(0, 1]", None)
     pruning: PruningOptions = field(default_factory=PruningOptions)
     only: str | None = None
 

@@ -6,7 +6,9 @@ import fnmatch
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from copy import deepcopy
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from zoo.training.options import SPECS, flat
 from zoo.training.processes import Signals
 from zoo.training.resolve import plan_run
 from zoo.training.trainer import check_trainer
-from zoo_experiments.grid import Executor, Grid, Point, Row, execute, processes, saying_how_to_resume
+from zoo_experiments.grid import Executor, Grid, Point, Row, check_size, execute, processes, saying_how_to_resume
 from zoo_experiments.options import Sweep, check_execution
 
 ROWS = "results.jsonl"
@@ -46,7 +48,7 @@ def sweep_points(values: Mapping[str, Any], file: str) -> list[Point]:
     )
     for point in points:
         try:
-            check_trainer(plan_run(point.fit, try_network=True).options.trainer)
+            check_trainer(plan_run(point.fit).options.trainer)
         except InputError as error:
             raise InputError(f"'{file}', run {point.name}: {error}", code=error.code) from error
     return points
@@ -60,6 +62,7 @@ def grid_points(values: Mapping[str, Any], file: str) -> Iterator[Point]:
     for axis, label in [(axis, label) for entry in exclude for axis, excluded in entry.items() for label in excluded]:
         text = f"'{file}' excludes {axis}={label}, but the axes are {', '.join(labels)} with other labels"
         check_rules((label in labels.get(axis, ()), text), code="unknown")
+    check_size(prod(map(len, labels.values())))
     for combination in product(*labels.values()):
         chosen = dict(zip(labels, combination, strict=True))
         if any(all(chosen[axis] in excluded for axis, excluded in entry.items()) for entry in exclude):
@@ -94,17 +97,24 @@ def nested(options: Mapping[str, Any]) -> dict[str, Any]:
     parts: dict[str, Any] = {}
     for name, value in options.items():
         head, _, tail = str(name).partition(".")
-        parts = merged(parts, {head: {tail: value}} if tail else {head: value})
+        update(parts, {head: {tail: value}} if tail else {head: value})
     return parts
 
 
 def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
     """Merge nested options; the second override the first."""
-    both = {
-        name: merged(first[name], value) if isinstance(value, dict) and isinstance(first.get(name), dict) else value
-        for name, value in second.items()
-    }
-    return {**first, **both}
+    both = deepcopy(dict(first))
+    update(both, second)
+    return both
+
+
+def update(options: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Override nested options in place."""
+    for name, value in changes.items():
+        if isinstance(value, dict) and isinstance(before := options.get(name), dict):
+            update(before, value)
+        else:
+            options[name] = deepcopy(value)
 
 
 # --- the folder ---

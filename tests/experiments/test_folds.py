@@ -57,7 +57,7 @@ def test_parallel_folds_give_the_same_summary(workdir, summary):
     assert {**parallel, "seconds": 0, "run_dir": ""} == {**summary, "seconds": 0, "run_dir": ""}
     with raises("conflict", "--folds"):
         zoo.fit(**options(workdir, "single", jobs=2, folds=None))
-    with raises("invalid", "--jobs 0"):
+    with raises("invalid", "jobs=0"):
         zoo.fit(**options(workdir, "none", jobs=0))
 
 

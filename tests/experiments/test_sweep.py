@@ -197,7 +197,7 @@ def test_ctrl_c_prints_how_to_resume(tmp_path):
 @pytest.mark.parametrize(
     ("options", "code", "values"),
     [
-        ({"jobs": 0}, "invalid", ("--jobs 0",)),
+        ({"jobs": 0}, "invalid", ("jobs=0",)),
         ({"run_dir": "clone"}, "conflict", ("clone",)),
     ],
 )

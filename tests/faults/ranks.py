@@ -37,7 +37,7 @@ def go_wrong():
         raise RuntimeError("a rank is gone")
     if HOW == "hang":
         time.sleep(1000)
-    os.kill(os.getpid(), signal.SIGKILL if HOW == "kill" else signal.SIGTERM)
+    os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}.get(HOW, signal.SIGTERM))
 
 
 class Wrong(Callback):

@@ -12,12 +12,14 @@ TIMEOUT = 60
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
-@pytest.mark.parametrize(("rank", "how", "when"), [(0, "kill", "start"), (1, "raise", "step")])
+@pytest.mark.parametrize(("rank", "how", "when"), [(0, "kill", "start"), (1, "raise", "step"), (1, "kill", "step")])
 @pytest.mark.slow
 def test_a_lost_rank_ends_the_run(tmp_path, rank, how, when):
     ending = lose(tmp_path, rank, how, when, TIMEOUT)
     assert ending.seconds is not None, ending.output
     assert (0 in ending.codes, ending.orphans, ending.model) == (False, 0, False), ending.output
+    if (rank, how) == (1, "kill"):
+        assert "InputError: process 1 ended with signal 9; no checkpoint was written yet" in ending.output
     assert ending.seconds < 2 * GRACE, "must not wait for the timeout; twice the grace period, for a busy machine"
 
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from lightning.pytorch import Callback, Trainer
+from timm.optim import list_optimizers
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -19,6 +20,7 @@ from zoo.tasks import Classification
 from zoo.tasks.optimization import (
     DECAYING,
     SCHEDULES,
+    check_network,
     check_optimizer,
     check_schedule,
     lr_factor,
@@ -135,12 +137,32 @@ def test_betas_and_eps_default_to_those_of_the_optimizer():
         ({"name": "lion", "eps": 1e-9}, "eps"),
         ({"name": "sgd", "mup_base_width": 64}, "mup_base_width"),
         ({"mup_base_width": 0}, "mup_base_width=0"),
+        ({"name": "adahessian"}, "cannot use optimizer"),
     ],
     ids=str,
 )
 def test_invalid_optimizers(options, value):
     with raises("unknown" if "'" in value else "invalid", value):
         check_optimizer(**{"name": "adamw", "lr": 0.1} | options)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_every_optimizer_trains_or_is_refused():
+    refused = []
+    for name in list_optimizers():
+        net = nn.Sequential(Linear(8, 8, algebra=zoo.algebra("quaternion")), nn.LayerNorm(8))
+        try:
+            check_optimizer(name, 0.01)
+            check_network(net, name)
+        except InputError:
+            refused.append(name)
+            continue
+        optimizer = make_optimizer(net, name, 0.01, 0.1)
+        net(torch.ones(2, 8)).square().sum().backward()
+        optimizer.step()
+    assert "adahessian" in refused
+    assert "adamw" not in refused
+    assert len(refused) < 20
 
 
 def test_mup_learning_rates():

@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import random
+import signal
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,11 @@ from lightning.pytorch import Callback
 
 import zoo
 from tests.errors import raises
-from zoo.training import fit
+from zoo.errors import Interrupted, Stop
+from zoo.training import fit, folder
 from zoo.training.folder import lock_folder
 from zoo.training.resume import AtomicCheckpointIO, newest, read_checkpoint
-from zoo.training.runs import recover
+from zoo.training.runs import recover, verify
 
 
 class Crash(Callback):
@@ -54,6 +56,33 @@ def test_a_full_disk_reports_what_is_saved(options, monkeypatch):
     saved = "the model is saved but not tested; test it with: zoo test two"
     assert error.value.strerror.endswith(f"; {saved}")
     assert (error.value.errno, error.value.filename) == (28, None)
+
+
+def test_a_run_is_finished_when_its_last_file_is_written(options, monkeypatch):
+    """A signal before summary.json, the last file."""
+    write, paths = folder.write_text, []
+
+    def stop(path, text):
+        paths.append(path.name)
+        if path.name == "summary.json":
+            raise Stop(signal.SIGTERM)
+        write(path, text)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folder, "write_text", stop)
+        with pytest.raises(Interrupted, match="saved and tested; finish the run with: zoo fit --resume run"):
+            zoo.fit(**options(run_dir="run"))
+    assert Path("run/checksums.json").is_file()
+    assert not Path("run/summary.json").exists()
+    weights = Path("run/model/model.safetensors").read_bytes()
+    again = zoo.fit(**options(run_dir="run", resume="auto"))
+    assert again["metrics"] == zoo.load("run").metrics
+    assert Path("run/model/model.safetensors").read_bytes() == weights
+    rows = {row["file"]: row["status"] for row in verify(Path("run"))}
+    assert set(rows.values()) == {"ok"}
+    assert "run/summary.json" in rows
+    Path("run/checksums.json").unlink()
+    assert [row["file"] for row in verify(Path("run")) if row["status"] != "ok"] == ["run/checksums.json"]
 
 
 def crashed(options, **chosen) -> Path:

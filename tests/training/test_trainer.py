@@ -1,5 +1,6 @@
 """The Trainer of a run: its arguments, objects from files, defaults, loggers and callbacks."""
 
+import csv
 import inspect
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,10 +12,14 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 
 import zoo
 from tests.errors import raises
+from zoo.data.images import digits
+from zoo.errors import InputError
+from zoo.tasks.supervised import ImageClassification
 from zoo.training.checkpoints import Checkpoints, MetricsTable
 from zoo.training.options import TRAINER_ARGUMENTS
 from zoo.training.processes import Signals
-from zoo.training.trainer import ProgressLines, check_trainer, make_trainer, run_loggers
+from zoo.training.resume import STATE, read_checkpoint
+from zoo.training.trainer import ProgressLines, check_trainer, lightning_errors, make_trainer, run_loggers
 
 
 def trainer_of(settings, folder):
@@ -187,3 +192,82 @@ def test_wandb_writes_into_the_run_folder(tmp_path):
     logger._save_dir, logger._wandb_init = ".", {"dir": "."}
     run_loggers([logger], tmp_path, None)
     assert logger.save_dir == logger._wandb_init["dir"] == str(tmp_path)
+
+
+# --- callbacks with checkpoints of their own ---
+
+
+def finder(name, **options):
+    """Describe a callback of Lightning as in a configuration file."""
+    return {"class_path": f"{CALLBACKS}.{name}", "init_args": options}
+
+
+LR = finder("LearningRateFinder", num_training_steps=16, min_lr=1e-5, max_lr=1e-2, early_stop_threshold=None)
+SIZE = finder("BatchSizeFinder", max_trials=3, steps_per_trial=1)
+
+
+def rates(folder):
+    """Return the learning rates of a run by step."""
+    rows = csv.DictReader((Path(folder) / "metrics.csv").read_text(encoding="utf-8").splitlines())
+    return [float(value) for row in rows for name, value in row.items() if name.startswith("lr-") and value]
+
+
+def test_finders_find_and_a_resumed_run_does_not_search_again(options, monkeypatch):
+    trainer = {"limit_train_batches": 16, "callbacks": [LR, SIZE], "log_every_n_steps": 1}
+    constant = {"name": "constant", "warmup": 0.0}
+    found = zoo.fit(**options(trainer, schedule=constant, run_dir="found", checkpoint_every="never"))
+    assert rates("found")[-1] != 0.002
+    assert len(set(rates("found"))) == 1, "the schedule replaces the found rate"
+    (checkpoint,) = (read_checkpoint(path) for path in Path("found/checkpoints").glob("epoch-0001.ckpt"))
+    assert checkpoint[STATE]["batch_size"] == 8
+    assert not list(Path("found").glob(".*ckpt")), "the checkpoints of the finders remain"
+    for name in ("lr_finder._lr_find", "batch_size_finder._scale_batch_size"):
+        monkeypatch.setattr(f"{CALLBACKS}.{name}", lambda *args, **options: pytest.fail("searched again"))
+    again = zoo.fit(resume="found", trainer={"max_epochs": 2})
+    assert again["epochs"] == 2
+    assert set(rates("found")) == {rates("found")[0]}
+    (checkpoint,) = (read_checkpoint(path) for path in Path("found/checkpoints").glob("epoch-0002.ckpt"))
+    assert checkpoint[STATE]["batch_size"] == 8
+    assert found["seed"] == again["seed"]
+
+
+@pytest.mark.parametrize(
+    ("trainer", "named"),
+    [
+        ({"callbacks": [f"{CALLBACKS}.BackboneFinetuning"]}, ["--trainer.callbacks", "BackboneFinetuning", "backbone"]),
+        ({"accumulate_grad_batches": 0}, ["--trainer.accumulate_grad_batches=0"]),
+        ({"precision": "transformer-engine"}, ["transformer_engine"]),
+    ],
+    ids=str,
+)
+def test_an_error_of_lightning_is_one_line(options, trainer, named):
+    with pytest.raises(InputError) as caught:
+        zoo.fit(**options(trainer))
+    assert all(text in str(caught.value) for text in named), caught.value
+    assert not Path("runs").exists()
+
+
+def test_a_callback_that_loads_another_checkpoint_cannot_be_resumed(options):
+    class Restart(Callback):
+        def on_fit_start(self, trainer, task):
+            trainer.save_checkpoint("other.ckpt")
+            trainer._checkpoint_connector.restore("other.ckpt")
+
+    zoo.fit(**options({"callbacks": [Restart()]}, run_dir="run"))
+    with raises("conflict", "--trainer.callbacks"):
+        zoo.fit(**options({"callbacks": [Restart()], "max_epochs": 2}, resume="run"))
+
+
+def test_an_error_of_a_network_is_not_blamed_on_the_trainer(options):
+    class Broken(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(1))
+
+        def forward(self, x):
+            raise RuntimeError("a bug of the network")
+
+    with pytest.raises(RuntimeError, match="a bug of the network"), lightning_errors():
+        Trainer(fast_dev_run=True, accelerator="cpu", logger=False, barebones=False).fit(
+            ImageClassification(Broken(), num_classes=10), digits()
+        )

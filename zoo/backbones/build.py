@@ -1,13 +1,19 @@
 """Build networks from specs, with the training defaults of backbones, and check them before a run."""
 
+import math
+import sys
+import threading
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
 from inspect import Parameter, signature
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from zoo import registry
 from zoo.algebras import Algebra, reals
@@ -79,6 +85,8 @@ def passes_options_to(
 
 Factory = Callable[..., nn.Module]  # maps a `Layers` (positional) and facts about the data (keywords) to a network
 WIDTHS = ("dim", "ffn", "hidden", "filters", "embedding_dim")  # options of backbones that are numbers of channels
+SMALLEST = 200_000
+"""Mean number of parameters of a tensor below which the number of tensors limits a network, not that of its parameters."""
 _EXAMPLE = {"in_channels": 3, "image_size": 32, "in_features": 8, "out_features": 8, "vocab_size": 11, "max_length": 7}
 
 
@@ -120,7 +128,7 @@ def backbone(
             accepted = signature(spec).parameters
             takes_all = any(p.kind is Parameter.VAR_KEYWORD for p in accepted.values())
             net = spec(layers, **{name: value for name, value in info.items() if takes_all or name in accepted})
-    except RuntimeError as error:
+    except (RuntimeError, InputError) as error:
         if "allocate memory" not in str(error):
             raise
         raise InputError(f"{spec}: the parameters exceed the memory of this machine") from error
@@ -201,25 +209,73 @@ def count(net: nn.Module) -> dict[str, int]:
     return {"total": sum(p.numel() for p in net.parameters() if p.requires_grad), "embedding": sum(embedding.values())}
 
 
-def check_spec(spec: str, algebra: str, **options: Any) -> None:
+def check_spec(spec: str, algebra: str | Algebra, most: float = math.inf, **options: Any) -> None:
     """Raise `InputError` for options of our backbones that are invalid for all data, before data are loaded.
 
-    Builds the network for two sizes of example data on the meta device; an error that occurs for both is raised.
+    Checks the network (`check_size`) for two sizes of example data; an error that occurs for both is raised.
     """
-    entry, parsed = registry.resolve("zoo.backbones", untrained(spec))
-    if not entry.ours:
+    if not registry.resolve("zoo.backbones", spec)[0].ours:
         return
     errors: list[InputError] = []
     for scale in (1, 3):
         info: dict[str, Any] = {name: scale * value for name, value in _EXAMPLE.items()}
         try:
-            with torch.random.fork_rng(devices=[]), torch.device("meta"):
-                backbone(str(parsed), algebra, num_classes=3, **options, **info)
+            check_size(spec, algebra, most, num_classes=3, **options, **info)
             return
+        except SizeError:
+            raise
         except InputError as error:
             errors.append(error)
     if str(errors[0]) == str(errors[1]):
         raise errors[0]
+
+
+class SizeError(InputError):
+    """Raised for a network that exceeds a limit."""
+
+
+def check_size(spec: str, algebra: str | Algebra, most: float, **options: Any) -> None:
+    """Raise `InputError` if a network cannot be built or has more than ``most`` parameters; allocates no memory.
+
+    The network is built on the meta device, and no more than ``most`` / `SMALLEST` tensors of it. A network that computes with
+    its weights when it is built is not checked.
+    """
+    advice = "use a smaller network, or raise --max-parameters"
+    tensors = max(1000, int(min(most / SMALLEST, sys.maxsize)))
+    text = f"{spec}: more than {tensors:,} parameter tensors, the limit for {most:,.0f} parameters: {advice}"
+    given = deepcopy(algebra)  # a given algebra would be moved
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"), limited(tensors, text):
+            net = backbone(untrained(spec), given, **options)
+    except InputError as error:
+        if isinstance(error, registry.PluginError) or "meta" in str(error).lower():  # this device does not support the network
+            return
+        raise
+    size = sum(tensor.numel() for tensor in (*net.parameters(), *net.buffers()))
+    if size > most:
+        raise SizeError(f"{spec}: {size:,} parameters, the limit is {most:,.0f}: {advice}")
+
+
+@contextmanager
+def limited(most: int, message: str) -> Iterator[None]:
+    """Raise `SizeError` with a message as soon as a network that is being built has registered too many parameters.
+
+    The limit must be generous because timm models first build their real layers, which are then converted.
+    """
+    count = 0
+
+    def register(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        nonlocal count
+        count += threading.get_ident() == thread
+        if count > most:
+            raise SizeError(message)
+
+    thread = threading.get_ident()  # networks of other threads are not counted
+    hook = register_module_parameter_registration_hook(register)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def check_fit(net: nn.Module, spec: str, example: Tensor | tuple[Tensor, ...], outputs: int, every: bool = False) -> None:

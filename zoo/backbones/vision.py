@@ -15,6 +15,7 @@ from zoo.conversion.attention_layout import MatrixLayout
 from zoo.errors import InputError, check_choice, check_rules, one_line
 from zoo.nn import Layers
 from zoo.nn.attention import check_heads
+from zoo.registry.limits import LARGEST
 
 # Options of timm.create_model with file names and URLs, or that replace timm's configuration of a model.
 _UNSUPPORTED_OPTIONS = {"checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "cache_dir", "pretrained_strict"}
@@ -60,6 +61,7 @@ def vit(
     check_rules(
         (depth >= 1, f"depth={depth}: must be at least 1"),
         (0 <= drop_path < 1, f"drop_path={drop_path}: must be in [0, 1)"),
+        (1 <= dim * mlp_ratio <= LARGEST, f"mlp_ratio={mlp_ratio}: the MLP must have 1 to {LARGEST} hidden channels"),
     )
     sides = [side for side in range(1, image_size + 1) if image_size % side == 0]
     if patch is None:

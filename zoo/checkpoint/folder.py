@@ -4,8 +4,7 @@ import errno
 import hashlib
 import math
 import platform
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from copy import deepcopy
 from importlib.metadata import distribution, distributions
 from pathlib import Path
@@ -15,12 +14,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_model, save_model
 from torch import nn
-from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from zoo import registry
 from zoo.algebras import Algebra, algebra
 from zoo.atomic import new_folder, write_json, write_text
-from zoo.backbones.build import backbone, untrained
+from zoo.backbones.build import backbone, limited, untrained
 from zoo.checkpoint.config import FORMAT, KINDS, read_config
 from zoo.checkpoint.manifest import (
     HEADER_BYTES,
@@ -143,13 +141,14 @@ def _build(config: Mapping[str, Any], over: str | Algebra, info: Any, weights: P
     options = network_options(config, info)
     spec = untrained(config["backbone"])
     message = f"the weights in {weights.parent} do not fit {spec}"
+    most = 100 + 4 * len(header)
     numbers = sum(math.prod(shape) for shape, _ in header.values())
     for key, value in Spec.parse(spec).options.items():
         if isinstance(value, int) and value > max(numbers, 10_000):
             raise InputError(f"{message}: {key}={value}, but there are only {numbers} weights")
     with torch.random.fork_rng(devices=[]):
         try:
-            with torch.device("meta"), _limited(100 + 4 * len(header), message):
+            with torch.device("meta"), limited(most, f"{message}: the network has more than {most} parameter tensors"):
                 outline = backbone(spec, deepcopy(config["algebra"] or over), **options)  # backbone() moves a given algebra
         except InputError:
             raise
@@ -166,27 +165,6 @@ def network_options(config: Mapping[str, Any], info: Any) -> dict[str, Any]:
     """Return the keyword arguments of `backbone` other than the spec and the algebra; no info for a network without data."""
     sizes = config["model_kwargs"] or {} if info is None else {**info.model_kwargs, "vectors": getattr(info, "vectors", None)}
     return {key: config.get(key) for key in ("scope", "init", "embedding")} | sizes
-
-
-@contextmanager
-def _limited(most: int, message: str) -> Iterator[None]:
-    """Stop building a network that registers too many parameters.
-
-    The limit must be generous because timm models first build their real layers, which are then converted.
-    """
-    count = 0
-
-    def register(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
-        nonlocal count
-        count += 1
-        if count > most:
-            raise InputError(f"{message}: the network has more than {most} parameter tensors")
-
-    hook = register_module_parameter_registration_hook(register)
-    try:
-        yield
-    finally:
-        hook.remove()
 
 
 def _convert_again(module: nn.Module, over: str | Algebra, config: Mapping[str, Any]) -> nn.Module:

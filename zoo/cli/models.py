@@ -13,6 +13,7 @@ from zoo import registry
 from zoo.checkpoint.manifest import find, number, read_manifest, verify
 from zoo.cli.result import Result, to_json
 from zoo.errors import InputError, printable, visible
+from zoo.registry.limits import LARGEST, bounded
 from zoo.tasks.options import Decoding
 from zoo.training.options import Measuring
 
@@ -38,7 +39,7 @@ class Generate(Use):
         num_samples: Number of texts to generate.
     """
 
-    num_samples: int = 1
+    num_samples: int = bounded("[1, 1e6]", 1)
 
 
 @dataclass
@@ -52,8 +53,8 @@ class Predict(Use):
             error stops at the first one.
     """
 
-    batch_size: int = 64
-    top: int = 1
+    batch_size: int = bounded(f"[1, {LARGEST}]", 64)
+    top: int = bounded("[1, 1e6]", 1)
     on_bad_rows: str = "report"
 
 
@@ -181,8 +182,6 @@ def generate(run: str, *, options: Generate, prompt: str | None = None, json: bo
         json: Print one JSON object per text.
     """
     count = options.num_samples
-    if count < 1:
-        raise InputError(f"--num-samples {count}: must be at least 1")
     prompt, path = read_prompt(prompt), locate(run)
     from zoo.inference.model import load
 

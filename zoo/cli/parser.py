@@ -18,7 +18,8 @@ import yaml
 from zoo import registry
 from zoo.cli.result import Result
 from zoo.errors import InputError, one_line, shorten
-from zoo.registry.resolution import build_options, check_option, check_sizes
+from zoo.registry.limits import check_sizes
+from zoo.registry.resolution import build_options, check_option
 from zoo.registry.spec import split_at_commas
 from zoo.training.options import SPECS, TRAINER_ARGUMENTS, check_not_tickets
 
@@ -196,7 +197,7 @@ class Parser:
         if unknown := sorted(given.keys() - settable):
             close = get_close_matches(unknown[0], [*settable, *self._groups, "trainer"], 1)
             hint = f": did you mean '{close[0]}'?" if close else ""
-            raise InputError(f"unknown option '{unknown[0]}' in the config '{file}'{hint}", code="unknown")
+            raise InputError(f"unknown option {shorten(unknown[0])} in the config '{file}'{hint}", code="unknown")
         try:  # also if a flag overrides it
             return {name: check_option(name, self.known[name].kind, value) for name, value in given.items()}
         except InputError as error:
@@ -297,7 +298,6 @@ def check_names(values: Mapping[str, Any]) -> None:
             entry, spec = registry.resolve(group, values[key])
             if key == "backbone":
                 check_sizes(entry.name, spec.options)
-    check_sizes("", {"batch_size": values.get("batch_size")})
     compare = values.get("compare") or ()
     for name in split_at_commas(compare) if isinstance(compare, str) else compare:
         registry.resolve(SPECS["algebra"], name)
@@ -315,10 +315,11 @@ class Loader(yaml.SafeLoader):  # type: ignore[misc]
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Return the mapping of a node; raise an error for a repeated name."""
-        names = [name.value for name, _ in node.value]
-        for i, (name, _) in enumerate(node.value):
-            if name.value in names[:i]:
-                raise yaml.MarkedYAMLError(problem=f"'{name.value}' is repeated", problem_mark=name.start_mark)
+        names = set()
+        for name, _ in node.value:
+            if (key := str(name.value)) in names:  # the value of a list is a list of nodes
+                raise yaml.MarkedYAMLError(problem=f"{shorten(key)} is repeated", problem_mark=name.start_mark)
+            names.add(key)
         return super().construct_mapping(node, deep)  # type: ignore[no-any-return]
 
 

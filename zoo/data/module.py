@@ -20,6 +20,7 @@ from zoo.data.loader import (
 )
 from zoo.data.options import check_integer
 from zoo.errors import InputError
+from zoo.registry.limits import WORKERS_PER_CORE, cores
 
 Info = TypeVar("Info", bound=DataInfo)
 Data = TypeVar("Data", bound=LightningDataModule)
@@ -57,7 +58,7 @@ class DataModule(LightningDataModule, Generic[Info]):
     def __init__(self, *, batch_size: int = 32, num_workers: int = 0, seed: int = 0) -> None:
         super().__init__()
         self.batch_size = check_integer("batch_size", batch_size, 1, 2**31 - 1)
-        self.num_workers = check_integer("num_workers", num_workers, 0, 1024)
+        self.num_workers = check_integer("num_workers", num_workers, 0, WORKERS_PER_CORE * cores())
         self.seed = check_integer("seed", seed, 0)
         self.tokenizer: Any = None
         self.has_split = True

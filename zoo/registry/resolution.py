@@ -11,6 +11,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 
 from zoo.errors import InputError, one_line, shorten
 from zoo.registry.catalogue import Entry, entries, faults, full_name, load, normalize_name, plugin_error, singular
+from zoo.registry.limits import check_interval, check_plain
 from zoo.registry.spec import Spec, Value, write_value
 
 Options = TypeVar("Options")
@@ -123,17 +124,6 @@ def _default(value: object) -> str:
         return f"=<{type(value).__name__}>"
 
 
-LARGEST = 2**24  # upper limit of sizes such as a width, a depth or a batch size
-
-
-def check_sizes(name: str, options: Mapping[str, Any]) -> None:
-    """Raise `InputError` if an integer option exceeds `LARGEST`; the message begins with the name, unless it is empty."""
-    for option, value in options.items():
-        if type(value) is int and abs(value) > LARGEST:
-            text = f"{option}={value} is too large: use at most {LARGEST}"
-            raise InputError(f"{name}: {text}" if name else text)
-
-
 def build_options(kind: type[Options], values: Mapping[str, Any], prefix: str = "") -> Options:
     """Build an options dataclass from nested mappings; raise `InputError` if an option is unknown, missing or invalid.
 
@@ -147,6 +137,9 @@ def build_options(kind: type[Options], values: Mapping[str, Any], prefix: str = 
             choices = hint(name, known) or f" use {', '.join(known)}"
             raise InputError(f"unknown option '{prefix}{name}':{choices}", code="unknown")
     checked = {name: check_option(f"{prefix}{name}", known[name].type, value) for name, value in values.items()}
+    for name, value in checked.items():
+        if interval := known[name].metadata.get("interval"):
+            check_interval(f"{prefix}{name}", interval, value)
     try:
         return kind(**checked)
     except TypeError as error:
@@ -155,6 +148,7 @@ def build_options(kind: type[Options], values: Mapping[str, Any], prefix: str = 
 
 def check_option(name: str, kind: Any, value: Any) -> Any:
     """Convert the value of an option to its annotated type; raise `InputError` if the type does not match."""
+    check_plain(name, value)
     if is_dataclass(kind) or get_origin(kind) is dict:
         if is_dataclass(kind) and isinstance(value, kind):  # type: ignore[arg-type]
             return value
@@ -176,6 +170,8 @@ def check_option(name: str, kind: Any, value: Any) -> Any:
 
 
 _SHOWN = 16
+OF_VALUES = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, AssertionError, RuntimeError)
+"""Exceptions that Python, torch and other libraries raise for the values of options."""
 
 
 def create(group: str, spec: object, /, *args: object, **context: object) -> Any:
@@ -200,7 +196,7 @@ def create(group: str, spec: object, /, *args: object, **context: object) -> Any
     except BaseException as error:
         if not entry.ours:
             raise plugin_error(entry, f"fails on {shorten(str(spec))}", error) from error
-        if spec.options and isinstance(error, TypeError | ValueError):
+        if spec.options and isinstance(error, OF_VALUES):
             raise InputError(f"{shorten(str(spec), 200)[1:-1]}: {one_line(error)}") from error
         raise  # a bug in the zoo
 

@@ -8,6 +8,7 @@ from types import NoneType
 from typing import TypeAlias
 
 from zoo.errors import InputError, shorten
+from zoo.registry.limits import check_plain
 
 Value: TypeAlias = "bool | int | float | str | list[Value] | tuple[Value, ...] | None"
 
@@ -121,6 +122,8 @@ def write_value(value: Value, depth: int = 0) -> str:
     kind = type(value)
     if depth > MAX_DEPTH:
         raise InputError(f"brackets nest deeper than {MAX_DEPTH}")
+    if isinstance(value, str | int):
+        check_plain("invalid value", value)
     if kind is str:
         return str(value) if _reads_back(str(value), depth) else repr(value)
     if isinstance(value, list | tuple) and kind in {list, tuple}:

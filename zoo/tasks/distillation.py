@@ -1,5 +1,6 @@
 """Knowledge distillation: train a network on the soft targets of another."""
 
+import math
 from typing import Any
 
 import torch
@@ -96,6 +97,6 @@ def check_distilled(task: Any) -> None:
 def check_distillation(temperature: float, weight: float) -> None:
     """Check the options of `Distillation`."""
     check_rules(
-        (temperature > 0, f"distillation.temperature={temperature}: must be positive, such as 4"),
+        (0 < temperature < math.inf, f"distillation.temperature={temperature}: must be positive, such as 4"),
         (0 <= weight <= 1, f"distillation.weight={weight}: must be in [0, 1]"),
     )

@@ -101,6 +101,9 @@ class Checkpoints(Callback):
         """Handle signals between steps."""
         self.signals.graceful, self._last_saved = True, time.monotonic()
         if self._resumed_at is not None:
+            if trainer.fit_loop.epoch_loop.batch_progress.total.completed != self._saved_batches:
+                text = "a callback has loaded another checkpoint at the start of the resumed run: leave it out"
+                raise InputError(f"--trainer.callbacks: {text}", code="conflict")
             set_loader(trainer, self._resumed_at, world_size_changed=self._world_size_changed)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -218,11 +221,14 @@ class Checkpoints(Callback):
             "seconds": self.seconds,
             "epochs": trainer.current_epoch,
             "logged_steps": logged_steps(trainer),
+            "batch_size": getattr(trainer.datamodule, "batch_size", None),  # type: ignore[attr-defined]
         }
         set_position(checkpoint, trainer, **self._position)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Load the state of a checkpoint."""
+        """Load the state of a checkpoint, unless another callback has written it."""
+        if STATE not in checkpoint:
+            return
         saved = checkpoint[STATE]
         self._saved_batches = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["completed"]
         self._start, self._resumed_at = self._start - saved["seconds"], saved["position"]

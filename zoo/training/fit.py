@@ -13,8 +13,8 @@ import lightning.pytorch as pl
 import torch
 
 from zoo import registry
-from zoo.atomic import write_json
 from zoo.checkpoint import save
+from zoo.checkpoint.manifest import read_manifest
 from zoo.data.loader import check_order
 from zoo.errors import LOGGERS, InputError, Interrupted, Stop, check_rules, quiet
 from zoo.tasks.base import Task
@@ -26,15 +26,15 @@ from zoo.training.folder import (
     finished_run,
     finite,
     read_run_config,
-    write_checksums,
     write_config,
+    write_summary,
 )
 from zoo.training.network import build_network, load_teacher, print_summary, read_token_vectors, record
 from zoo.training.options import Fit, build, check_not_tickets
 from zoo.training.processes import Processes, Signals, is_first_process, join
 from zoo.training.resolve import NO_OBJECTS, Objects, Plan, check_data, plan_run, take_objects
 from zoo.training.resume import Resumed, check_unchanged, checkpoint_files, position_of, read_checkpoint, resume, set_counters
-from zoo.training.trainer import check_trainer, lightning_errors, make_trainer
+from zoo.training.trainer import check_trainer, lightning_errors, make_trainer, restore_batch_size
 
 NOTHING_SAVED = "no checkpoint was written yet, so nothing is saved"
 
@@ -145,6 +145,8 @@ class Extension:
         """Describe what is saved of an interrupted run and the command that resumes it; None if nothing is saved."""
         name, paths = shlex.quote(str(folder)), checkpoint_files(folder / "checkpoints")
         if trained and (folder / "model").exists():
+            if read_manifest(folder / "model").get("metrics") and paths:
+                return f"the model is saved and tested; finish the run with: zoo fit --resume {name}"
             return f"the model is saved but not tested; test it with: zoo test {name}"
         if not paths:
             return None
@@ -190,6 +192,7 @@ def train_run(planned: Plan, session: Session, extension: Extension) -> dict[str
         claim_on_rank_0(planned.config, options.run_dir, options.resume, processes) as folder,
         quiet_event_writer(),
         report_interruption(folder, extension.resume_text),
+        processes.report_lost(lambda: extension.resume_text(folder.path, False) or NOTHING_SAVED),
     ):
         try:
             resumed = resume(planned.config, planned.fixed, folder.path, processes.count) if folder.resumed else None
@@ -216,6 +219,7 @@ def set_up(planned: Plan, session: Session, resumed: Resumed | None, folder: Pat
     trainer = make_trainer(settings, folder, checkpoints, resumed, options.ema, options.data or "the data")
     signals.replace_lightning(trainer)
     pl.seed_everything(options.seed if extension.weight_seed is None else extension.weight_seed, verbose=False)
+    restore_batch_size(data, settings, resumed)
     processes.prepare(data)
     vectors = None
     if getattr(data, "info", None) is not None:
@@ -277,13 +281,14 @@ def test(run: Run) -> None:
     """Save the model, test it if there is a test split, save it again with the metrics, and write summary.json."""
     save_model(run)
     if getattr(run.plan.data, "has_test", True):
-        for metrics in run.trainer.test(run.task, run.plan.data, verbose=False):  # empty with limit_test_batches=0
+        with lightning_errors():
+            measured = run.trainer.test(run.task, run.plan.data, verbose=False)
+        for metrics in measured:  # empty with limit_test_batches=0
             run.summary["metrics"] = {name.removeprefix("test_"): finite(value) for name, value in metrics.items()}
             run.summary["undefined"] = run.task.undefined("test")
         save_model(run)
     if run.trainer.is_global_zero:
-        write_json(run.folder / "summary.json", run.summary)
-        write_checksums(run.folder)
+        write_summary(run.folder, run.summary)
 
 
 def save_model(run: Run) -> None:

@@ -1,6 +1,7 @@
 """The run folder: its name, its lock, config.yaml, summary.json and checksums.json."""
 
 import errno
+import hashlib
 import math
 import re
 import shutil
@@ -16,7 +17,7 @@ import yaml
 from filelock import BaseFileLock, FileLock, Timeout
 
 from zoo import registry
-from zoo.atomic import write_json, write_text
+from zoo.atomic import to_json, write_json, write_text
 from zoo.checkpoint.manifest import file_record, read_json, read_small
 from zoo.errors import InputError, check_rules
 from zoo.registry import Spec
@@ -28,7 +29,7 @@ LOCK, CHECKSUMS = ".lock", "checksums.json"
 _WRITTEN = ("config.yaml", "metrics.csv", "summary.json", "model", "lottery.json")
 _PROGRESS = ("checkpoints/*.ckpt", "fold-*/checkpoints/*.ckpt", "*/seed-*", "lottery.json")
 """Patterns of the saved progress of a run, of folds and of rounds of lottery tickets."""
-_CHECKED = ("config.yaml", "metrics.csv", "summary.json", "tensorboard/*")
+_CHECKED = ("config.yaml", "metrics.csv", "tensorboard/*")
 RUNS = Path("runs")
 
 
@@ -274,14 +275,22 @@ def read_summary(run: Path, needed: Iterable[str] = ()) -> dict[str, Any]:
     return summary
 
 
-def write_checksums(folder: Path) -> None:
-    """Write the size and SHA-256 of all files of a finished run that do not contain their own checksum."""
+def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
+    """Write checksums.json, with the size and SHA-256 of all files that do not contain their own, then summary.json.
+
+    summary.json marks a run as finished, so it is the last file.
+    """
     paths = [path for pattern in _CHECKED for path in sorted(folder.glob(pattern)) if path.is_file()]
-    write_json(folder / CHECKSUMS, {path.relative_to(folder).as_posix(): file_record(path) for path in paths})
+    records = {path.relative_to(folder).as_posix(): file_record(path) for path in paths}
+    text = to_json(summary)
+    data = text.encode()
+    records["summary.json"] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    write_json(folder / CHECKSUMS, records)
+    write_text(folder / "summary.json", text)
 
 
 def has_checksum(name: str) -> bool:
-    """Return whether `write_checksums` lists a file, by its name relative to the run folder."""
+    """Return whether `write_summary` lists a file, by its name relative to the run folder."""
     return any(fnmatchcase(name, pattern) and name.count("/") == pattern.count("/") for pattern in _CHECKED)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from zoo.backbones.build import backbone, check_fit, count, equal_size, real_twin
+from zoo.backbones.build import backbone, check_fit, check_size, count, equal_size, real_twin
 from zoo.checkpoint import find, load_network, read_config
 from zoo.checkpoint.folder import conversion_record, fingerprint, fingerprint_of, library_versions, network_options
 from zoo.checkpoint.manifest import number
@@ -37,7 +37,10 @@ def build_network(planned: Plan, vectors: Vectors | None) -> nn.Module:
         if info is None:
             raise InputError("the data module has no info to build a backbone from: pass a task with its network")
         spec, algebra = objects.backbone or options.backbone, objects.algebra or options.algebra
-        net = backbone(spec, algebra, **network_options(planned.config, info))
+        sizes = network_options(planned.config, info)
+        if isinstance(spec, str):
+            check_size(spec, algebra, options.max_parameters, **sizes)
+        net = backbone(spec, algebra, **sizes)
     set_kernel(batch_matrices(net).modules(), options.kernel)
     if vectors is not None:
         load_vectors(net, vectors)

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from zoo.errors import InputError
+from zoo.errors import InputError, shorten
+from zoo.registry.limits import LARGEST, bounded
 from zoo.registry.resolution import build_options as build
 from zoo.tasks.options import Decoding
 
@@ -29,10 +30,24 @@ TRAINER_ARGUMENTS = (
 )
 # fmt: on
 """The arguments of Lightning's Trainer, listed here because importing it is slow; a test compares them with its signature."""
+# fmt: off
+TRAINER_INTERVALS = {
+    "devices": "[-1, 1024]", "num_nodes": "[1, 10000]", "fast_dev_run": "[0, 1e9]", "max_epochs": "[-1, 1e9]",
+    "min_epochs": "[0, 1e9]", "max_steps": "[-1, 1e12]", "min_steps": "[0, 1e12]", "limit_train_batches": "[0, 1e9]",
+    "limit_val_batches": "[0, 1e9]", "limit_test_batches": "[0, 1e9]", "limit_predict_batches": "[0, 1e9]",
+    "overfit_batches": "[0, 1e9]", "val_check_interval": "(0, 1e9]", "check_val_every_n_epoch": "[1, 1e9]",
+    "num_sanity_val_steps": "[-1, 1e9]", "log_every_n_steps": "[0, 1e9]", "accumulate_grad_batches": "[1, 1e6]",
+    "gradient_clip_val": "[0, 1e12]", "reload_dataloaders_every_n_epochs": "[0, 1e9]",
+}
+# fmt: on
+"""The intervals of the numbers among these arguments, which Lightning does not check or checks after the run has started."""
 SPECS = {"backbone": "backbones", "algebra": "algebras", "embedding": "embeddings", "data": "datasets", "task": "tasks"}
 """Options that are specs, and their entry-point groups."""
 FREE = {"num_workers", "ddp_timeout", "checkpoint_every", "trainer.enable_progress_bar", "jobs", "on", "cpus", "gpus"}
+FREE |= {"max_parameters"}
 """Flags of options that do not affect results."""
+MOST_PARAMETERS = 1e9
+"""Default limit of the size of a network: 4 GB of float32 weights, 16 GB with gradients and the state of AdamW."""
 _NETWORK = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "task")
 _TRAINING = ("init_from", "teacher", "distillation", "optimizer", "schedule", "label_smoothing", "ema", "batch_size", "seed")
 FIXED = (*_NETWORK, *_TRAINING)
@@ -120,6 +135,7 @@ class Fit:
         kernel: auto chooses a kernel by shape; block, fused or factored use one wherever it can run.
         matmul_precision: Precision of float32 matrix products: highest, high (TF32 on GPUs that support it) or medium.
         ddp_timeout: Seconds that a process waits for the others before the run fails.
+        max_parameters: Parameters of the largest network to build.
         run_dir: Folder of the run; by default a new folder in runs/.
         checkpoint_every: Interval of training checkpoints within an epoch: a time (30s, 10m, 1.5h), steps (500steps) or never.
         resume: Run to resume in place, such as runs/NAME; auto resumes the newest unfinished run of this configuration.
@@ -136,23 +152,24 @@ class Fit:
     init_from: str | None = None
     teacher: str | None = None
     distillation: DistillationOptions = field(default_factory=DistillationOptions)
-    folds: int | None = None
-    jobs: int = 1
+    folds: int | None = bounded("[2, 1e6]", None)
+    jobs: int = bounded("[1, 1024]", 1)
     task: str | None = None
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)
     label_smoothing: float | None = None
     metrics: tuple[str, ...] = ()
-    ema: float | None = None
-    keep: int = 1
+    ema: float | None = bounded("(0, 1)", None)
+    keep: int = bounded("[1, 1e6]", 1)
     decoding: Decoding = field(default_factory=Decoding)
-    batch_size: int | None = None
-    num_workers: int = 0
-    seed: int = 0
+    batch_size: int | None = bounded(f"[1, {LARGEST}]", None)
+    num_workers: int = bounded("[0, 1024]", 0)
+    seed: int = bounded(f"[0, {2**32 - 1}]", 0)
     compile: bool = False
     kernel: str = "auto"
     matmul_precision: str | None = None
-    ddp_timeout: float = 1800.0
+    ddp_timeout: float = bounded("(0, 1e7]", 1800.0)
+    max_parameters: float = bounded("(0, 1e15]", MOST_PARAMETERS)
     run_dir: str | None = None
     checkpoint_every: str = "10m"
     resume: str | None = None
@@ -169,8 +186,8 @@ class Measuring:
         trainer: Arguments of Lightning's Trainer, such as --trainer.accelerator.
     """
 
-    batch_size: int = 64
-    num_workers: int = 0
+    batch_size: int = bounded(f"[1, {LARGEST}]", 64)
+    num_workers: int = bounded("[0, 1024]", 0)
     trainer: dict[str, Any] = field(default_factory=dict)
 
 
@@ -183,7 +200,7 @@ class Average(Measuring):
         out: Folder of the new model; by default the folder average of the run.
     """
 
-    last: int = 8
+    last: int = bounded("[1, 1e6]", 8)
     out: str | None = None
 
 
@@ -200,11 +217,11 @@ class Prune(Measuring):
         run_dir: Folder of the fine-tuning run; by default RUN-pruned-RATIO.
     """
 
-    ratio: float = 0.5
+    ratio: float = bounded("(0, 1)", 0.5)
     data: str | None = None
     out: str | None = None
-    epochs: int = 0
-    lr: float | None = None
+    epochs: int = bounded("[0, 1e9]", 0)
+    lr: float | None = bounded("(0, 1e6]", None)
     run_dir: str | None = None
 
 
@@ -240,6 +257,7 @@ class Info:
         scope: Which matrices are hypercomplex: all, or roles joined by +.
         embedding: Spec of the word embedding; the default depends on the algebra, mostly table.
         task: Spec of the task, such as seq2seq; the default depends on the data.
+        max_parameters: Parameters of the largest network to build.
     """
 
     backbone: str = ""
@@ -248,6 +266,7 @@ class Info:
     scope: str = "all"
     embedding: str | None = None
     task: str | None = None
+    max_parameters: float = bounded("(0, 1e15]", MOST_PARAMETERS)
 
 
 @dataclass
@@ -260,9 +279,9 @@ class Bench(Info):
         rounds: Number of timed steps of each network.
     """
 
-    batch_size: int = 64
+    batch_size: int = bounded(f"[1, {LARGEST}]", 64)
     kernel: str = "auto"
-    rounds: int = 15
+    rounds: int = bounded("[2, 1e6]", 15)
 
 
 def is_object(name: str | None) -> bool:
@@ -318,11 +337,12 @@ def parse_interval(text: str) -> tuple[float | None, int]:
     >>> parse_interval("10m"), parse_interval("500steps"), parse_interval("never")
     ((600.0, 0), (None, 500), (None, 0))
     """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h|steps?)", text.strip())
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*(s|m|h|steps?)", text.strip())
     if text == "never":
         return None, 0
     if match is None or not float(match[1]) or (match[2].startswith("step") and "." in match[1]):
-        raise InputError(f"checkpoint_every={text}: use a time such as 30s, 10m or 1.5h, steps such as 500steps, or never")
+        advice = "use a time such as 30s, 10m or 1.5h, steps such as 500steps, or never"
+        raise InputError(f"checkpoint_every={shorten(text)[1:-1]}: {advice}")
     if match[2].startswith("step"):
         return None, int(match[1])
     return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]], 0

@@ -9,12 +9,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from zoo.errors import InputError, Stop, one_line
+from zoo.registry.limits import check_processes
+from zoo.registry.resolution import OF_VALUES
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -115,6 +118,29 @@ class Processes:
         value = torch.tensor(number, device=self.strategy.root_device)
         return int(self.strategy.reduce(value, reduce_op="min"))
 
+    @contextmanager
+    def report_lost(self, resume_text: Callable[[], str]) -> Iterator[None]:
+        """Raise `InputError` with the processes that have ended, and how to resume, if a collective operation fails."""
+        try:
+            yield
+        except RuntimeError as error:
+            from torch.distributed import DistError
+
+            if self.count == 1 or not (isinstance(error, DistError) or "gloo" in str(error)):
+                raise
+            text = f"{self._lost() or f'another process ended or does not answer ({one_line(error, 150)})'}; {resume_text()}"
+            raise InputError(text, code="failed") from error
+
+    def _lost(self) -> str:
+        """Describe the processes of Lightning's launcher that have ended; "" if there are none."""
+        children = list(enumerate(getattr(self.strategy.launcher, "procs", ()), 1))
+        deadline = time.monotonic() + 1  # until the system has reaped them
+        while children and all(child.poll() is None for _, child in children) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        codes = {rank: child.returncode for rank, child in children if child.returncode}
+        ends = {rank: f"exit code {code}" if code > 0 else f"signal {-code}" for rank, code in codes.items()}
+        return ", ".join(f"process {rank} ended with {end}" for rank, end in ends.items())
+
     def end(self) -> None:
         """Destroy the process group when Python exits after a successful run.
 
@@ -150,7 +176,9 @@ def build_trainer(arguments: Mapping[str, Any]) -> Trainer:
 
     try:
         return Trainer(**{"use_distributed_sampler": False, **launched_devices(), **arguments})
-    except (MisconfigurationException, ValueError, TypeError, RuntimeError, LookupError) as error:
+    except ImportError as error:
+        raise InputError(f"--trainer.*: {one_line(error)}", code="dependency") from error
+    except (MisconfigurationException, *OF_VALUES) as error:
         raise InputError(f"--trainer.*: {one_line(error)}") from error
 
 
@@ -168,6 +196,8 @@ def join(settings: Mapping[str, Any], in_order: bool = False, timeout: float = 1
     check_strategy(trainer)
     check_order(in_order, trainer.world_size)
     strategy = trainer.strategy
+    if strategy.launcher is not None and strategy.root_device.type == "cpu":
+        check_processes("--trainer.devices", trainer.num_devices)
     end_with_parent()
     if strategy.launcher is not None:
         strategy._timeout = timedelta(seconds=timeout)  # type: ignore[attr-defined]

@@ -22,7 +22,7 @@ from zoo.data.tabular import from_arrays
 from zoo.errors import InputError, check_choice, check_rules
 from zoo.hub.sources import locate
 from zoo.kernels.base import check_kernel
-from zoo.registry.resolution import check_sizes
+from zoo.registry.limits import check_processes, check_sizes
 from zoo.tasks import task_type
 from zoo.tasks.base import Task
 from zoo.tasks.distillation import check_distillation, check_distilled
@@ -101,15 +101,12 @@ class Plan:
     task_options: dict[str, Any]
 
 
-def plan_run(options: Fit, objects: Objects = NO_OBJECTS, *, try_network: bool = False) -> Plan:
-    """Resolve the options of a run into its parts, without reading data or writing files.
-
-    With `try_network` the network is also built on the meta device, so that an experiment fails before its first run.
-    """
+def plan_run(options: Fit, objects: Objects = NO_OBJECTS) -> Plan:
+    """Resolve the options of a run into its parts and check its network, without reading data or writing files."""
     options = resolve(options, objects)
-    if try_network:
+    if objects.backbone is None and objects.net is None:
         layers = {"scope": options.scope, "init": options.init, "embedding": options.embedding}
-        check_spec(options.backbone, options.algebra, **layers)
+        check_spec(options.backbone, objects.algebra or options.algebra, options.max_parameters, **layers)
     for source in (options.init_from, options.teacher):
         if source is not None:
             read_model_config(locate(source))
@@ -142,7 +139,7 @@ def _resolve_task(options: Fit, objects: Objects, data: Any) -> tuple[type[Task]
 
 def resolve(options: Fit, objects: Objects = NO_OBJECTS) -> Fit:
     """Fill in the defaults of the backbone, and check names and ranges, without reading data."""
-    _check_numbers(options)
+    _check_choices(options)
     if not _is_given(options, "backbone", objects):
         entry, backbone = registry.resolve("zoo.backbones", options.backbone)
         check_sizes(entry.name, backbone.options)
@@ -200,16 +197,13 @@ def _is_given(options: Fit, name: str, objects: Objects) -> bool:
     return False
 
 
-def _check_numbers(options: Fit) -> None:
+def _check_choices(options: Fit) -> None:
     check_kernel(options.kernel)
     parse_interval(options.checkpoint_every)
     check_choice("matmul_precision", options.matmul_precision or "highest", ("highest", "high", "medium"))
-    check_rules(
-        (0 <= options.seed < 2**32, f"seed={options.seed}: must be between 0 and {2**32 - 1}"),
-        (options.keep >= 1, f"keep={options.keep}: must be 1 or more"),
-        (options.kernel != "triton" or options.trainer.get("accelerator") != "cpu", "kernel='triton': the accelerator is cpu"),
-        (options.ema is None or 0 < options.ema < 1, f"ema={options.ema}: must be in (0, 1), such as 0.999"),
-    )
+    check_processes("jobs", options.jobs)
+    if options.kernel == "triton" and options.trainer.get("accelerator") == "cpu":
+        raise InputError("kernel='triton': the accelerator is cpu")
 
 
 def _with_end(options: Fit, max_epochs: int) -> dict[str, Any]:

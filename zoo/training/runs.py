@@ -117,7 +117,7 @@ def verify(run: Path) -> list[dict[str, str]]:
         folder = find(run)
         rows.append(_row(folder, lambda: "{backbone} over {algebra}".format(**read_config(folder))))
     rows += [_row(path, partial(_verify_checkpoint, path)) for path in checkpoints]
-    if os.path.lexists(file := run / CHECKSUMS):
+    if os.path.lexists(file := run / CHECKSUMS) or (run / "summary.json").is_file():  # which a finished run has both
         rows.append(_row(file, lambda: f"lists {len(_checksums(file))} files"))
         sums = _checksums(file) if rows[-1]["status"] == "ok" else {}
         rows += [_row(run / name, partial(_verify_file, run / name, record)) for name, record in sums.items()]

@@ -1,5 +1,6 @@
 """Check the arguments of Lightning's Trainer, and build the Trainer of a run, its loggers and the callbacks without files."""
 
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -8,12 +9,21 @@ from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import packages_distributions
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any, get_type_hints
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer, loggers
 from lightning.pytorch.accelerators import Accelerator
-from lightning.pytorch.callbacks import Checkpoint, LearningRateMonitor, RichProgressBar, WeightAveraging
+from lightning.pytorch.callbacks import (
+    BatchSizeFinder,
+    Checkpoint,
+    LearningRateFinder,
+    LearningRateMonitor,
+    RichProgressBar,
+    Timer,
+    WeightAveraging,
+)
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.plugins import CheckpointIO, LayerSync, Precision
 from lightning.pytorch.profilers import Profiler
@@ -24,9 +34,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from zoo.checkpoint.manifest import number
 from zoo.errors import InputError, one_line, shorten
-from zoo.registry.resolution import mismatch
+from zoo.registry.limits import check_interval, check_plain
+from zoo.registry.resolution import OF_VALUES, mismatch
 from zoo.training.checkpoints import Checkpoints, MetricsTable, counts_steps, progress
-from zoo.training.options import is_object
+from zoo.training.options import TRAINER_INTERVALS, is_object
 from zoo.training.processes import build_trainer
 from zoo.training.resume import AtomicCheckpointIO, Resumed
 
@@ -57,7 +68,7 @@ def make_trainer(
     added.append(SplitNote(title))
     if settings.get("enable_progress_bar") is not False:
         added.append(RichProgressBar() if is_terminal else ProgressLines())
-    arguments["callbacks"] = [*added, *as_list(arguments.get("callbacks"))]
+    arguments["callbacks"] = [*added, *searching(as_list(arguments.get("callbacks")), resumed)]
     # `Checkpoints` is not a `Checkpoint`, which Lightning would call after the callbacks that log.
     arguments["enable_checkpointing"] = any(isinstance(callback, Checkpoint) for callback in arguments["callbacks"])
     plugins = as_list(arguments.get("plugins"))
@@ -66,17 +77,48 @@ def make_trainer(
     return build_trainer(arguments)
 
 
+def searching(callbacks: list[Callback], resumed: Resumed | None) -> list[Callback]:
+    """Return the callbacks of a run; a resumed run has the results of finders, and does not search again.
+
+    `BatchSizeFinder` sets ``batch_size`` of the data module, `LearningRateFinder` the learning rate of the task.
+    """
+    if resumed is not None:
+        return [callback for callback in callbacks if not isinstance(callback, BatchSizeFinder | LearningRateFinder)]
+    return [*callbacks, FoundRate()] if any(isinstance(item, LearningRateFinder) for item in callbacks) else callbacks
+
+
+def restore_batch_size(data: Any, settings: Mapping[str, Any], resumed: Resumed | None) -> None:
+    """Set the batch size of a resumed run whose `BatchSizeFinder` has found one."""
+    if resumed is not None and any(isinstance(item, BatchSizeFinder) for item in as_list(settings.get("callbacks"))):
+        data.batch_size = resumed.state["batch_size"]
+
+
+class FoundRate(Callback):
+    """Build the optimizer again after `LearningRateFinder`, whose rate the schedule would replace in the first step."""
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Build them with the new ``lr`` of the task."""
+        trainer.strategy.setup_optimizers(trainer)
+
+
 @contextmanager
 def lightning_errors() -> Iterator[None]:
-    """Convert Lightning's errors about Trainer arguments and monitored metrics to `InputError`."""
+    """Convert errors that Lightning raises itself, which are about Trainer arguments or callbacks, to `InputError`."""
     try:
         yield
+    except InputError:
+        raise
     except MisconfigurationException as error:
         raise InputError(f"--trainer: {one_line(error)}", code="conflict") from error
-    except RuntimeError as error:
-        if not str(error).startswith("Early stopping conditioned on metric"):
-            raise
-        raise InputError(f"--trainer.callbacks: {one_line(error)}", code="unknown") from error
+    except OF_VALUES as error:
+        frames = [(frame.f_globals.get("__name__", ""), frame) for frame, _ in walk_tb(error.__traceback__)]
+        module, frame = next(pair for pair in reversed(frames) if not pair[0].startswith("torch."))
+        if module.startswith("lightning.pytorch.callbacks."):
+            name = type(frame.f_locals.get("self")).__name__
+            raise InputError(f"--trainer.callbacks: {name}: {one_line(error)}", code="unsupported") from error
+        if frames[-1][0].startswith("lightning."):
+            raise InputError(f"--trainer: {one_line(error)}") from error
+        raise
 
 
 def run_loggers(given: Any, folder: Path, resumed: Resumed | None) -> list[Logger]:
@@ -110,14 +152,31 @@ def check_trainer(values: Mapping[str, Any]) -> dict[str, Any]:
             close = get_close_matches(name, hints, 1)
             hint = f": did you mean {close[0]}?" if close else ""
             raise InputError(f"--trainer: unknown argument '{name}'{hint}", code="unknown")
+        check_plain(option, value)
         if value is not None and (wanted := mismatch(hints[name], value)):
             raise InputError(f"{option}: {value!r:.60} must be {wanted}")
+        if interval := TRAINER_INTERVALS.get(name):
+            is_count = isinstance(value, str) and re.fullmatch(r"[-+]?\d{1,20}", value)  # as in --trainer.devices "2"
+            check_interval(option, interval, int(value) if is_count else value)
+        if name == "max_time" and value is not None:
+            check_duration(option, value)
         items = [{"class_path": item} if kind and isinstance(item, str) else item for item in as_list(value)]
         items = [build_objects(item, option) for item in items]
         if kind and (wrong := [item for item in items if not isinstance(item, (kind, bool))]):
             raise InputError(f"{option}: {wrong[0]!r:.60} must be a {kind.__name__} or a class path")
         checked[name] = items if isinstance(value, list | tuple) else next(iter(items), None)
     return checked
+
+
+def check_duration(option: str, value: Any) -> None:
+    """Raise `InputError` unless Lightning's `Timer` accepts a duration and it is positive."""
+    try:
+        duration = Timer(value).time_remaining()
+    except (MisconfigurationException, *OF_VALUES) as error:
+        advice = "use days:hours:minutes:seconds, such as 00:12:00:00"
+        raise InputError(f"{option}: {value!r:.60}: {one_line(error, 100)}; {advice}") from error
+    if duration is None or duration <= 0:
+        raise InputError(f"{option}: {value!r:.60} must be positive")
 
 
 def build_objects(value: Any, option: str) -> Any:
