@@ -110,7 +110,7 @@ def _multiply_in_graph(weight: Weight, x: Tensor, bias: Tensor | None) -> Tensor
 
 
 def _planned(weight: Weight, x: Tensor, geometry: Geometry | None, dtype: torch.dtype) -> tuple[Kernel | None, bool]:
-    """Return the kernel for a product in a dtype, None if the weight does not fit, and whether its prepared weight is cached."""
+    """Return the kernel for a product in a dtype, None if the weight does not fit, and whether its prepared form is cached."""
     trains_weight = torch.is_grad_enabled() and weight.requires_gradient()
     training = trains_weight or (torch.is_grad_enabled() and x.requires_grad)
     prepared = weight.is_cached and not trains_weight
