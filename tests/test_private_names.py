@@ -59,7 +59,7 @@ HOOKS = {"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_p
 PRIVATE = {
     "plugins/zoo_export/export.py": {"_modules"},
     "zoo/algebras/product.py": {"_buffers", "_parameters"},
-    "zoo/algebras/read_only.py": {"_C", "_is_alias_of", "_python_dispatch", "_schema"},
+    "zoo/algebras/read_only.py": {"_C", "_is_alias_of", "_python_dispatch"},
     "zoo/conversion/replacement.py": HOOKS,
     "zoo/kernels/internals.py": {
         "_C",

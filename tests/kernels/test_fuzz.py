@@ -30,7 +30,7 @@ def test_random_calls_under_address_sanitizer(built: str, tmp_path: Path, monkey
     monkeypatch.setattr(compiled, "flags", lambda: flags)
     monkeypatch.setattr(compiled, "SECONDS", 1800)
     compiled.compile_library(path := tmp_path / "sanitized.so")
-    options = "detect_leaks=0:allocator_may_return_null=1"
+    options = "detect_leaks=0:allocator_may_return_null=1:symbolize=0"
     environment = {**os.environ, "LD_PRELOAD": " ".join(found), "ASAN_OPTIONS": options}
     command = [sys.executable, "-W", "ignore", "-m", "tests.kernels.fuzz", str(path), "10000"]
     result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)

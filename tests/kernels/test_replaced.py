@@ -69,7 +69,7 @@ def test_components_that_do_not_fit_are_refused(shape, kernel, compiled):
             with torch.set_grad_enabled(grad):
                 layer(x)
                 layer.components.data = torch.ones(shape)
-                with pytest.raises((RuntimeError, InputError), match=str(list(shape)).replace("[", r"\[")):
+                with pytest.raises((RuntimeError, InputError), match=r"components|expected"):
                     layer(x)
                 layer.weight_module.components = nn.Parameter(torch.ones(shape))
                 with raises("mismatch", f"components {list(shape)}"):

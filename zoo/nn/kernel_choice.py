@@ -54,7 +54,7 @@ def records_gradient(weight: Weight, x: Tensor, bias: Tensor | None) -> bool:
 
 def apply_kernel(weight: Weight, x: Tensor, bias: Tensor | None, geometry: Geometry | None = None) -> Tensor | None:
     """Multiply rows, or convolve if a geometry is given, with the planned kernel; return None to use the real matrix."""
-    if weight.needs_matrix or not weight.fits():
+    if weight.needs_matrix:
         return None
     if is_compiling():
         return _multiply_in_graph(weight, x, bias) if geometry is None else None
@@ -64,7 +64,7 @@ def apply_kernel(weight: Weight, x: Tensor, bias: Tensor | None, geometry: Geome
     if not _fits(weight, x, bias, geometry) or (cast is None and not has_one_dtype):
         return None
     kernel, prepared = _planned(weight, x, geometry, cast or x.dtype)
-    if (cast is not None and not kernel.casts) or (geometry is not None and kernel.name == "block"):
+    if kernel is None or (cast is not None and not kernel.casts) or (geometry is not None and kernel.name == "block"):
         return None
     operand = Operand(w if cast is None else w.to(cast), weight.algebra, weight.out, weight.inp)
     written = version(w) if prepared else None
@@ -98,7 +98,7 @@ def _fits(weight: Weight, x: Tensor, bias: Tensor | None, geometry: Geometry | N
 
 def _multiply_in_graph(weight: Weight, x: Tensor, bias: Tensor | None) -> Tensor | None:
     """Multiply by the fused operator in a compiled graph; return None if the real matrix is required, as in exports."""
-    if is_exporting() or weight.kernel not in (AUTO, "fused") or x.device.type != "cpu":
+    if is_exporting() or weight.kernel not in (AUTO, "fused") or x.device.type != "cpu" or not weight.fits():
         return None
     # The graph should not contain the factorization of a fixed product.
     algebra, w = weight.algebra, weight.components
@@ -109,15 +109,17 @@ def _multiply_in_graph(weight: Weight, x: Tensor, bias: Tensor | None) -> Tensor
     return fused.fused_linear(x, w, factors, weight.out, weight.inp, bias)
 
 
-def _planned(weight: Weight, x: Tensor, geometry: Geometry | None, dtype: torch.dtype) -> tuple[Kernel, bool]:
-    """Return the kernel for a product in a dtype, and whether its prepared weight is cached."""
+def _planned(weight: Weight, x: Tensor, geometry: Geometry | None, dtype: torch.dtype) -> tuple[Kernel | None, bool]:
+    """Return the kernel for a product in a dtype, None if the weight does not fit, and whether its prepared form is cached."""
     trains_weight = torch.is_grad_enabled() and weight.requires_gradient()
     training = trains_weight or (torch.is_grad_enabled() and x.requires_grad)
     prepared = weight.is_cached and not trains_weight
-    size, product = x.shape if geometry else x.numel(), (weight.algebra, weight.algebra.constant)
-    key = size, product, training, prepared, dtype, x.device.type, torch.get_num_threads(), weight.kernel
+    algebra, size = weight.algebra, x.shape if geometry else x.numel()
+    product = algebra, algebra.rule.shape if algebra.constant is None else algebra.constant
+    settings = training, prepared, dtype, x.device.type, torch.get_num_threads(), weight.kernel
+    key = size, weight.components.shape, product, settings
     kernel: Kernel | None = weight.plans.get(key)
-    if kernel is None:
+    if kernel is None and weight.fits():
         work = describe_work(weight, x, training, prepared, geometry)._replace(dtype=dtype)
         kernel = weight.plans[key] = plan(work, weight.kernel)
     return kernel, prepared
