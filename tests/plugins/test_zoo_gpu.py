@@ -105,7 +105,9 @@ def test_without_triton_the_definition_assembles(monkeypatch):
 def test_old_devices_and_long_products_are_not_supported(monkeypatch):
     monkeypatch.setattr(triton_linear, "missing", lambda: None)
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    parts = {spec: Linear(32, 32, algebra=zoo.algebra(spec)).weight_module.part() for spec in ("quaternion", "octonion", "sedenion")}
+    parts = {
+        spec: Linear(32, 32, algebra=zoo.algebra(spec)).weight_module.part() for spec in ("quaternion", "octonion", "sedenion")
+    }
     assert [triton_linear.supports(part, torch.bfloat16) for part in parts.values()] == [True, True, False]
     monkeypatch.setattr(triton_linear, "_is_recent", lambda device: False)
     assert not triton_linear.supports(parts["quaternion"], torch.bfloat16)
