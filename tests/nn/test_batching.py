@@ -12,7 +12,7 @@ from torch.nn.utils import parametrizations, prune
 from torch.utils.checkpoint import checkpoint
 
 import zoo
-from zoo.nn import LSTM, Conv1d, Conv2d, Embedding, Linear, batch_matrices, batching, set_kernel
+from zoo.nn import LSTM, Conv1d, Conv2d, Embedding, Linear, batch_matrices, batching, set_kernel, weight
 from zoo.nn.weight import Weight
 
 # Dynamo reads the gradient of a matrix that hooks, a graph of their own, hand to the graph of the forward pass.
@@ -31,15 +31,10 @@ def on_any_device(monkeypatch):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """The numbers of matrices of all calls of the operator."""
-    numbers, operator = [], batching.matrices
-
-    def count(parts, dtype):
-        numbers.append(len(parts))
-        return operator(parts, dtype)
-
-    for module in ("zoo.nn.batching", "zoo.nn.weight"):
-        monkeypatch.setattr(f"{module}.matrices", count)
+    """The numbers of matrices that are assembled at once."""
+    numbers, several, one = [], batching.matrices, weight.assembled
+    monkeypatch.setattr(batching, "matrices", lambda parts, dtype: numbers.append(len(parts)) or several(parts, dtype))
+    monkeypatch.setattr(weight, "assembled", lambda part, dtype: numbers.append(1) or one(part, dtype))
     return numbers
 
 
@@ -89,7 +84,7 @@ def compare(net, change=lambda net: net, tolerance=1e-5, **options):
         assert (grad is None) == (grads[name] is None), name
         if grad is not None:
             torch.testing.assert_close(grads[name], grad, atol=tolerance, rtol=tolerance, msg=name)
-    assert not any(weight._opened for weight in net.modules() if isinstance(weight, Weight))
+    assert not any(part._opened for part in net.modules() if isinstance(part, Weight))
 
 
 SITUATIONS = {
@@ -379,7 +374,7 @@ def test_exceptions_and_nested_networks_close_the_matrices(calls):
     assert calls == [4, 2], "assembled once"
     with pytest.raises(RuntimeError):
         outer(torch.randn(2, 15))
-    assert not any(weight._opened for weight in outer.modules() if isinstance(weight, Weight))
+    assert not any(part._opened for part in outer.modules() if isinstance(part, Weight))
 
 
 def test_other_kernels_are_left_to_their_layers(calls):

@@ -9,4 +9,5 @@ from zoo.kernels.base import Part as Part
 from zoo.kernels.base import Work as Work
 from zoo.kernels.base import axis_layout as axis_layout
 from zoo.kernels.block import block_linear as block_linear
+from zoo.kernels.matrices import assembled as assembled
 from zoo.kernels.matrices import matrices as matrices

@@ -58,7 +58,8 @@ class Terms(NamedTuple):
 
     def sum_rows(self, rows: Tensor) -> Tensor:
         """Sum rows, [rows, columns] to [sums, columns]."""
-        return F.embedding_bag(self.index, rows, self.offsets, mode="sum", per_sample_weights=self.coefficients)
+        found: Tensor = torch.embedding_bag(rows, self.index, self.offsets, False, 0, False, self.coefficients)[0]  # mode sum
+        return found
 
 
 @lru_cache(1024)
@@ -134,40 +135,50 @@ def unfold(w: Tensor, kernel: torch.Size, channels_last: bool) -> Tensor:
 
 def assemble(part: Part, dtype: torch.dtype) -> Tensor:
     """Return the real matrix in a dtype, without gradients."""
-    w, out, inp = part.components.detach(), part.out, part.inp
+    w, out, inp, n = part.components.detach(), part.out, part.inp, part.out.n
     if w.device.type != "cpu":
         return real_matrix(action_of(part), w, out, inp).to(dtype)
-    last, sums, n = is_channels_last(w), terms_of(part), out.n
+    last, sums = is_channels_last(w), terms_of(part)
     parts = fold(w, last)
-    positions, width = parts.shape[2], parts.shape[3] // inp.blocks
-    whole = torch.empty(out.blocks, n, out.width, positions, inp.blocks, n, width, dtype=dtype)
-    for blocks, rows, elements in _tiles(out, n**2 * w[0, 0].numel()):
-        shape = n, n, blocks.stop - blocks.start, -1, positions, inp.blocks, width
-        blocks_of_matrix = sums.sum_rows(parts[:, elements].reshape(len(w), -1)).view(shape)
-        whole[blocks, :, rows].copy_(blocks_of_matrix.permute(2, 0, 3, 4, 5, 1, 6))
-    matrix = whole.view(out.blocks, n * out.width, positions, inp.blocks, n * width)
-    matrix = matrix[:, : out.size, :, :, : inp.size * (width // inp.width)].reshape(1, out.channels, positions, -1)
-    return unfold(matrix, w.shape[3:], last)[0]
+    m, _, positions, columns = parts.shape
+    width = columns // inp.blocks
+    if n * n * w.numel() <= LARGE * m:
+        blocks = sums.sum_rows(parts.reshape(m, -1)).view(n, n, out.blocks, out.width, positions, inp.blocks, width)
+        whole = blocks.permute(2, 0, 3, 4, 5, 1, 6).to(dtype, memory_format=torch.contiguous_format)
+    else:
+        whole = torch.empty(out.blocks, n, out.width, positions, inp.blocks, n, width, dtype=dtype)
+        for block, rows, elements in _tiles(out, n * n * positions * columns):
+            blocks = sums.sum_rows(parts[:, elements].reshape(m, -1)).view(n, n, -1, positions, inp.blocks, width)
+            whole[block, :, rows].copy_(blocks.permute(0, 2, 3, 4, 1, 5))
+    if out.is_padded or inp.is_padded:
+        whole = whole.reshape(out.blocks, n * out.width, positions, inp.blocks, n * width)
+        whole = whole[:, : out.size, :, :, : inp.size * (width // inp.width)]
+    return unfold(whole.reshape(1, out.channels, positions, -1), w.shape[3:], last)[0]
 
 
 def gradients(part: Part, g: Tensor, need_table: bool) -> tuple[Tensor, Tensor | None]:
     """Return the gradients of the components and, if needed, of the product, for the gradient of the matrix."""
-    w, out, inp = part.components.detach(), part.out, part.inp
+    w, out, inp, n = part.components.detach(), part.out, part.inp, part.out.n
     if w.device.type != "cpu":
         return _gradients_by_definition(part, g, need_table)
-    last, sums, m, n = is_channels_last(w), terms_of(part, backward=True), len(w), out.n
+    last, sums = is_channels_last(w), terms_of(part, backward=True)
     parts, g = fold(w, last), fold(g[None], last)
-    positions, width = parts.shape[2], parts.shape[3] // inp.blocks
-    g = g.reshape(out.blocks, out.size, positions, inp.blocks, -1)
+    m, _, positions, columns = parts.shape
+    width = columns // inp.blocks
     if inp.is_padded or out.is_padded:
+        g = g.reshape(out.blocks, out.size, positions, inp.blocks, -1)
         g = F.pad(g, (0, n * width - g.shape[-1], 0, 0, 0, 0, 0, n * out.width - out.size))
-    g = g.view(out.blocks, n, out.width, positions, inp.blocks, n, width).permute(1, 5, 0, 2, 3, 4, 6)
-    gw, g_table = w.new_empty(parts.shape), w.new_zeros(n * n, m) if need_table else None
-    for blocks, rows, elements in _tiles(out, n**2 * w[0, 0].numel()):
-        blocks_of_matrix = g[:, :, blocks, rows].reshape(n * n, -1).to(w.dtype)
-        gw[:, elements] = sums.sum_rows(blocks_of_matrix).view(m, -1, *parts.shape[2:])
-        if g_table is not None:
-            g_table.addmm_(blocks_of_matrix, parts[:, elements].reshape(m, -1).T)  # faster than the transposed product
+    g = g.reshape(out.blocks, n, out.width, positions, inp.blocks, n, width).permute(1, 5, 0, 2, 3, 4, 6)
+    if n * n * w.numel() <= LARGE * m:
+        blocks = g.reshape(n * n, -1).to(w.dtype)
+        gw, g_table = sums.sum_rows(blocks).view(parts.shape), blocks @ parts.reshape(m, -1).T if need_table else None
+    else:
+        gw, g_table = w.new_empty(parts.shape), w.new_zeros(n * n, m) if need_table else None
+        for block, rows, elements in _tiles(out, n * n * positions * columns):
+            blocks = g[:, :, block, rows].reshape(n * n, -1).to(w.dtype)
+            gw[:, elements] = sums.sum_rows(blocks).view(m, -1, positions, columns)
+            if g_table is not None:
+                g_table.addmm_(blocks, parts[:, elements].reshape(m, -1).T)  # faster than the transposed product
     return unfold(gw, w.shape[3:], last), None if g_table is None else g_table.view(n, n, m).permute(2, 1, 0).contiguous()
 
 
@@ -179,16 +190,13 @@ def _gradients_by_definition(part: Part, g: Tensor, need_table: bool) -> tuple[T
     return gw, rest[0] if rest else None
 
 
-def _tiles(out: AxisLayout, size: int) -> Iterator[tuple[slice, slice, slice]]:
-    """Yield tiles of the output elements, of ``size`` each: the blocks, the elements in them, and the range of all elements."""
-    if size * out.elements <= LARGE:
-        yield slice(0, out.blocks), slice(0, out.width), slice(0, out.elements)
-        return
+def _tiles(out: AxisLayout, size: int) -> Iterator[tuple[int, slice, slice]]:
+    """Yield tiles of the output elements, of ``size`` each: the block, the elements in it, and the range of all elements."""
     step = max(1, LARGE // size)
     for block in range(out.blocks):
         for start in range(0, out.width, step):
             stop = min(start + step, out.width)
-            yield slice(block, block + 1), slice(start, stop), slice(block * out.width + start, block * out.width + stop)
+            yield block, slice(start, stop), slice(block * out.width + start, block * out.width + stop)
 
 
 def differentiable_gradients(y: Tensor, inputs: Sequence[Tensor], needs: Sequence[bool], g: Tensor) -> list[Tensor | None]:

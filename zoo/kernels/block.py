@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from zoo.algebras import Factors
 from zoo.kernels.assembly import action_of, assemble, differentiable_gradients, gradients, real_matrix
 from zoo.kernels.base import BYTES, CALL, TRAFFIC, AxisLayout, Call, Geometry, Kernel, Operand, Part, Work, real_cost
-from zoo.kernels.matrices import matrices
+from zoo.kernels.matrices import assembled
 
 SMALL = 2**18  # size up to which a matrix is saved for the backward pass
 
@@ -42,7 +42,7 @@ class Block(Kernel):
 
     def prepare(self, weight: Operand) -> Tensor:
         """Assemble the real matrix, [out, in, *kernel]."""
-        return matrices([weight.part()], weight.components.dtype)[0]
+        return assembled(weight.part(), weight.components.dtype)
 
     def bind(self, weight: Operand, prepared: Any = None) -> Call | None:
         """Return the product with the cached matrix."""

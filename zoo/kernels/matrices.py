@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from zoo.kernels.assembly import (
     action_of,
@@ -31,6 +32,37 @@ _LIBRARY.define(f"matrices_backward(Tensor[] grads, {_PARTS}) -> Tensor[]", tags
 def matrices(parts: Sequence[Part], dtype: torch.dtype) -> list[Tensor]:
     """Return the real matrices of weights in a dtype, [out, in, *kernel] each, with gradients."""
     return torch.ops.zoo.matrices(*_lists(parts), dtype)  # type: ignore[no-any-return]
+
+
+def assembled(part: Part, dtype: torch.dtype) -> Tensor:
+    """Return the real matrix of one weight as `matrices`; on a CPU without the overhead of the operator."""
+    if is_compiling() or part.components.device.type != "cpu":
+        return matrices([part], dtype)[0]
+    made: Tensor = _Matrix.apply(part.components, part.table, part._replace(components=None, table=None), dtype)
+    return made
+
+
+class _Matrix(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, w: Tensor, table: Tensor | None, product: Part, dtype: torch.dtype) -> Tensor:
+        part = product._replace(components=w, table=table)
+        ctx.inputs = _lists([part])
+        ctx.versions = [w._version, table._version] if table is not None else []
+        return assemble(part, dtype)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        """Return the gradients of the components and of the table."""
+        _check_versions(ctx)
+        if torch.is_grad_enabled():
+            (gw,), g_tables = _gradients(_parts(*ctx.inputs), [g])
+            return gw, g_tables[0] if g_tables else None, None, None
+        return *gradients(_parts(*ctx.inputs)[0], g, ctx.needs_input_grad[1]), None, None
+
+
+def _check_versions(ctx: Any) -> None:
+    if ctx.versions and ctx.versions != [tensor._version for tensor in (*ctx.inputs[0], *ctx.inputs[1])]:
+        raise RuntimeError("the components or the product of a weight were modified in place before the backward pass")
 
 
 def _lists(parts: Sequence[Part]) -> tuple[list[Tensor], list[Tensor], list[str], list[int]]:
@@ -89,13 +121,11 @@ def _setup_context(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _backward(ctx: Any, grads: Sequence[Tensor | None]) -> Any:
-    components, tables, literals, _ = ctx.inputs
-    if ctx.versions and ctx.versions != [tensor._version for tensor in (*components, *tables)]:
-        raise RuntimeError("the components or the product of a weight were modified in place before the backward pass")
+    _check_versions(ctx)
     used = [(part, g) for part, g in zip(_parts(*ctx.inputs), grads, strict=True) if g is not None]
     gw, g_tables = map(iter, _gradients([part for part, _ in used], [g for _, g in used]))
     by_weight = [None if g is None else next(gw) for g in grads]
-    by_table = [None if g is None else next(g_tables) for g, text in zip(grads, literals, strict=True) if not text]
+    by_table = [None if g is None else next(g_tables) for g, text in zip(grads, ctx.inputs[2], strict=True) if not text]
     return by_weight, by_table, None, None, None
 
 

@@ -13,7 +13,7 @@ from torch.compiler import is_compiling, is_exporting
 from zoo.algebras import Algebra, factors_of
 from zoo.algebras import algebra as named
 from zoo.errors import InputError, check_choice
-from zoo.kernels import AxisLayout, Kernel, Operand, Part, axis_layout, matrices, real_matrix
+from zoo.kernels import AxisLayout, Kernel, Operand, Part, assembled, axis_layout, real_matrix
 from zoo.kernels.internals import autocast_dtype, is_plain_mode, is_recording
 
 _LOCK = Lock()
@@ -135,7 +135,7 @@ class Weight(nn.Module):
         if is_exporting() if is_compiling() else not is_plain_mode():
             matrix = real_matrix(self.action(), self.elements, self.out, self.inp)
         else:
-            matrix = matrices([self.part()], self.product_dtype())[0]
+            matrix = assembled(self.part(), self.product_dtype())
         return matrix.mT if self.transposed else matrix
 
     def part(self) -> Part:
