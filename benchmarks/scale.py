@@ -22,6 +22,7 @@ import json
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,7 +31,7 @@ from typing import Any
 import torch
 
 from benchmarks import frontier_page, machine, readme, scale_page
-from benchmarks.scale_plan import ALGEBRAS, LONG, SHORT, SIZES, TASKS, VARIANTS, Network, Run, next_runs, run_of
+from benchmarks.scale_plan import ALGEBRA_ONLY, ALGEBRAS, LONG, SHORT, SIZES, TASKS, VARIANTS, Network, Run, next_runs, run_of
 from benchmarks.scale_train import RECIPE, SMALL, Recipe, prepare, row_of, step_times
 from zoo.errors import one_line
 
@@ -131,13 +132,11 @@ def dry_run(options: argparse.Namespace, device: str) -> None:
 
 
 def plan(options: argparse.Namespace) -> list[Network]:
-    """Return the networks, the most important first."""
+    """Return the networks, the most important first, without those that a variant does not change."""
+    algebras = [name for name in options.algebras if name != "real" or options.variant not in ALGEBRA_ONLY]
     return [
         Network(task, algebra, size, TOKENS[millions], options.variant)
-        for millions in options.tokens
-        for task in options.tasks
-        for size in options.sizes
-        for algebra in options.algebras
+        for millions, task, size, algebra in product(options.tokens, options.tasks, options.sizes, algebras)
     ]
 
 

@@ -1,6 +1,7 @@
 """The tables, the picture and the sentences about the results of `benchmarks.scale`, for docs/frontier.md and README.md."""
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
@@ -103,7 +104,7 @@ def measured(rows: Iterable[Row], kind: str) -> list[Measured]:
         ),
     )
     networks = [Measured(one, Found.of(by_network[one]), by_network[one][0]["step_ms"]) for one in ordered]
-    return [one for one in networks if one.found.best_rate is not None]
+    return [one for one in networks if not math.isnan(one.found.best_rate)]
 
 
 def panels(rows: Sequence[Row]) -> Iterator[Panel]:

@@ -126,7 +126,7 @@ def _spec_of(algebra: str, size: float, variant: str) -> str:
 
     def error(dim: int) -> float:
         with torch.device("meta"):
-            facts = {"vocab_size": VOCABULARY, "max_length": LENGTH}
+            facts: dict[str, Any] = {"vocab_size": VOCABULARY, "max_length": LENGTH}
             net = zoo.backbone(spec(dim), algebra, scope=changed.scope, init=changed.init, **facts)
         return abs(math.log(zoo.count(net)["total"] / (1e6 * size)))
 
@@ -163,16 +163,16 @@ class Found(NamedTuple):
         return cls(validation, test, weights)
 
     @property
-    def best_rate(self) -> float | None:
-        """The rate with the lowest mean validation loss; None if all runs diverged."""
+    def best_rate(self) -> float:
+        """The rate with the lowest mean validation loss; NaN if all runs diverged."""
         means = {rate: mean(losses.values()) for rate, losses in self.validation.items()}
-        rate = min(means, key=lambda rate: means[rate], default=None)
-        return rate if rate is not None and math.isfinite(means[rate]) else None
+        finite = {rate: loss for rate, loss in means.items() if math.isfinite(loss)}
+        return min(finite, key=lambda rate: finite[rate], default=math.nan)
 
     @property
     def is_inside(self) -> bool:
         """Whether the best rate lies strictly inside the rates."""
-        return self.best_rate is not None and min(self.validation) < self.best_rate < max(self.validation)
+        return bool(self.validation) and min(self.validation) < self.best_rate < max(self.validation)
 
     def neighbors(self) -> list[float]:
         """Return the rates next to the best one."""
@@ -203,7 +203,7 @@ def missing(network: Network, found: Found, rates: Sequence[float], seeds: int) 
         wanted = [2 * high if found.best_rate == high else low / 2]
     if wanted:
         return [(SEARCH, Run(network, rate, 0)) for rate in wanted]
-    if found.best_rate is None or not found.is_inside:
+    if not found.is_inside:
         return []
     counts = {found.best_rate: seeds, **dict.fromkeys(found.neighbors(), min(seeds, 3))}
     due = [Run(network, rate, seed) for rate, count in counts.items() for seed in range(count) if seed not in tried[rate]]

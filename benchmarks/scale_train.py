@@ -115,7 +115,7 @@ def windows(tokens: Tensor, length: int) -> Tensor:
 def build(network: Network, recipe: Recipe, vocab_size: int, device: str) -> nn.Module:
     """Create a network on a device."""
     spec, scope, init = spec_of(network), network.changed.scope, network.changed.init
-    facts = {"vocab_size": vocab_size, "max_length": recipe.length}
+    facts: dict[str, Any] = {"vocab_size": vocab_size, "max_length": recipe.length}
     return zoo.backbone(spec, network.algebra, scope=scope, init=init, **facts).to(device)
 
 

@@ -117,6 +117,15 @@ def test_sizes_come_in_order_and_within_a_size_rates_before_seeds():
     assert {run.seed for run in due if run.network == sizes[0]} == {1, 2}
 
 
+@pytest.mark.parametrize(("variant", "count"), [("base", 4), ("mup", 4), ("decay-up", 3)])
+def test_the_command_runs_what_was_chosen_in_the_order_of_the_options(variant, count, monkeypatch):
+    seen = []
+    monkeypatch.setattr(scale, "measure", lambda networks, *rest: seen.extend(networks))
+    scale.main(["--tasks", "glosses", "--sizes", "3.2", "0.4", "--tokens", "4", "--variant", variant])
+    assert [network.size for network in seen] == [3.2] * count + [0.4] * count
+    assert {(network.task, network.tokens, network.variant) for network in seen} == {("glosses", SHORT, variant)}
+
+
 def test_a_block_of_one_split_in_another_is_found():
     generator = torch.Generator().manual_seed(0)
     splits = {
