@@ -214,7 +214,8 @@ def read_vectors(inputs: Sequence[Any], info: VectorInfo) -> Iterator[Example]:
             continue
         records = _records(item, info) if isinstance(info, TableInfo) else None
         vectors = attempt(_vectors, item, info) if records is None else ()
-        for row in records or ([vectors] if isinstance(vectors, InputError) else vectors):
+        rows: Iterable[Any] = records or ([vectors] if isinstance(vectors, InputError) else vectors)
+        for row in rows:
             value = attempt(_vector, row, info)
             if isinstance(value, InputError):
                 value = InputError(f"row {number}: {value}", code=value.code)
