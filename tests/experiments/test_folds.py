@@ -14,7 +14,7 @@ from zoo_experiments.folds import combine
 
 import zoo
 from tests.errors import raises
-from zoo.checkpoint.manifest import number
+from zoo.checkpoint import manifest
 from zoo.data import ready
 from zoo.data.text import text
 from zoo.errors import Interrupted
@@ -100,7 +100,7 @@ def test_a_metric_that_is_undefined_in_a_fold_has_no_mean(workdir):
     assert (combined["metrics"]["auroc"], combined["std"]["auroc"]) == (None, None)
     assert combined["metrics"]["loss"] is not None
     assert combined["undefined"] == {"auroc": "in fold 2, the targets have 1 of 2 classes"}
-    assert number(combined["metrics"]["auroc"]) + spread(combined, "auroc") == "undefined"
+    assert manifest.number(combined["metrics"]["auroc"]) + spread(combined, "auroc") == "undefined"
 
 
 def test_the_configuration_of_a_fold_repeats_that_fold(workdir, summary, tmp_path):
