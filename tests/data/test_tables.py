@@ -1,6 +1,8 @@
 """Tables of numbers and categories, and samples of linear maps."""
 
 import csv
+import json
+import re
 
 import numpy as np
 import pytest
@@ -278,6 +280,26 @@ def test_a_frame_keeps_its_names():
     assert (data.info.columns, data.info.values, data.info.target) == (("a", "b", "b"), (None, "p", "q"), "label")
     with raises("conflict", "'a'"):
         from_arrays(frame, pandas.Series(np.arange(40), name="a"))
+
+
+def test_an_undefined_metric_is_shown_with_its_reason_and_stored_as_null(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, count in (("train", 40), ("val", 10), ("test", 10)):
+        write(tmp_path / f"{name}.csv", "a,b,y", *(f"{i % 7},{i % 3},{'pq'[i % 2 and name != 'test']}" for i in range(count)))
+    words = ["fit", "--backbone", "mlp(dim=8)", "--algebra", "real", "--data", "table(path=., target=y)", "--run-dir", "run"]
+    assert main([*words, "--trainer.max_epochs", "1", "--trainer.accelerator", "cpu"]) == 0
+    out, reason = capsys.readouterr().out, "undefined: the targets have 1 of 2 classes"
+    assert re.search(r"test auroc +undefined", out)
+    assert f"test auroc is {reason}" in out
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["metrics"]["auroc"], summary["metrics"]["f1"]) == (None, None)
+    assert summary["metrics"]["accuracy"] is not None
+    assert summary["undefined"] == dict.fromkeys(("auroc", "f1"), "the targets have 1 of 2 classes")
+    assert f"auroc is {reason}." in (tmp_path / "run" / "model" / "README.md").read_text()
+    assert main(["test", "run", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["auroc"] is None
+    assert sorted(err.splitlines()) == [f"note: test {name} is {reason}" for name in ("auroc", "f1")]
 
 
 def test_evaluation_uses_the_statistics_of_the_training_rows(wine, tmp_path):

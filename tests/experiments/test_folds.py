@@ -14,10 +14,12 @@ from zoo_experiments.folds import combine
 
 import zoo
 from tests.errors import raises
+from zoo.checkpoint import manifest
 from zoo.data import ready
 from zoo.data.text import text
 from zoo.errors import Interrupted
 from zoo.training import fit as fit_module
+from zoo.training.network import spread
 
 TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False}
 NAMES = ("fold-01", "fold-02", "fold-03")
@@ -89,6 +91,16 @@ def test_the_summary_combines_those_of_the_folds(workdir, summary):
     values = [fold["validation"]["value"] for fold in folds]
     assert summary["validation"] == {"metric": "accuracy", "mode": "max", "value": pytest.approx(statistics.mean(values))}
     assert summary["seconds"] == pytest.approx(sum(fold["seconds"] for fold in folds), abs=0.02)
+
+
+def test_a_metric_that_is_undefined_in_a_fold_has_no_mean(workdir):
+    rows = [read(workdir, "run", name) for name in NAMES]
+    rows[1] |= {"metrics": rows[1]["metrics"] | {"auroc": None}, "undefined": {"auroc": "the targets have 1 of 2 classes"}}
+    combined = combine(rows)
+    assert (combined["metrics"]["auroc"], combined["std"]["auroc"]) == (None, None)
+    assert combined["metrics"]["loss"] is not None
+    assert combined["undefined"] == {"auroc": "in fold 2, the targets have 1 of 2 classes"}
+    assert manifest.number(combined["metrics"]["auroc"]) + spread(combined, "auroc") == "undefined"
 
 
 def test_the_configuration_of_a_fold_repeats_that_fold(workdir, summary, tmp_path):

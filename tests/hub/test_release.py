@@ -169,6 +169,18 @@ def test_the_card_contains_the_spread_over_seeds(home, sound, tmp_path, capsys):
     assert entry["spread"] == manifest["spread"]
 
 
+def test_a_metric_that_is_undefined_for_a_seed_has_no_mean(home, sound, tmp_path):
+    reason = {"undefined": {"auroc": "the targets have 1 of 2 classes"}}
+    one = repeated(sound, tmp_path / "one", 0, metrics={"loss": 0.5, "auroc": None}, **reason)
+    two = repeated(sound, tmp_path / "two", 1, metrics={"loss": 0.7, "auroc": 0.9})
+    publish(one, str(tmp_path / "site"), repeats=[two])
+    folder = tmp_path / "site" / "one"
+    assert read_manifest(folder)["spread"]["mean"] == {"loss": pytest.approx(0.6), "auroc": None}
+    card = (folder / "README.md").read_text()
+    assert "| auroc | undefined | undefined |" in card
+    assert "auroc is undefined: the targets have 1 of 2 classes." in card
+
+
 @pytest.mark.parametrize(
     ("known", "config", "value"),
     [

@@ -181,7 +181,7 @@ def test_every_text_has_a_prediction_or_a_reason_in_order(run, lines, batch_size
 def test_arrays_and_series_of_texts(run, lines):
     expected = zoo.load(run).predict(lines[:3])
     pandas = pytest.importorskip("pandas")
-    for texts in (np.array(lines[:3]), np.array(lines[:3], object), pandas.Series(lines[:3])):
+    for texts in (np.array(lines[:3]), list(np.array(lines[:3])), np.array(lines[:3], object), pandas.Series(lines[:3])):
         assert zoo.load(run).predict(texts) == expected
 
 

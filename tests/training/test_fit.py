@@ -100,7 +100,7 @@ def test_the_configuration_is_complete(run):
 
 KEYS = {"backbone", "algebra", "data", "task", "parameters", "metrics", "seconds", "seed", "epochs", "checkpoint", "versions"}
 KEYS |= {"device", "data_sha256", "scope", "init", "embedding", "vectors", "equal_size", "vectors_found", "run_dir"}
-KEYS |= {"resumed_from", "stayed_real", "teacher", "validation"}
+KEYS |= {"resumed_from", "stayed_real", "teacher", "validation", "undefined"}
 
 
 def test_the_summary(summary, run, net):

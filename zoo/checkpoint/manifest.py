@@ -220,7 +220,10 @@ def _table(metrics: Mapping[str, float | None], undefined: Mapping[str, str], sp
     head, rows = ["metric", "test"], [[name, number(value)] for name, value in metrics.items()] or [["(no test split)", ""]]
     if spread:
         head.append(f"mean ± standard deviation of {len(spread['seeds'])} seeds")
-        rows = [[*row, f"{number(spread['mean'][row[0]])} ± {number(spread['std'][row[0]])}"] for row in rows]
+        texts = {
+            name: f"{number(mean)} ± {number(spread['std'][name])}" for name, mean in spread["mean"].items() if mean is not None
+        }
+        rows = [[*row, texts.get(row[0], number(None))] for row in rows]
     lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
     return "\n".join(lines + [f"\n{name} is undefined: {reason}." for name, reason in undefined.items()])
 

@@ -62,10 +62,9 @@ class EncodedImages:
                 file.seek(-2, os.SEEK_END)
                 return file.read() == b"\xff\xd9"
         try:
-            image.verify()
+            return image.format == "PNG" and image.verify() is None
         except _DECODING_ERRORS:
             return False
-        return image.format == "PNG"
 
     @contextmanager
     def _open(self, index: int) -> Iterator[Image.Image]:

@@ -149,7 +149,7 @@ class Model:
         held: list[dict[str, Any]] | None = []  # the rows with errors before the first prediction
         while batch := list(islice(examples, batch_size)):
             inputs, errors = _collate(task, batch)
-            first = first or next(iter(errors.values()), None)
+            first = first or (errors[min(errors)] if errors else None)
             if first is not None and on_bad_rows == "error":
                 raise first
             predictions: Iterator[dict[str, Any]] = iter(())
@@ -253,17 +253,14 @@ class Model:
 def _collate(task: Task, batch: list[Example]) -> tuple[Any, dict[int, InputError]]:
     """Collate the examples that can be read; return the batch, None if it is empty, and the errors of the others by place."""
     errors = {i: example.value for i, example in enumerate(batch) if isinstance(example.value, InputError)}
-    inputs = (
-        attempt(task.collate, [example for i, example in enumerate(batch) if i not in errors])
-        if len(errors) < len(batch)
-        else None
-    )
-    if not isinstance(inputs, InputError):
-        return inputs, errors
-    tried = {i: attempt(task.collate, [example]) for i, example in enumerate(batch) if i not in errors}
-    errors |= {i: error for i, error in tried.items() if isinstance(error, InputError)}
     good = [example for i, example in enumerate(batch) if i not in errors]
-    return task.collate(good) if good else None, errors
+    inputs = attempt(task.collate, good) if good else None
+    if isinstance(inputs, InputError):  # of some texts, such as one that is too long
+        tried = {i: attempt(task.collate, [example]) for i, example in enumerate(batch) if i not in errors}
+        errors |= {i: error for i, error in tried.items() if isinstance(error, InputError)}
+        good = [example for i, example in enumerate(batch) if i not in errors]
+        inputs = task.collate(good) if good else None
+    return inputs, errors
 
 
 def load(

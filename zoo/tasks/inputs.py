@@ -107,7 +107,7 @@ def _check_texts(location: str, texts: tuple[Any, ...], size: int, allow_empty: 
 def _texts(inputs: Sequence[Any], size: int, stdin: TextIO | None) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """Yield the location and the texts of each input, ``size`` texts if they are arguments."""
     words: list[str] = []
-    items = (part for item in inputs for part in (item.tolist() if hasattr(item, "tolist") else [item]))
+    items = (part for item in inputs for part in (item.tolist() if getattr(item, "ndim", 0) else [item]))
     for number, item in enumerate(items):
         if not isinstance(item, str | Path):
             yield f"input {number}", tuple(item) if isinstance(item, tuple | list) else (item,)
@@ -149,10 +149,12 @@ def read_images(inputs: Sequence[Any], info: ImageInfo, normalized: bool = False
     for item in inputs:
         if isinstance(item, str | Path):
             files = attempt(list_files, Path(item), ENDINGS)
-            for file in [item] if isinstance(files, InputError) else files:
-                apply = EncodedImages([Path(file)], [str(file)]).apply
-                value = files if file is item else attempt(apply, 0, lambda image: preprocess(image, info))
-                yield Example(str(file), value, {"file": str(file)})
+            if isinstance(files, InputError):
+                yield Example(str(item), files, {"file": str(item)})
+                continue
+            for file in files:
+                apply = EncodedImages([file], [str(file)]).apply
+                yield Example(str(file), attempt(apply, 0, lambda image: preprocess(image, info)), {"file": str(file)})
             continue
         parts = [item] if isinstance(item, Image.Image) else attempt(_split_images, item, info, number)
         for part in [parts] if isinstance(parts, InputError) else parts:
@@ -213,7 +215,8 @@ def read_vectors(inputs: Sequence[Any], info: VectorInfo) -> Iterator[Example]:
             continue
         records = _records(item, info) if isinstance(info, TableInfo) else None
         vectors = attempt(_vectors, item, info) if records is None else ()
-        for row in records or ([vectors] if isinstance(vectors, InputError) else vectors):
+        rows: Iterable[Any] = records or ([vectors] if isinstance(vectors, InputError) else vectors)
+        for row in rows:
             value = attempt(_vector, row, info)
             if isinstance(value, InputError):
                 value = InputError(f"row {number}: {value}", code=value.code)

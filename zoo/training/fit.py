@@ -267,7 +267,7 @@ def train(run: Run, folder: RunFolder, resumed: Resumed | None) -> None:
         summary |= {"seconds": round(checkpoints.seconds, 2), "epochs": run.trainer.current_epoch}
     if resumed is not None and not checkpoints.finished:  # no step was left to train
         set_counters(run.trainer, resumed.state["epochs"], resumed.state["logged_steps"])
-    summary |= {"metrics": {}, "device": device_name(run.trainer), "checkpoint": None}
+    summary |= {"metrics": {}, "undefined": {}, "device": device_name(run.trainer), "checkpoint": None}
     if best := run.trainer.strategy.broadcast(checkpoints.best):
         checkpoint = read_checkpoint(checkpoints.folder / best["file"])
         summary["validation"] = {"metric": best["monitor"].removeprefix("val_"), "mode": checkpoints.mode}

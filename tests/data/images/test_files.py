@@ -129,6 +129,7 @@ def test_an_image_that_breaks_after_the_check_raises(folder, workers):
 ENCODED = ("png", "jpg", "bmp", "webp", "gif", "tif", "ppm")
 
 
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
 @pytest.mark.parametrize("ending", ENCODED)
 def test_the_check_finds_what_decoding_finds(tmp_path, pixels, ending):
     """An image that was cut off anywhere is refused if and only if it cannot be decoded."""
@@ -186,8 +187,6 @@ def test_a_class_may_be_named_like_a_split(folder):
     nested.mkdir()
     (root / "train" / "0.png").rename(nested / "0.png")
     assert imagefolder(root, splits=False).info.classes == data.info.classes
-    with raises("missing", "no train folder"):
-        imagefolder(folder(("test",)), splits=True)
 
 
 def test_splits_are_told_by_the_classes_in_them(folder):
