@@ -48,8 +48,8 @@ def fit(*, verbose: bool = True, **options: Any) -> dict[str, Any]:
         options: See `zoo.training.options.Fit`; ``optimizer`` and ``schedule`` are specs or dicts, ``trainer`` is a dict, as
             in ``zoo.fit(backbone="vit", algebra="real", optimizer="sgd(lr=0.1)", trainer={"max_epochs": 5})``. Objects may
             replace specs: ``algebra`` may be an `Algebra`, ``backbone`` a network or a factory ``(layers, **info)``, ``data`` a
-            data module and ``task`` a `Task` or a subclass. A network is trained unchanged, so ``algebra`` can be left out. config.yaml
-            cannot repeat a run with objects that have no spec, and `zoo.load` of the model needs them again.
+            data module and ``task`` a `Task` or a subclass. A network is trained unchanged, so ``algebra`` can be left out.
+            config.yaml cannot repeat a run with objects that have no spec, and `zoo.load` of the model needs them again.
 
     Returns:
         The content of summary.json.
