@@ -1,9 +1,12 @@
 """mkdocs hooks (docs/site.py): links to files outside of docs/, and external resources."""
 
 import importlib.util
+import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import yaml
 
 from zoo.cli.commands import command_names
 
@@ -60,3 +63,15 @@ def test_the_reference_page_has_the_help_of_each_command():
     for name in command_names():
         assert f"## zoo {name}\n\n```text\nusage: zoo {name}" in page
     assert "--checkpoint-every" in page
+
+
+def test_the_options_of_the_reference_exist():
+    """Without pydantic, which hypercomplex-zoo[docs] does not install, mkdocstrings fails for an unknown option."""
+    known = {field.name for field in fields(pytest.importorskip("mkdocstrings_handlers.python").PythonOptions)}
+    pages = [path.read_text(encoding="utf-8") for path in PATH.parent.rglob("*.md")]
+    given = [block for page in pages for block in re.findall(r"^    options:\n((?:      .*\n)+)", page, re.MULTILINE)]
+    given += re.findall(
+        r"^          options:\n((?:            .*\n)+)", (PATH.parents[1] / "mkdocs.yml").read_text(), re.MULTILINE
+    )
+    assert len(given) > 2
+    assert [set(yaml.safe_load(block)) - known for block in given if set(yaml.safe_load(block)) - known] == []

@@ -15,6 +15,7 @@ from typing import Any
 from zoo.atomic import write_text
 from zoo.checkpoint.manifest import number
 from zoo.errors import InputError, check_rules
+from zoo.registry.resolution import named_options
 from zoo.training.folder import RUNS, claim, file_name, lock_folder, read_summary
 from zoo.training.options import SPECS, flat
 from zoo.training.processes import Signals
@@ -93,10 +94,11 @@ def as_labels(choices: Any) -> list[str]:
 
 
 def nested(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with names such as ``optimizer.lr`` as parts of ``optimizer``."""
+    """Return options with names such as ``optimizer.lr``, and the spec of an optimizer, as parts of ``optimizer``."""
     parts: dict[str, Any] = {}
     for name, value in options.items():
         head, _, tail = str(name).partition(".")
+        value = named_options(value) if name in ("optimizer", "schedule") and isinstance(value, str) else value
         update(parts, {head: {tail: value}} if tail else {head: value})
     return parts
 
@@ -199,7 +201,6 @@ def sweep(
         stack.enter_context(lock_folder(folder) if (folder / ROWS).is_file() else claim({}, str(folder)))
         grid = SweepGrid(folder, points)
         missing = [name for name in wanted if name not in grid.rows]
-        say(f"{len(wanted)} run{'s' * (len(wanted) != 1)}, {len(wanted) - len(missing)} finished; results in {folder}")
 
         def report(point: Point) -> None:
             row, ended = grid.rows.get(point.name), sum(name in grid.rows or name in grid.failed for name in missing)
@@ -214,6 +215,7 @@ def sweep(
         text = "runs are finished, repeat the command to resume"
         stack.enter_context(saying_how_to_resume(lambda: f"{done()} of {len(wanted)} {text}"))
         stack.enter_context(Signals())
+        say(f"{len(wanted)} run{'s' * (len(wanted) != 1)}, {len(wanted) - len(missing)} finished; results in {folder}")
         if missing:
             execute(grid, executor or stack.enter_context(processes(options)), report, missing)
     return {"run_dir": str(folder), "rows": [grid.rows[name] for name in wanted if name in grid.rows], "failed": grid.failed}

@@ -6,9 +6,9 @@ from statistics import mean, stdev
 from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from zoo_experiments.sweep import read_rows
 
-from zoo.checkpoint.manifest import number
 from zoo.errors import check_rules
 from zoo.reports import Report
 from zoo_reports.page import PALETTE, Page, Table, axis_title, log_axis, pictures, plain_axes, plus_minus
@@ -44,7 +44,8 @@ def sweep(runs: Sequence[str]) -> Report:
         best = (max if ranked[1] == "max" else min)(groups, key=lambda group: mean(group.chosen))
     notes = ["Not ranked: data or validation metrics differ."]
     if best and ranked:
-        notes = [f"Best in validation ({ranked[0]}): {best.label}."]
+        better = "higher" if ranked[1] == "max" else "lower"
+        notes = [f"Best by validation {ranked[0]} ({better} is better): {best.label}. The test split does not choose."]
     if left := len(rows) - sum(len(group.values) for group in groups):
         notes.append(f"{left} of {len(rows)} runs have no such value and are left out.")
     axis = axis_title(metric, split)
@@ -103,11 +104,18 @@ def as_table(groups: Sequence[Group], metric: str, validation: str, best: Group 
     for group in groups:
         total, twin = group.parameters
         row = [*(group.axes.values() or [group.label]), str(len(group.values))]
-        row.append(plus_minus(mean(group.values), stdev(group.values) if len(group.values) > 1 else None))
-        row += [number(mean(group.chosen)) if group.chosen else ""] if validation != metric else []
+        row.append(spread(group.values))
+        row += [spread(group.chosen) if group.chosen else ""] if validation != metric else []
         rows.append([*row, f"{total:,}", f"{total / twin:.1%}" if twin else "", "best" if group is best else ""])
     figures = [metric] if validation == metric else [metric, validation]
-    return Table("Runs", [*(axes or [""]), "runs", *figures, "parameters", "relative to real", ""], rows)
+    return Table(
+        "Runs", [*(axes or [""]), "runs", *figures, "parameters", "relative to real", f"by {validation}" if best else ""], rows
+    )
+
+
+def spread(values: Sequence[float]) -> str:
+    """Format the mean and the standard deviation of values."""
+    return plus_minus(mean(values), stdev(values) if len(values) > 1 else None)
 
 
 def draw(groups: Sequence[Group], axis: str, title: str) -> Figure:
@@ -128,5 +136,10 @@ def draw(groups: Sequence[Group], axis: str, title: str) -> Figure:
     right.set_xlabel("trainable parameters")
     right.set_ylabel(axis)
     plain_axes(right)
+    named = colors if 1 < len(colors) <= len(PALETTE) else {}
+    handles = [Line2D([], [], ls="", marker="s", color=color, label=label) for label, color in named.items()]
+    for marker, label in (("o", "run"), ("D", "mean")):
+        handles.append(Line2D([], [], ls="", marker=marker, color="gray", label=label))
+    figure.legend(handles=handles, loc="outside right upper", frameon=False)
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     return figure

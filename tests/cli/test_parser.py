@@ -9,9 +9,10 @@ from typing import get_type_hints
 import pytest
 import yaml
 
+from tests.errors import raises
 from zoo.cli.commands import load_command
 from zoo.cli.parser import Parser, flag_of
-from zoo.training.options import Fit
+from zoo.training.options import Fit, Optimizer, build
 from zoo.training.resolve import effective as effective_options
 
 NAMES = ("--backbone", "vit", "--algebra", "real")
@@ -84,6 +85,10 @@ def test_flags_override_files_in_any_order(files, effective, words):
     [
         (["--optimizer.lr", "-1"], "optimizer.lr", -1),
         (["--optimizer.betas", "0.9,0.99"], "optimizer.betas", (0.9, 0.99)),
+        (["--optimizer", "sgd(lr=.1)"], "optimizer.name", "sgd"),
+        (["--optimizer", "sgd(lr=.1)"], "optimizer.lr", 0.1),
+        (["--optimizer.lr", "0.2", "--optimizer", "sgd(lr=.1)"], "optimizer.lr", 0.2),
+        (["--schedule", "linear(warmup=0.5)"], "schedule.warmup", 0.5),
         (["--run-dir", "a-b_c"], "run_dir", "a-b_c"),
         (["--trainer.devices", "0,1"], "trainer.devices", "0,1"),
         (["--data", "digits(size=16,seed=1)"], "data", "digits(size=16,seed=1)"),
@@ -109,6 +114,18 @@ def test_numbers_in_files_as_in_python(files, effective):
     files("c", "optimizer: {lr: 1e-3, betas: [0.8, 0.9]}\nvectors:\n")
     optimizer = effective("-c", "a.yaml", "-c", "c.yaml")["optimizer"]
     assert (optimizer["lr"], optimizer["betas"]) == (0.001, [0.8, 0.9])
+
+
+def test_the_spec_of_an_optimizer_in_files_and_in_python(files, effective):
+    files("c", "optimizer: sgd(lr=.1)\n")
+    optimizer = effective("-c", "a.yaml", "-c", "c.yaml")["optimizer"]
+    assert (optimizer["name"], optimizer["lr"]) == ("sgd", 0.1)
+    assert build(Fit, {"backbone": "vit", "algebra": "real", "optimizer": "sgd(lr=.1)"}).optimizer == Optimizer("sgd", 0.1)
+    for wrong, code in (("sgd(lrr=.1)", "unknown"), ("sgd(name=adamw)", "invalid"), ("sgd(lr=a)", "invalid")):
+        with raises(code):
+            parse("fit", *NAMES, "--optimizer", wrong)
+        with raises(code):
+            build(Fit, {"backbone": "vit", "algebra": "real", "optimizer": wrong})
 
 
 @pytest.mark.parametrize("command", ["fit", "test", "generate"])

@@ -49,6 +49,11 @@ def test_a_label_sets_several_options():
     assert runs[3].options["trainer"] == {"max_epochs": 2, "limit_train_batches": 2}
 
 
+def test_an_axis_may_change_an_option_of_a_spec():
+    runs = grid(base=BASE | {"optimizer": "sgd(lr=0.1)"}, axes={"algebra": ["real"], "optimizer.lr": [0.2]})
+    assert (runs[0].fit.optimizer.name, runs[0].fit.optimizer.lr) == ("sgd", 0.2)
+
+
 def test_exclude():
     runs = grid(exclude=[{"algebra": "real", "seed": [1]}, {"optimizer.lr": 0.003, "algebra": "quaternion"}])
     names = ["real-lr0.001-seed0", "real-lr0.003-seed0", "quaternion-lr0.001-seed0", "quaternion-lr0.001-seed1"]

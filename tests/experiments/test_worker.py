@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from zoo_experiments.worker import Worker, python_process
 
+from tests.faults.ranks import alive
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers fork on Linux only")
 TRAINER = ["--trainer.max_epochs", "2", "--trainer.limit_train_batches", "5", "--trainer.accelerator", "cpu"]
 
@@ -35,10 +37,10 @@ def child_of(process):
 def begin(worker, run, tmp_path):
     """Start a run that does not end, and return a thread whose ``code`` will be its exit code."""
 
+    endless = fit(run, "real", "--trainer.max_epochs", "100000", "--checkpoint-every", "1steps")
+
     def train():
-        thread.code = worker.run(
-            fit(run, "real", "--trainer.max_epochs", "100000", "--checkpoint-every", "1steps"), tmp_path / "log"
-        )
+        thread.code = worker.run(endless, tmp_path / "log")
 
     thread = threading.Thread(target=train)
     thread.start()
@@ -50,10 +52,8 @@ def test_runs_of_a_worker_equal_separate_processes_whatever_ran_before(tmp_path)
     (tmp_path / "log").touch()
     worker = Worker("1")
     try:
-        assert (
-            worker.run(fit(tmp_path / "first", "phm-4", "--seed", "3", "--trainer.deterministic", "true"), tmp_path / "log")
-            == 0
-        )
+        before = fit(tmp_path / "first", "phm-4", "--seed", "3", "--trainer.deterministic", "true")
+        assert worker.run(before, tmp_path / "log") == 0
         assert worker.run(fit(tmp_path / "wrong", "nothing"), tmp_path / "log") == 2
         assert "unknown algebra 'nothing'" in (tmp_path / "log").read_text()
         thread = begin(worker, tmp_path / "killed", tmp_path)
@@ -86,10 +86,10 @@ def test_a_run_ends_with_its_worker_and_a_worker_with_its_parent(tmp_path):
     assert thread.code == -signal.SIGKILL
     assert not worker.is_alive
     worker.close()
-    wait_for(lambda: not Path(f"/proc/{child}").exists())
+    wait_for(lambda: not alive(child))
     parent = "import time; from zoo_experiments.worker import Worker; print(Worker().process.pid, flush=True); time.sleep(600)"
     process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True)
     pid = int(process.stdout.readline())
     process.kill()
     process.communicate()
-    wait_for(lambda: not Path(f"/proc/{pid}").exists())
+    wait_for(lambda: not alive(pid))

@@ -228,6 +228,11 @@ def test_push_and_pull_are_bit_equal_for_every_backbone(hub, home, tmp_path, alg
         assert equal(net.state_dict(), again.state_dict()), backbone
 
 
+def test_push_to_a_folder_names_the_command_that_writes_one(sound, tmp_path):
+    with raises("invalid", "hf:OWNER/NAME", f"zoo publish {sound} --to {tmp_path}"):
+        push(str(sound), str(tmp_path))
+
+
 def test_push_returns_the_commit_and_the_card_runs(hub, home, sound, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     hub.token = "hf_secret"

@@ -144,6 +144,10 @@ def test_table_pictures_and_page(tmp_path):
     assert spread == pytest.approx(stdev([0.97, 0.93]), abs=5e-4)
     assert cells[1] == "2"
     assert cells[4:6] == ["300", "30.0%"]
+    text = files["sweep.md"].decode()
+    assert "by validation accuracy" in text
+    assert "Best by validation accuracy (higher is better): real. The test split does not choose." in text
+    assert all(f"<!-- {label} -->" in files["sweep.svg"].decode() for label in ("real", "run", "mean"))
     assert files.keys() == {"sweep.md", "sweep.png", "sweep.svg", "sweep.html"}
 
 

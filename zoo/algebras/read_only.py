@@ -37,7 +37,7 @@ class ReadOnly(Tensor):
         with torch._C.DisableTorchFunctionSubclass(), guard:
             return _protected(func(*args, **kwargs), sources)
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         """Show an ordinary tensor."""
         with torch._C.DisableTorchFunctionSubclass():
             return repr(self.as_subclass(Tensor))
@@ -55,7 +55,7 @@ class _WriteGuard(TorchDispatchMode):
     """Raise `InputError` for operators that, by their schema, write to an argument which shares memory with a tensor."""
 
     def __init__(self, tensors: list[ReadOnly]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.tensors = tensors
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -80,7 +80,7 @@ def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
 
 def _source(tensor: Tensor, sources: list[ReadOnly]) -> ReadOnly | None:
     """Return the read-only tensor that a tensor shares memory with, or None."""
-    return next((source for source in sources if torch._C._is_alias_of(tensor, source)), None)
+    return next((source for source in sources if torch._C._is_alias_of(tensor, source)), None)  # type: ignore[attr-defined]
 
 
 def _protected(result: Any, sources: list[ReadOnly]) -> Any:

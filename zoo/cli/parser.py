@@ -19,7 +19,7 @@ from zoo import registry
 from zoo.cli.result import Result
 from zoo.errors import InputError, one_line, shorten
 from zoo.registry.limits import check_sizes
-from zoo.registry.resolution import build_options, check_option
+from zoo.registry.resolution import build_options, check_option, named_options
 from zoo.registry.spec import split_at_commas
 from zoo.training.options import SPECS, TRAINER_ARGUMENTS, check_not_tickets
 
@@ -105,6 +105,9 @@ class Parser:
                 hint = "; --beam is short for --decoding.beam, and so on" if field.name == "decoding" else ""
                 self._groups[field.name] = (nested.__doc__ or "").partition("\n")[0].rstrip(".") + hint
                 parts, part_texts = get_type_hints(nested), descriptions(nested)
+                if "name" in parts:
+                    text = f"spec of the {field.name}, whose options are the flags below"
+                    self.known[field.name] = Option(str, text, None, field.name)
                 for part in fields(nested):
                     default = part.default if nested is kind else None  # a trained model has its own defaults
                     option = Option(parts[part.name], part_texts[part.name], default, field.name)
@@ -125,7 +128,12 @@ class Parser:
         for file in self._files(flags):
             given |= self.read_file(file)
         values = self._assign(positional)
-        given |= {name: True if text is True else self._read(name, text) for name, text in flags.items()}
+        read = {name: True if text is True else self._read(name, text) for name, text in flags.items()}
+        for name in [name for name in read if f"{name}.name" in self.known]:
+            given |= {f"{name}.{part}": value for part, value in named_options(read.pop(name)).items()}
+        given |= read
+        if unknown := sorted(given.keys() - self.known.keys()):
+            raise InputError(f"unknown option '{unknown[0]}' (see zoo {self.command} --help)", code="unknown")
         check_names(given)
         if missing := [flag_of(name) for name, option in self.known.items() if option.default is MISSING and name not in given]:
             raise InputError(f"missing {', '.join(missing)} (see zoo {self.command} --help)", code="missing")
@@ -189,6 +197,8 @@ class Parser:
         given: dict[str, Any] = {}
         for key, value in read_config(file).items():
             is_nested = any(name.startswith(f"{key}.") for name in self.known)
+            if isinstance(value, str) and f"{key}.name" in self.known:
+                value = named_options(value)
             if is_nested and not isinstance(value, dict):
                 problem = "is empty" if value is None else f"is {shorten(str(value))}"
                 raise InputError(f"'{key}' in the config '{file}' {problem}: use options by name, or remove it")

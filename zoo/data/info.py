@@ -9,7 +9,7 @@ from torch import Tensor
 
 from zoo.errors import InputError
 from zoo.registry import build_options
-from zoo.registry.resolution import LARGEST
+from zoo.registry.limits import LARGEST
 
 MAX_IMAGE_SIZE = 4096
 """Maximum side of an image in pixels."""

@@ -105,7 +105,7 @@ class Tokenizer:
         limit = None if self.max_length is None else self.max_length - ended
         file = RaggedFile()
         for start in range(0, len(texts), CHUNK):
-            chunk = list(_checked(texts[start : start + CHUNK], lambda row, start=start: location(start + row)))
+            chunk = list(_checked(texts[start : start + CHUNK], location, start))
             encodings = self.backend.encode_batch_fast(chunk, add_special_tokens=False)
             for row, encoding in enumerate(encodings, start):
                 count = len(encoding.ids)
@@ -151,9 +151,9 @@ def train_tokenizer(
     return Tokenizer(tokenizer_file.build(tokenizer_file.filled(blank, model["vocab"], model.get("merges"))))
 
 
-def _checked(texts: Iterable[str], location: Location = "text {}".format) -> Iterator[str]:
+def _checked(texts: Iterable[str], location: Location = "text {}".format, first: int = 0) -> Iterator[str]:
     """Yield texts; raise `DataError` for one above `LONGEST` characters, or with characters that are not Unicode."""
-    for row, text in enumerate(texts):
+    for row, text in enumerate(texts, first):
         if len(text) > LONGEST:
             raise DataError(f"{location(row)}: {len(text):,} characters, at most {LONGEST:,} can be tokenized; split it")
         try:

@@ -117,7 +117,7 @@ def checked(state: Any, origin: str) -> Form:
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict):
         raise InputError(f"{message} (it has no vocabulary)", code="corrupt")
     vocab, merges, added = model["vocab"], model.get("merges"), state.get("added_tokens")
-    empty = {"vocab": {}} | ({} if merges is None else {"merges": []})
+    empty: dict[str, Any] = {"vocab": {}} | ({} if merges is None else {"merges": []})
     blank = state | {"model": model | empty, "added_tokens": []}
     known = next((each for each in [*FORMS, IMPORTED] if each == blank), None)
     if known is None or not isinstance(added, list):

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from shutil import copyfile
 from statistics import fmean, stdev
 from tempfile import TemporaryDirectory
@@ -56,7 +57,8 @@ def push(
     """
     match = HUB.fullmatch(to)
     if match is None:
-        raise InputError(f"{shorten(to)}: not a repository on the Hub; use hf:OWNER/NAME or hf:OWNER/NAME@BRANCH")
+        text = f"{shorten(to)}: not a repository on the Hub; use hf:OWNER/NAME or hf:OWNER/NAME@BRANCH"
+        raise InputError(f"{text}; for a folder: zoo publish {quote(str(model))} --to {quote(to)}")
     if variable := cache.offline():
         raise InputError(f"cannot push: {variable} disables the network", code="conflict")
     with TemporaryDirectory() as temporary:

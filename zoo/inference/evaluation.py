@@ -149,8 +149,8 @@ def target_tensor(targets: Sequence[Any], info: Any, by_value: bool = False) -> 
     Labels are class names or indices; with ``by_value``, numbers are names if all class names are numbers, as in `zoo.fit`.
     """
     if not (classes := getattr(info, "classes", ())):
-        values = [target if isinstance(target, Tensor) else np.array(target) for target in targets]  # a read-only array warns
-        numbers = torch.stack([torch.as_tensor(value, dtype=torch.float32).reshape(-1) for value in values])
+        arrays = [target if isinstance(target, Tensor) else np.array(target) for target in targets]  # a read-only array warns
+        numbers = torch.stack([torch.as_tensor(array, dtype=torch.float32).reshape(-1) for array in arrays])
         if isinstance(info, VectorInfo) and numbers.shape[1] != info.out_features:
             raise InputError(f"targets of size {numbers.shape[1]}: the model has {info.out_features} outputs", code="mismatch")
         return (numbers - info.target_mean) / info.target_std if isinstance(info, TableInfo) else numbers

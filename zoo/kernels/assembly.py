@@ -52,13 +52,13 @@ def real_matrix(structure: Tensor, components: Tensor, out: AxisLayout, inp: Axi
 class Terms(NamedTuple):
     """A sparse matrix of sums of rows: sum b has the terms from ``offsets[b]`` on."""
 
-    index: Tensor
+    rows: Tensor
     offsets: Tensor
     coefficients: Tensor
 
     def sum_rows(self, rows: Tensor) -> Tensor:
         """Sum rows, [rows, columns] to [sums, columns]."""
-        found: Tensor = torch.embedding_bag(rows, self.index, self.offsets, False, 0, False, self.coefficients)[0]  # mode sum
+        found: Tensor = torch.embedding_bag(rows, self.rows, self.offsets, False, 0, False, self.coefficients)[0]  # mode sum
         return found
 
 
@@ -129,7 +129,8 @@ def fold(w: Tensor, channels_last: bool) -> Tensor:
 def unfold(w: Tensor, kernel: torch.Size, channels_last: bool) -> Tensor:
     """Undo `fold` for a kernel of this shape."""
     if channels_last:
-        return w.unflatten(2, kernel).permute(0, 1, 4, 2, 3)
+        grid: Tensor = w.unflatten(2, kernel)
+        return grid.permute(0, 1, 4, 2, 3)
     return w.view(*w.shape[:2], -1, *kernel)
 
 

@@ -192,9 +192,9 @@ class Recurrent(nn.Module):
         steps = torch.arange(x.shape[1], device=x.device)
         inside = None if lengths is None else steps < lengths[:, None].to(x.device)
         # Reverse every sequence but not its padding; applied twice, this restores the order.
-        order = (
-            steps.flip(0).expand(x.shape[:2]) if inside is None else torch.where(inside, lengths[:, None] - 1 - steps, steps)
-        )  # type: ignore[index]
+        order = steps.flip(0).expand(x.shape[:2])
+        if inside is not None and lengths is not None:
+            order = torch.where(inside, lengths[:, None] - 1 - steps, steps)
         gates = F.linear(x, inp, cell.bias)
         gates = (_gather_steps(gates, order) if backwards else gates).transpose(0, 1).contiguous()
         hidden_bias = cell.hidden_bias

@@ -146,12 +146,26 @@ def build_options(kind: type[Options], values: Mapping[str, Any], prefix: str = 
         raise InputError(f"{kind.__name__}: {str(error).partition(') ')[2]}") from error
 
 
+def named_options(spec: str) -> dict[str, Value]:
+    """Return the options of a spec, and its name as the option ``name``.
+
+    >>> named_options("sgd(lr=.1)")
+    {'name': 'sgd', 'lr': 0.1}
+    """
+    parsed = Spec.parse(spec)
+    if "name" in parsed.options:
+        raise InputError(f"{shorten(spec)} gives 'name' twice")
+    return {"name": parsed.name, **parsed.options}
+
+
 def check_option(name: str, kind: Any, value: Any) -> Any:
     """Convert the value of an option to its annotated type; raise `InputError` if the type does not match."""
     check_plain(name, value)
     if is_dataclass(kind) or get_origin(kind) is dict:
         if is_dataclass(kind) and isinstance(value, kind):  # type: ignore[arg-type]
             return value
+        if isinstance(value, str) and "name" in getattr(kind, "__dataclass_fields__", ()):
+            value = named_options(value)
         if not isinstance(value, Mapping):
             raise InputError(f"{name}={shorten(repr(value))[1:-1]} must be a dict of options by name")
         return build_options(kind, value, f"{name}.") if is_dataclass(kind) else value  # type: ignore[arg-type]

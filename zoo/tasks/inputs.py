@@ -215,7 +215,7 @@ def read_vectors(inputs: Sequence[Any], info: VectorInfo) -> Iterator[Example]:
             continue
         records = _records(item, info) if isinstance(info, TableInfo) else None
         vectors = attempt(_vectors, item, info) if records is None else ()
-        rows: Iterable[Any] = records or ([vectors] if isinstance(vectors, InputError) else vectors)
+        rows: Iterable[Any] = [vectors] if isinstance(vectors, InputError) else records or vectors
         for row in rows:
             value = attempt(_vector, row, info)
             if isinstance(value, InputError):

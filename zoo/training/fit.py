@@ -17,6 +17,7 @@ from zoo.checkpoint import save
 from zoo.checkpoint.manifest import read_manifest
 from zoo.data.loader import check_order
 from zoo.errors import LOGGERS, InputError, Interrupted, Stop, check_rules, quiet
+from zoo.registry.resolution import named_options
 from zoo.tasks.base import Task
 from zoo.training.checkpoints import Checkpoints
 from zoo.training.folder import (
@@ -44,11 +45,11 @@ def fit(*, verbose: bool = True, **options: Any) -> dict[str, Any]:
 
     Args:
         verbose: Print progress, the table of results and the next commands, as the command line does.
-        options: See `zoo.training.options.Fit`; ``optimizer``, ``schedule`` and ``trainer`` are dicts, as in
-            ``zoo.fit(backbone="vit", algebra="quaternion", trainer={"max_epochs": 5})``. Objects may replace specs:
-            ``algebra`` may be an `Algebra`, ``backbone`` a network or a factory ``(layers, **info)``, ``data`` a data module
-            and ``task`` a `Task` or a subclass. A network is trained unchanged, so ``algebra`` can be left out. config.yaml
-            cannot repeat a run with objects that have no spec, and `zoo.load` of the model needs them again.
+        options: See `zoo.training.options.Fit`; ``optimizer`` and ``schedule`` are specs or dicts, ``trainer`` is a dict, as
+            in ``zoo.fit(backbone="vit", algebra="real", optimizer="sgd(lr=0.1)", trainer={"max_epochs": 5})``. Objects may
+            replace specs: ``algebra`` may be an `Algebra`, ``backbone`` a network or a factory ``(layers, **info)``, ``data`` a
+            data module and ``task`` a `Task` or a subclass. A network is trained unchanged, so ``algebra`` can be left out.
+            config.yaml cannot repeat a run with objects that have no spec, and `zoo.load` of the model needs them again.
 
     Returns:
         The content of summary.json.
@@ -99,6 +100,7 @@ def _merge_resumed(options: Mapping[str, Any]) -> dict[str, Any]:
         raise InputError("run_dir and resume exclude each other: a run resumes in its own folder", code="conflict")
     merged = read_run_config(Path(options["resume"]).expanduser())
     for name, value in options.items():
+        value = named_options(value) if name in ("optimizer", "schedule") and isinstance(value, str) else value
         both = isinstance(value, Mapping) and isinstance(merged.get(name), Mapping)
         merged[name] = {**merged[name], **value} if both else value
     return merged
