@@ -130,7 +130,7 @@ class Parser:
         values = self._assign(positional)
         read = {name: True if text is True else self._read(name, text) for name, text in flags.items()}
         for name in [name for name in read if f"{name}.name" in self.known]:
-            given |= {f"{name}.{part}": value for part, value in named_options(read.pop(name)).items()}
+            given |= {f"{name}.{part}": value for part, value in named_options(str(read.pop(name))).items()}
         given |= read
         if unknown := sorted(given.keys() - self.known.keys()):
             raise InputError(f"unknown option '{unknown[0]}' (see zoo {self.command} --help)", code="unknown")

@@ -61,10 +61,13 @@ class EncodedImages:
             with item.open("rb") as file:
                 file.seek(-2, os.SEEK_END)
                 return file.read() == b"\xff\xd9"
+        if image.format != "PNG":
+            return False
         try:
-            return image.format == "PNG" and image.verify() is None
+            image.verify()
         except _DECODING_ERRORS:
             return False
+        return True
 
     @contextmanager
     def _open(self, index: int) -> Iterator[Image.Image]:

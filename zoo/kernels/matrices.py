@@ -38,7 +38,8 @@ def assembled(part: Part, dtype: torch.dtype) -> Tensor:
     """Return the real matrix of one weight as `matrices`; on a CPU without the overhead of the operator."""
     if is_compiling() or part.components.device.type != "cpu":
         return matrices([part], dtype)[0]
-    made: Tensor = _Matrix.apply(part.components, part.table, part._replace(components=None, table=None), dtype)
+    rest: Any = {"components": None, "table": None}  # autograd must find the tensors among the arguments
+    made: Tensor = _Matrix.apply(part.components, part.table, part._replace(**rest), dtype)
     return made
 
 
