@@ -18,6 +18,9 @@ from zoo.layers import Layers, Linear, set_kernel
 from zoo.registry import unregister
 
 
+LOADED, MISSING = {"loaded": "fused.so"}, {"reason": "no compiler"}
+
+
 def work(rows, size, n=4, rank=8, training=True, threads=2, prepared=False):
     return Work(rows, axis_layout(size, n), axis_layout(size, n), n, rank, training, prepared, threads)
 
@@ -29,7 +32,7 @@ def work(rows, size, n=4, rank=8, training=True, threads=2, prepared=False):
         (work(4096, 2048, rank=0), "block", "block"),
         (work(64, 64), "block", "block"),
         (work(0, 64), "block", "block"),
-        (work(8192, 1024, 2, 3), "factored", "fused"),
+        (work(8192, 1024, 2, 3), "block", "fused"),
         (work(1, 64, training=False, prepared=True), "block", "block"),
         (work(1, 256, training=False, prepared=True), "block", "block"),
         (work(1, 1024, training=False, prepared=True), "thin", "thin"),
@@ -40,14 +43,14 @@ def work(rows, size, n=4, rank=8, training=True, threads=2, prepared=False):
     ],
 )
 def test_lowest_cost_is_chosen(product, name, compiled, monkeypatch):
-    for is_available, expected in ((False, name), (True, compiled)):
-        monkeypatch.setattr("zoo.kernels.fused.is_available", lambda value=is_available: value)
+    for state, expected in ((MISSING, name), (LOADED, compiled)):
+        monkeypatch.setattr("zoo.kernels.compiled._state", state)
         assert plan(product).name == expected
 
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_costs_increase_with_work_and_decrease_with_caching(compiled, monkeypatch):
-    monkeypatch.setattr("zoo.kernels.fused.is_available", lambda: compiled)
+    monkeypatch.setattr("zoo.kernels.compiled._state", LOADED if compiled else MISSING)
     for kernel in kernels():
         few, many = (work(rows, 512, training=False) for rows in (512, 8192))
         if kernel.can(few) and kernel.cost(few) < math.inf:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from zoo import registry
 from zoo.algebras import Algebra, reals
 from zoo.errors import InputError, one_line
-from zoo.layers import Embedding, Layers
+from zoo.layers import Embedding, Layers, keep_matrices
 
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 
@@ -205,12 +205,13 @@ def check_spec(spec: str, algebra: str, **options: Any) -> None:
 def check_fit(net: nn.Module, spec: str, example: Tensor | tuple[Tensor, ...], outputs: int, every: bool = False) -> None:
     """Check that a network returns ``outputs`` numbers for each example of inputs [B, ...].
 
-    With ``every`` it must return them for each token of the last input. The mode of modules is preserved.
+    With ``every`` it must return them for each token of the last input. The mode of modules is preserved. Matrices are kept, as
+    in validation, because the plan would otherwise compile an operator for two examples.
     """
     inputs = example if isinstance(example, tuple) else (example,)
     modes = {module: module.training for module in net.modules()}
     try:
-        with torch.no_grad():
+        with torch.no_grad(), keep_matrices(net):
             y = net.eval()(*inputs)
     except InputError:
         raise

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.algebras import Factors
-from zoo.kernels.base import BYTES, CALL, TRAFFIC, AxisLayout, Call, Geometry, Kernel, Operand, Work, real_cost
+from zoo.kernels.base import BYTES, AxisLayout, Call, Geometry, Kernel, Operand, Work, real_cost
 
 SMALL = 2**18  # size up to which a matrix is assembled at once and saved for the backward pass
 LARGE = 2**22  # size of a tile of a larger matrix
@@ -72,7 +72,7 @@ class Block(Kernel):
             return real_cost(work)
         passes = 6 if work.training else 3
         moved = passes * BYTES * work.area * work.inp.channels * work.out.channels
-        return real_cost(work) + moved / TRAFFIC + 8 * CALL
+        return real_cost(work) + moved / work.speeds.traffic + 8 * work.speeds.call
 
     def prepare(self, weight: Operand) -> Tensor:
         """Assemble the real matrix, [out, in, *kernel]."""
