@@ -32,7 +32,7 @@ class Speeds(NamedTuple):
 
 SPEEDS = {
     "AVX512": Speeds(multiply=1.6e11, half_width=4.0, traffic=7.5e9, reading=1.4e10, copied_width=12.0),
-    "AVX2": Speeds(multiply=1.6e11, half_width=5.5, traffic=7.5e9, reading=1e10, copied_width=4.0),
+    "AVX2": Speeds(multiply=1.6e11, half_width=5.5, traffic=7.5e9, reading=1e10, copied_width=3.0),
 }
 """The speeds by the name of the instruction set in `torch.backends.cpu.get_cpu_capability`; all others count as AVX2."""
 
