@@ -145,7 +145,9 @@ def caption(sets: Results) -> list[str]:
     groups: dict[tuple[str, ...], list[float]] = {}
     for instructions, rows in sets.items():
         for row in rows.values():
-            where = f"{row['threads']} threads of {row['processor']}, torch {row['torch']}, commit {machine.short(row['commit'])}"
+            where = (
+                f"{row['threads']} threads of {row['processor']}, torch {row['torch']}, commit {machine.short(row['commit'])}"
+            )
             speeds = groups.setdefault((instructions, row["date"], where), [])
             speeds += [row["gflops"]] if "gflops" in row else []
     return [
@@ -159,13 +161,17 @@ def constants() -> list[str]:
     """List the constants of the code by which the plan predicts times."""
     lines = [f"| constant | {' | '.join(base.SPEEDS)} | meaning |", f"|---|{'---:|' * len(base.SPEEDS)}---|"]
     for name, meaning in CONSTANTS.items():
-        lines.append(f"| `{name}` | {' | '.join(f'{getattr(speeds, name):g}' for speeds in base.SPEEDS.values())} | {meaning} |")
+        lines.append(
+            f"| `{name}` | {' | '.join(f'{getattr(speeds, name):g}' for speeds in base.SPEEDS.values())} | {meaning} |"
+        )
     others = {
         "FEWEST_ELEMENTS": "minimum number of elements of a weight for the fused operator",
         "FEW_ROWS": "maximum number of rows for products that do not combine the weight",
         "HALF_SPEED": "speedup of products in bfloat16; combining is not faster",
     }
-    return lines + [f"| `{name}` | {getattr(operator, name)} | {getattr(operator, name)} | {text} |" for name, text in others.items()]
+    return lines + [
+        f"| `{name}` | {getattr(operator, name)} | {getattr(operator, name)} | {text} |" for name, text in others.items()
+    ]
 
 
 def planned(results: dict[str, Any]) -> list[str]:

@@ -96,7 +96,9 @@ def test_values_and_gradients_with_avx2(library: Path) -> None:
         pytest.skip("the other tests do not use AVX-512")
     test = f"{__file__}::{test_values_and_gradients_equal_the_definition.__name__}"
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", test]
-    done = subprocess.run(command, env={**os.environ, "ATEN_CPU_CAPABILITY": "avx2"}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env={**os.environ, "ATEN_CPU_CAPABILITY": "avx2"}, capture_output=True, text=True, check=False
+    )
     assert f"{len(CASES) * len(TOLERANCE)} passed" in done.stdout, done.stdout
 
 

@@ -1,6 +1,7 @@
 """The plan chooses the kernel of the lowest cost; factors and their ranks; in-place operations around layers."""
 
 import copy
+import json
 import math
 
 import pytest
@@ -9,14 +10,14 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import zoo
+from benchmarks import plan as measured
 from tests.errors import raises
 from zoo.algebras import algebra
 from zoo.algebras.properties import factorize, hadamard_factors
 from zoo.kernels import AxisLayout, Kernel, Work, axis_layout, block_linear, real_matrix
-from zoo.kernels.base import kernels, plan, real_cost
+from zoo.kernels.base import SPEEDS, kernels, plan, real_cost
 from zoo.layers import Layers, Linear, set_kernel
 from zoo.registry import unregister
-
 
 LOADED, MISSING = {"loaded": "fused.so"}, {"reason": "no compiler"}
 
@@ -265,3 +266,16 @@ def test_kernel_axes_are_last():
 def test_blocks_must_be_equal(channels, blocks):
     with raises("invalid", f"{channels} channels", f"{blocks} equal blocks"):
         axis_layout(channels, 2, blocks)
+
+
+def test_no_planned_kernel_is_slower_than_the_real_matrix(monkeypatch):
+    """The measured shapes of `benchmarks.plan`, for every instruction set; the stored choices are those of this code."""
+    monkeypatch.setattr("zoo.kernels.compiled._state", LOADED)
+    stored = json.loads(measured.RESULTS.read_text(encoding="utf-8"))
+    assert set(stored) == set(SPEEDS)
+    again = copy.deepcopy(stored)
+    measured.add_plan(again)
+    assert again == stored
+    for entry in stored.values():
+        assert len(entry["rows"]) == 60
+        assert all(row["planned_ratio"] <= measured.SLOWER for row in entry["rows"])

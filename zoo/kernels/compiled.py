@@ -1,4 +1,4 @@
-"""Compile ``fused.cpp`` when the plan first chooses its operators, and load them; without a compiler the Python kernels are used.
+"""Compile ``fused.cpp`` when the plan first chooses it, and load its operators; without a compiler the Python kernels are used.
 
 The library is cached in `zoo.atomic.home` by source, torch version and instruction set. ``ZOO_FUSED=0`` disables it.
 """

@@ -200,9 +200,9 @@ class Thin(Kernel):
             return math.inf
         n, rows, i, o = work.inp.n, work.rows, work.inp.elements, work.out.elements
         read = 1.3 * BYTES * work.m * i * o / work.speeds.reading
+        if rows > (FEW_ROWS // 2 if work.prepared else FEW_ROWS) and (work.rank or not runs(work)):
+            return math.inf  # combining the weight, or its real matrix, is faster
         if runs(work):
-            if work.rank and rows > (FEW_ROWS // 2 if work.prepared else FEW_ROWS):
-                return math.inf  # combining the weight is faster
             multiplied = product_cost(work.speeds, rows * n, i, work.m * o, work.threads, unpacked=rows * n)
             return (max(multiplied, read) + 6 * work.speeds.call) / 0.8
         # Several columns read a matrix more slowly than one.
