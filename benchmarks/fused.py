@@ -2,8 +2,8 @@
 
 Each result is the ratio of a time to that of the same layer or network over the reals (median and quartiles), measured
 alternately in one process. Torch's threads spin between operations, because torch is imported before zoo. Cases that were
-measured at the current commit are skipped unless ``--again`` is given; ``--only WORD`` selects cases by name. Results are stored
-for the instruction set of torch; to measure AVX2 on a processor with AVX-512, see `benchmarks.plan`. Writes results/fused.json;
+measured at the current commit are skipped unless ``--again`` is given; ``--only WORD`` selects cases by name. Results belong to
+the instruction set of torch; to measure AVX2 on a processor with AVX-512, see `benchmarks.plan`. Writes results/fused.json;
 ``python -m benchmarks.speed_page`` writes docs/speed.md from it.
 """
 

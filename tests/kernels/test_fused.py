@@ -319,7 +319,7 @@ def test_compiled_layers_contain_the_operator(library: Path, spec: str, dynamic:
 def test_layers_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "_state", {"reason": "no compiler"})
     layer = Linear(zoo.algebra("quaternion"), 1024, 1024)
-    assert plan(Work(4096, layer.out, layer.inp, 4, 8, training=True)).name == "factored"
+    assert plan(Work(4096, AxisLayout(2048, 4), AxisLayout(2048, 4), 4, 8, training=True)).name == "factored"
     with raises("unsupported", "no compiler"):
         set_kernel(layer.modules(), "fused")
     layer.weight_module.kernel = "fused"  # as in a copy from a machine that has it
