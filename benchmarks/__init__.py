@@ -2,5 +2,5 @@
 
 import os
 
-# The same as on the command line, see zoo.cli.commands.
+# The same as in zoo/__init__.py, for scripts that import torch first.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -1,9 +1,10 @@
 """Compare the speed of layers and networks over algebras and over the reals: ``python -m benchmarks.fused [--minutes 8]``.
 
 Each result is the ratio of a time to that of the same layer or network over the reals (median and quartiles), measured
-alternately in one process. The script sets no environment variables, so torch's threads spin between operations. Cases that
-were measured at the current commit are skipped unless ``--again`` is given; ``--only WORD`` selects cases by name. Writes
-results/fused.json; ``python -m benchmarks.speed_page`` writes docs/speed.md from it.
+alternately in one process. Torch's threads spin between operations, because torch is imported before zoo. Cases that were
+measured at the current commit are skipped unless ``--again`` is given; ``--only WORD`` selects cases by name. Results belong to
+the instruction set of torch; to measure AVX2 on a processor with AVX-512, see `benchmarks.plan`. Writes results/fused.json;
+``python -m benchmarks.speed_page`` writes docs/speed.md from it.
 """
 
 import os
@@ -67,6 +68,8 @@ EVALUATED = {  # rows: goals inside and outside the scope, for 1024 features
     512: (0.50, 0.55),
 }
 PAIR = ("real", "quaternion")
+WHERE = ("date", "processor", "gflops", "threads", "torch")
+"""The keys of `machine.info` that are stored with a result."""
 
 
 class Case(NamedTuple):
@@ -345,7 +348,7 @@ def measure(case: Case, rounds: int | None) -> dict[str, Any]:
         real, row = side_by_side(case.calls(), rounds or case.rounds).values()
     where = machine.info()
     about = {"section": case.section, "goal": case.goal, "commit": machine.commit(), "load": round(os.getloadavg()[0], 1)}
-    return row | {"real_ms": real["ms"]} | about | {key: where[key] for key in ("date", "processor", "threads", "torch")}
+    return row | {"real_ms": real["ms"]} | about | {key: where[key] for key in WHERE}
 
 
 def main() -> None:
@@ -360,8 +363,10 @@ def main() -> None:
     if not compiled.is_available():
         raise SystemExit(compiled.status())
     stored: dict[str, Any] = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {}
+    instructions = torch.backends.cpu.get_cpu_capability()
     cases = {f"{c.section}: {c.name}": c for c in (*layer_cases(), *evaluation_cases(), *network_cases())}
-    rows, now, start = {name: row for name, row in stored.items() if name in cases}, machine.commit(), time.monotonic()
+    rows = {name: row for name, row in stored.get(instructions, {}).items() if name in cases}
+    now, start = machine.commit(), time.monotonic()
     due = [name for name in cases if options.only in name and (options.again or rows.get(name, {}).get("commit") != now)]
     for number, name in enumerate(due):
         if time.monotonic() - start > 60 * options.minutes:
@@ -371,7 +376,7 @@ def main() -> None:
         row = rows[name] = measure(cases[name], options.rounds)
         seconds = time.monotonic() - before
         print(f"{name}: {row['ratio']} ({row['low']} to {row['high']}), {seconds:.0f} s", flush=True)
-        machine.write(options.out, {key: rows[key] for key in cases if key in rows})
+        machine.write(options.out, stored | {instructions: {key: rows[key] for key in cases if key in rows}})
     print("all cases are measured")
 
 

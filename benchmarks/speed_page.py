@@ -1,22 +1,27 @@
 """Write docs/speed.md from the stored results: ``python -m benchmarks.speed_page``."""
 
+import itertools
 import json
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from benchmarks import convnets, fused, gpu, growth, machine, memory, papers_times, peers
+from benchmarks import convnets, fused, gpu, growth, machine, memory, papers_times, peers, plan
 from zoo.kernels import base
 from zoo.kernels import fused as operator
 
 PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
 TEMPLATE = Path(__file__).parent / "speed_template.md"
 CONSTANTS = {
-    "SPEED": "operations per second of one thread in large matrix products",
-    "HALF_WIDTH": "matrix width at which this speed is halved",
-    "TRAFFIC": "bytes per second of one thread when combining components",
-    "READING": "bytes per second of all threads when reading a matrix for one row",
-    "CALL": "seconds of overhead per operation",
+    "multiply": "operations per second of one thread in large matrix products",
+    "half_width": "matrix width at which this speed is halved",
+    "traffic": "bytes per second of one thread when combining components",
+    "reading": "bytes per second of all threads when reading a matrix for one row",
+    "copied_width": "width of products at which the fused operator copies as long as it multiplies",
+    "call": "seconds of overhead per operation",
 }
+Results = dict[str, dict[str, Any]]
+"""The rows of results/fused.json by instruction set and case."""
 MULTIPLICATIONS = {
     "quaternion": 8 / 16,
     "octonion": 30 / 64,
@@ -28,12 +33,18 @@ MULTIPLICATIONS = {
 
 def text() -> str:
     """Return the text of the page: the template with its tables."""
-    rows, used, attended = read(fused.RESULTS), read(memory.RESULTS), read(fused.RESULTS.parent / "attention_products.json")
+    sets, used, attended = read(fused.RESULTS), read(memory.RESULTS), read(fused.RESULTS.parent / "attention_products.json")
     grown, others, layouts = read(growth.RESULTS), read(peers.RESULTS), read(convnets.RESULTS)
-    slower = [f"- {name}: {cell(row)}" for name, row in rows.items() if row["ratio"] > 1 and row["section"] != "busy"]
+    slower = [
+        f"- {key}, {name}: {cell(row)}"
+        for key, rows in sets.items()
+        for name, row in rows.items()
+        if row["ratio"] > 1 and row["section"] != "busy"
+    ]
     libraries = ", ".join(f"{name} {note}" for name, note in others["libraries"].items())
-    parts: dict[str, object] = {row["section"]: "\n".join(section(row["section"], rows)) for row in rows.values()}
-    parts |= {"slower": "\n".join(slower), "constants": "\n".join(constants())}
+    sections = dict.fromkeys(row["section"] for rows in sets.values() for row in rows.values())
+    parts: dict[str, object] = {key: "\n".join(section(key, sets)) for key in sections}
+    parts |= {"slower": "\n".join(slower), "constants": "\n".join(constants()), "plan": "\n".join(planned(read(plan.RESULTS)))}
     parts |= {"attention": "\n".join(attention(attended)), "attention_commit": machine.short(attended["commit"])}
     parts |= {"convnets": "\n".join(convnets.table(layouts)), "convnets_made": made(layouts)}
     parts |= {"memory": "\n".join(memory.table(used)), "memory_made": made(used)}
@@ -102,38 +113,45 @@ def made(results: dict[str, Any]) -> str:
     return f"{results['machine']['date']}, commit {machine.short(results['commit'])}"
 
 
-def section(key: str, rows: dict[str, Any]) -> list[str]:
-    """Format the cases of one section as a table."""
-    chosen = {name.removeprefix(f"{key}: "): row for name, row in rows.items() if row["section"] == key}
+def section(key: str, sets: Results) -> list[str]:
+    """Format the cases of one section as a table, with a column for every instruction set."""
+    chosen = {
+        instructions: {name.removeprefix(f"{key}: "): row for name, row in rows.items() if row["section"] == key}
+        for instructions, rows in sets.items()
+    }
+    chosen = {instructions: rows for instructions, rows in chosen.items() if rows}
     if key == "evaluation":
         return [*evaluation(chosen), "", *caption(chosen)]
-    limits = {name: limit(name, rows) for name in chosen}
-    columns: dict[str, Any] = {"goal": {name: row["goal"] for name, row in chosen.items()}, "limit": limits}
+    names = dict.fromkeys(name for rows in chosen.values() for name in rows)
+    goals = {name: row["goal"] for rows in chosen.values() for name, row in rows.items()}
+    columns: dict[str, Any] = {"goal": goals, "limit": {name: limit(name, sets) for name in names}}
     columns = {title: values for title, values in columns.items() if any(values.values())}
-    lines = [f"| {' | '.join(('case', 'ratio', *columns))} |", "|---|---:|" + "---:|" * len(columns)]
-    for name, row in chosen.items():
-        numbers = [f"{values[name]:.2f}" if values[name] else "" for values in columns.values()]
-        lines.append(f"| {' | '.join((name, cell(row), *numbers))} |")
+    lines = [f"| {' | '.join(('case', *chosen, *columns))} |", f"|---|{'---:|' * (len(chosen) + len(columns))}"]
+    for name in names:
+        cells = [cell(rows[name]) if name in rows else "" for rows in chosen.values()]
+        cells += [f"{values[name]:.2f}" if values[name] else "" for values in columns.values()]
+        lines.append(f"| {' | '.join((name, *cells))} |")
     return [*lines, "", *caption(chosen)]
 
 
-def evaluation(rows: dict[str, Any]) -> list[str]:
-    """Format the table of evaluation, with one line per width and one column per number of rows."""
+def evaluation(sets: Results) -> list[str]:
+    """Format the table of evaluation, with one line per width and instruction set and one column per number of rows."""
     counts = (*fused.EVALUATED,)
     head = " | ".join("1 row" if n == 1 else f"{n} rows" for n in counts)
-    lines = [f"| features | | {head} |", f"|---:|---|{'---:|' * len(counts)}"]
-    for size in dict.fromkeys(name.split()[0] for name in rows):
-        for where in ("inside the scope", "outside"):
+    lines = [f"| features | | | {head} |", f"|---:|---|---|{'---:|' * len(counts)}"]
+    for size in dict.fromkeys(name.split()[0] for rows in sets.values() for name in rows):
+        for where, (instructions, rows) in itertools.product(("inside the scope", "outside"), sets.items()):
             cases = [rows.get(f"{size} features, batch {n}, {where}") for n in counts]
-            lines.append(f"| {size} | {where} | {' | '.join(cell(row) if row else '' for row in cases)} |")
+            cells = " | ".join(cell(row) if row else "" for row in cases)
+            lines.append(f"| {size} | {where} | {instructions} | {cells} |")
     return lines
 
 
-def limit(name: str, rows: dict[str, Any]) -> float | None:
+def limit(name: str, sets: Results) -> float | None:
     """Return the lowest possible ratio of a layer (multiplications) or of a network (share of its linear layers)."""
-    share: dict[str, float] | None = rows.get(f"shares: {name}")
-    if share:
-        return round(1 - share["ratio"] * (1 - MULTIPLICATIONS["quaternion"]), 2)
+    for rows in sets.values():
+        if share := rows.get(f"shares: {name}"):
+            return round(1 - float(share["ratio"]) * (1 - MULTIPLICATIONS["quaternion"]), 2)
     layer = [products for algebra, products in MULTIPLICATIONS.items() if f", {algebra}," in name]
     return round(layer[0], 2) if layer and not name.startswith("LSTM") else None
 
@@ -144,24 +162,48 @@ def cell(row: dict[str, Any]) -> str:
     return f"{ratio} ({row['low']:.2f} to {row['high']:.2f})"
 
 
-def caption(rows: dict[str, Any]) -> list[str]:
+def caption(sets: Results) -> list[str]:
     """List the machines, dates and commits of a table."""
-    groups = {
-        f"Measured {row['date']} on {row['threads']} threads of {row['processor']}, torch {row['torch']}, "
-        f"commit {machine.short(row['commit'])}."
-        for row in rows.values()
-    }
-    return sorted(groups)
+    groups: dict[tuple[str, ...], list[float]] = {}
+    for instructions, rows in sets.items():
+        for row in rows.values():
+            where = (
+                f"{row['threads']} threads of {row['processor']}, torch {row['torch']}, commit {machine.short(row['commit'])}"
+            )
+            speeds = groups.setdefault((instructions, row["date"], where), [])
+            speeds += [row["gflops"]] if "gflops" in row else []
+    return [
+        f"- {instructions}: measured {date} on {where}"
+        + (f"; torch's product of 1024 x 1024 runs at {median(speeds):.0f} GFLOP/s." if speeds else ".")
+        for (instructions, date, where), speeds in sorted(groups.items())
+    ]
 
 
 def constants() -> list[str]:
     """List the constants of the code by which the plan predicts times."""
-    return [
-        *(f"| `{name}` | {getattr(base, name):g} | {meaning} |" for name, meaning in CONSTANTS.items()),
-        f"| `FEWEST_ELEMENTS` | {operator.FEWEST_ELEMENTS} | minimum number of elements of a weight for the fused operator |",
-        f"| `FEW_ROWS` | {operator.FEW_ROWS} | maximum number of rows for products that do not combine the weight |",
-        f"| `HALF_SPEED` | {operator.HALF_SPEED} | speedup of products in bfloat16; combining is not faster |",
+    lines = [f"| constant | {' | '.join(base.SPEEDS)} | meaning |", f"|---|{'---:|' * len(base.SPEEDS)}---|"]
+    for name, meaning in CONSTANTS.items():
+        lines.append(
+            f"| `{name}` | {' | '.join(f'{getattr(speeds, name):g}' for speeds in base.SPEEDS.values())} | {meaning} |"
+        )
+    others = {
+        "FEWEST_ELEMENTS": "minimum number of elements of a weight for the fused operator",
+        "FEW_ROWS": "maximum number of rows for products that do not combine the weight",
+        "HALF_SPEED": "speedup of products in bfloat16; combining is not faster",
+    }
+    return lines + [
+        f"| `{name}` | {getattr(operator, name)} | {getattr(operator, name)} | {text} |" for name, text in others.items()
     ]
+
+
+def planned(results: dict[str, Any]) -> list[str]:
+    """Format the kernels that the plan chooses for the shapes of `benchmarks.plan`, and where they were measured."""
+    made = [
+        f"- {name}: measured {entry['machine']['date']} on {entry['machine']['processor']}; torch's product runs at "
+        f"{entry['machine']['gflops']:.0f} GFLOP/s."
+        for name, entry in results.items()
+    ]
+    return [*plan.table(results), "", *made]
 
 
 def attention(results: dict[str, Any]) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-# The same as on the command line, see zoo.cli.commands. It must be set before torch is imported.
+# The same as in zoo/__init__.py. It must be set before torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for subprocesses; in this process see `one_thread`
 os.environ.setdefault("ZOO_FUSED", "0")  # only tests/kernels/test_fused.py needs the compiler

@@ -336,6 +336,6 @@ def test_speed_is_measured_once_per_commit(tmp_path, monkeypatch, capsys):
     for measured in (2, 0):
         fused.main()
         assert capsys.readouterr().out.count("evaluation: ") == measured
-    rows = json.loads((tmp_path / "out").read_text())
+    (rows,) = json.loads((tmp_path / "out").read_text()).values()  # of this instruction set
     assert [name.rpartition(", ")[2] for name in rows] == ["inside the scope", "outside"]
     assert all(row["ratio"] > 0 and row["goal"] is None for row in rows.values())

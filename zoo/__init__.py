@@ -12,8 +12,13 @@
 ``import zoo`` does not import torch; the first use of a name does (PEP 562).
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+# Threads that spin while they wait are ten times slower on a busy machine (benchmarks/results/threads.json). OpenMP reads the
+# variable when torch is imported, so it has no effect in a program that has imported torch before.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if TYPE_CHECKING:
     from zoo.algebras import Algebra as Algebra

@@ -160,10 +160,10 @@ def test_real_kernel_is_the_fallback(calls):
     ],
 )
 def test_planned_where_measured_to_be_faster(n, rank, channels, area, stride, expected, monkeypatch):
-    monkeypatch.setattr("zoo.kernels.fused.is_available", lambda: True)
+    monkeypatch.setattr("zoo.kernels.compiled._state", {"loaded": "fused.so"})
     axis = axis_layout(channels, n)
     work = Work(3136, axis, axis, n, rank, True, threads=2, convolution=True, area=area, inputs=3136 * stride**2)
     assert (plan(work).name == "factored") == expected == (plan(work._replace(training=False)).name == "factored")
     assert plan(work._replace(rank=0)).name == "block"
-    monkeypatch.setattr("zoo.kernels.fused.is_available", lambda: False)
+    monkeypatch.setattr("zoo.kernels.compiled._state", {"reason": "no compiler"})
     assert plan(work).name == "block"

@@ -3,6 +3,8 @@
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +19,7 @@ import zoo
 from tests.errors import raises
 from zoo.algebras import Factors
 from zoo.kernels import Kernel, compiled, fused
-from zoo.kernels.base import AxisLayout, Work, plan
+from zoo.kernels.base import AxisLayout, Work, kernels, plan
 from zoo.kernels.block import real_matrix
 from zoo.nn import Linear, set_kernel
 from zoo.nn.kernel_choice import bound_call
@@ -86,6 +88,18 @@ def test_values_and_gradients_equal_the_definition(library: Path, case: Any, dty
     *sizes, rows = case
     made = Case(*sizes, dtype=dtype)
     made.check(made.rows(rows))
+
+
+def test_values_and_gradients_with_avx2(library: Path) -> None:
+    """Compile and test the operator for AVX2 on a processor with AVX-512; torch reads the variable when it is imported."""
+    if torch.backends.cpu.get_cpu_capability() != "AVX512":
+        pytest.skip("the other tests do not use AVX-512")
+    test = f"{__file__}::{test_values_and_gradients_equal_the_definition.__name__}"
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", test]
+    done = subprocess.run(
+        command, env={**os.environ, "ATEN_CPU_CAPABILITY": "avx2"}, capture_output=True, text=True, check=False
+    )
+    assert f"{len(CASES) * len(TOLERANCE)} passed" in done.stdout, done.stdout
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -304,8 +318,8 @@ def test_compiled_layers_contain_the_operator(library: Path, spec: str, dynamic:
 
 def test_layers_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "_state", {"reason": "no compiler"})
-    layer = Linear(1024, 1024, algebra=zoo.algebra("quaternion"))
-    assert plan(Work(4096, layer.out, layer.inp, 4, 8, training=True)).name == "factored"
+    layer = Linear(1024, 1024, algebra="quaternion")
+    assert plan(Work(4096, AxisLayout(2048, 4), AxisLayout(2048, 4), 4, 8, training=True)).name == "factored"
     with raises("unsupported", "no compiler"):
         set_kernel(layer.modules(), "fused")
     layer.weight_module.kernel = "fused"  # as in a copy from a machine that has it
@@ -314,6 +328,29 @@ def test_layers_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # ---- Builds
+
+
+def test_the_plan_compiles_only_an_operator_that_it_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small network never waits for the compiler."""
+    compilations: list[str] = []
+    monkeypatch.setattr(compiled, "_state", {})
+    monkeypatch.setattr(compiled, "_obstacle", lambda: None)
+    monkeypatch.setattr(compiled, "load_library", lambda: compilations.append("once") or "fused.so")
+    layouts = AxisLayout(256, 4), AxisLayout(64, 4)
+    for rows in (34, 544, 1088):
+        assert plan(Work(rows, *layouts, 4, 8, training=True, threads=2)).name == "block"
+        assert plan(Work(rows, *layouts, 4, 8, training=False, prepared=True, threads=2)).name == "block"
+    assert compilations == []
+    assert plan(Work(4096, AxisLayout(1024, 4), AxisLayout(1024, 4), 4, 8, training=True, threads=2)).name == "fused"
+    assert compilations == ["once"]
+
+
+@pytest.mark.parametrize("instructions", ["AVX512", "AVX2", "NEON"])
+def test_the_choice_depends_on_shapes_and_the_instruction_set(library: Path, instructions: str) -> None:
+    """The plan asks neither this processor nor the clock."""
+    product = Work(1024, AxisLayout(256, 4), AxisLayout(256, 4), 4, 8, training=True, threads=2, instructions=instructions)
+    costs = {kernel.name: kernel.cost(product) for kernel in kernels() if kernel.can(product)}
+    assert plan(product).name == min(costs, key=costs.__getitem__) == "fused"
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """The plan chooses the kernel of the lowest cost; factors and their ranks; in-place operations around layers."""
 
 import copy
+import json
 import math
 
 import pytest
@@ -9,13 +10,16 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import zoo
+from benchmarks import plan as measured
 from tests.errors import raises
 from zoo.algebras import algebra
 from zoo.algebras.properties import factorize, hadamard_factors
 from zoo.kernels import AxisLayout, Kernel, Work, axis_layout, block_linear, real_matrix
-from zoo.kernels.base import kernels, plan, real_cost
+from zoo.kernels.base import SPEEDS, kernels, plan, real_cost
 from zoo.nn import Layers, Linear, set_kernel
 from zoo.registry import unregister
+
+LOADED, MISSING = {"loaded": "fused.so"}, {"reason": "no compiler"}
 
 
 def work(rows, size, n=4, rank=8, training=True, threads=2, prepared=False):
@@ -29,7 +33,7 @@ def work(rows, size, n=4, rank=8, training=True, threads=2, prepared=False):
         (work(4096, 2048, rank=0), "block", "block"),
         (work(64, 64), "block", "block"),
         (work(0, 64), "block", "block"),
-        (work(8192, 1024, 2, 3), "factored", "fused"),
+        (work(8192, 1024, 2, 3), "block", "fused"),
         (work(1, 64, training=False, prepared=True), "block", "block"),
         (work(1, 256, training=False, prepared=True), "block", "block"),
         (work(1, 1024, training=False, prepared=True), "thin", "thin"),
@@ -40,14 +44,14 @@ def work(rows, size, n=4, rank=8, training=True, threads=2, prepared=False):
     ],
 )
 def test_lowest_cost_is_chosen(product, name, compiled, monkeypatch):
-    for is_available, expected in ((False, name), (True, compiled)):
-        monkeypatch.setattr("zoo.kernels.fused.is_available", lambda value=is_available: value)
+    for state, expected in ((MISSING, name), (LOADED, compiled)):
+        monkeypatch.setattr("zoo.kernels.compiled._state", state)
         assert plan(product).name == expected
 
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_costs_increase_with_work_and_decrease_with_caching(compiled, monkeypatch):
-    monkeypatch.setattr("zoo.kernels.fused.is_available", lambda: compiled)
+    monkeypatch.setattr("zoo.kernels.compiled._state", LOADED if compiled else MISSING)
     for kernel in kernels():
         few, many = (work(rows, 512, training=False) for rows in (512, 8192))
         if kernel.can(few) and kernel.cost(few) < math.inf:
@@ -263,3 +267,16 @@ def test_kernel_axes_are_last():
 def test_blocks_must_be_equal(channels, blocks):
     with raises("invalid", f"{channels} channels", f"{blocks} equal blocks"):
         axis_layout(channels, 2, blocks)
+
+
+def test_no_planned_kernel_is_slower_than_the_real_matrix(monkeypatch):
+    """The measured shapes of `benchmarks.plan`, for every instruction set; the stored choices are those of this code."""
+    monkeypatch.setattr("zoo.kernels.compiled._state", LOADED)
+    stored = json.loads(measured.RESULTS.read_text(encoding="utf-8"))
+    assert set(stored) == set(SPEEDS)
+    again = copy.deepcopy(stored)
+    measured.add_plan(again)
+    assert again == stored
+    for entry in stored.values():
+        assert len(entry["rows"]) == 60
+        assert all(row["planned_ratio"] <= measured.SLOWER for row in entry["rows"])

@@ -85,7 +85,7 @@ def test_plan_is_cached_by_number_of_rows(monkeypatch):
 
 
 def test_large_products_in_training_are_factored_automatically(called):
-    make_layer("quaternion", 512, 512)(torch.randn(4096, 512))
+    make_layer("quaternion", 2048, 2048)(torch.randn(2048, 2048))
     make_layer("quaternion", 16, 16)(torch.randn(8, 16))
     assert called == ["fused" if is_available() else "factored", "block"]
 

@@ -18,7 +18,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from zoo import registry
 from zoo.algebras import Algebra, reals
 from zoo.errors import InputError, one_line
-from zoo.nn import Embedding, Layers, batch_matrices
+from zoo.nn import Embedding, Layers, batch_matrices, keep_matrices
 
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 
@@ -281,12 +281,13 @@ def limited(most: int, message: str) -> Iterator[None]:
 def check_fit(net: nn.Module, spec: str, example: Tensor | tuple[Tensor, ...], outputs: int, every: bool = False) -> None:
     """Check that a network returns ``outputs`` numbers for each example of inputs [B, ...].
 
-    With ``every`` it must return them for each token of the last input. The mode of modules is preserved.
+    With ``every`` it must return them for each token of the last input. The mode of modules is preserved. Matrices are kept, as
+    in validation, because the plan would otherwise compile an operator for two examples.
     """
     inputs = example if isinstance(example, tuple) else (example,)
     modes = {module: module.training for module in net.modules()}
     try:
-        with torch.no_grad():
+        with torch.no_grad(), keep_matrices(net):
             y = net.eval()(*inputs)
     except InputError:
         raise

@@ -87,9 +87,6 @@ COMMANDS = {
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command and return its exit code: 0 success, 1 bug or failed check, 2 invalid input, 130 Ctrl-C, 143 SIGTERM."""
-    # Small networks synchronize their threads every few microseconds. Spinning threads are slightly faster on an idle machine
-    # and ten times slower on a busy one (benchmarks/results/threads.json). Must be set before torch is imported.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     open_streams()
     end_with_parent()
     words = list(sys.argv[1:] if argv is None else argv)

@@ -195,7 +195,9 @@ def _fail(reason: str) -> str:
 def _cpu() -> str:
     import torch
 
-    return f"{torch.get_num_threads()} threads of {os.cpu_count()} cores"
+    from zoo.training.threads import RULE
+
+    return f"{torch.get_num_threads()} threads of {os.cpu_count()} cores; training takes {RULE}"
 
 
 def _kernel() -> str:

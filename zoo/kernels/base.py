@@ -1,7 +1,7 @@
 """The interface of kernels, the cost model that compares them, and the plan that chooses one.
 
-Costs are seconds on a reference machine: 2 cores with AVX-512, float32. Nothing is measured at run time, so the choice of a
-kernel, and with it the last bits of a result, depends only on shapes.
+Costs are seconds on a reference machine for each instruction set, in float32. Nothing is measured at run time, so the choice of
+a kernel, and with it the last bits of a result, depends only on shapes and on the instruction set.
 """
 
 import warnings
@@ -16,12 +16,25 @@ from zoo import registry
 from zoo.algebras import Algebra, Factors, factors_of
 from zoo.errors import InputError, one_line, shorten
 
-SPEED = 1.6e11  # operations per second of one thread in a large matrix product
-HALF_WIDTH = 4.0  # matrix width at which the speed halves
-TRAFFIC = 1.7e10  # bytes per second of one thread that combines components
-READING = 5e10  # bytes per second at which all threads together read a matrix for one row
-CALL = 1e-6  # overhead of an operation in seconds
 BYTES = 4  # of a float32
+
+
+class Speeds(NamedTuple):
+    """The speeds of a reference machine in float32; only their ratios influence the plan."""
+
+    multiply: float  # operations per second of one thread in a large matrix product
+    half_width: float  # matrix width at which that speed halves
+    traffic: float  # bytes per second of one thread that combines components
+    reading: float  # bytes per second at which all threads together read a matrix for one row
+    copied_width: float  # width of products at which the fused operator spends as long copying as multiplying
+    call: float = 5e-6  # overhead of an operation in seconds
+
+
+SPEEDS = {
+    "AVX512": Speeds(multiply=1.6e11, half_width=4.0, traffic=7.5e9, reading=1.4e10, copied_width=12.0),
+    "AVX2": Speeds(multiply=1.6e11, half_width=5.5, traffic=7.5e9, reading=1e10, copied_width=3.0),
+}
+"""The speeds by the name of the instruction set in `torch.backends.cpu.get_cpu_capability`; all others count as AVX2."""
 
 Call = Callable[[Tensor, Tensor | None], Tensor]
 
@@ -99,6 +112,12 @@ class Work(NamedTuple):
     convolution: bool = False
     area: int = 1
     inputs: int = 0
+    instructions: str = "AVX512"  # instruction set of the CPU, see `SPEEDS`
+
+    @property
+    def speeds(self) -> Speeds:
+        """The speeds that predict the cost."""
+        return SPEEDS.get(self.instructions, SPEEDS["AVX2"])
 
 
 class Part(NamedTuple):
@@ -152,7 +171,7 @@ class Kernel:
         raise NotImplementedError
 
     def cost(self, work: Work) -> float:
-        """Predict the seconds on the reference machine; infinite if the kernel runs only on request."""
+        """Predict the seconds on the reference machine (``work.speeds``); infinite if the kernel runs only on request."""
         raise NotImplementedError
 
     def missing(self) -> str | None:
@@ -194,16 +213,17 @@ class Kernel:
         return None
 
 
-def product_cost(rows: int, inp: int, out: int, threads: int, unpacked: int = 1) -> float:
+def product_cost(speeds: Speeds, rows: int, inp: int, out: int, threads: int, unpacked: int = 1) -> float:
     """Predict the seconds of [rows, inp] @ [inp, out]; for more than ``unpacked`` rows the matrix is repacked first."""
-    narrow, read = (1 + HALF_WIDTH / inp) * (1 + HALF_WIDTH / out), BYTES * inp * out / READING
-    multiplied = max(2 * rows * inp * out / (SPEED * threads) * narrow, read)
+    narrow, read = (1 + speeds.half_width / inp) * (1 + speeds.half_width / out), BYTES * inp * out / speeds.reading
+    multiplied = max(2 * rows * inp * out / (speeds.multiply * threads) * narrow, read)
     return multiplied + (2 * read if rows > unpacked else 0.0)
 
 
 def real_cost(work: Work) -> float:
     """Predict the seconds of the real layer of the same size."""
-    forward = work.area * product_cost(work.rows, work.inp.channels, work.out.channels, work.threads) + CALL
+    product = product_cost(work.speeds, work.rows, work.inp.channels, work.out.channels, work.threads)
+    forward = work.area * product + work.speeds.call
     return 3 * forward if work.training else forward
 
 
@@ -226,11 +246,17 @@ def _load(entry: registry.Entry) -> Kernel | None:
 
 
 def plan(work: Work, name: str = AUTO) -> Kernel:
-    """Return the kernel of a name if it supports the product, else ``block``; for ``auto`` that of the lowest cost."""
-    candidates = [kernel for kernel in kernels() if kernel.can(work)]
-    if name == AUTO:
-        return min(candidates, key=lambda kernel: kernel.cost(work))
-    return next(kernel for choice in (name, "block") for kernel in candidates if kernel.name == choice)
+    """Return the kernel of a name if it supports the product, else ``block``; for ``auto`` that of the lowest cost.
+
+    A kernel is asked whether it is `Kernel.missing` only when it is chosen, because the answer may take a compiler.
+    """
+    candidates = [kernel for kernel in kernels() if name in (AUTO, kernel.name) or kernel.name == "block"]
+    candidates = [kernel for kernel in candidates if kernel.can(work)]
+    while True:
+        kernel = min(candidates, key=lambda kernel: kernel.cost(work) if name == AUTO else kernel.name == "block")
+        if kernel.missing() is None:
+            return kernel
+        candidates.remove(kernel)
 
 
 def check_kernel(name: str) -> None:

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from zoo.algebras import Factors
 from zoo.kernels.assembly import action_of, assemble, differentiable_gradients, gradients, real_matrix
-from zoo.kernels.base import BYTES, CALL, TRAFFIC, AxisLayout, Call, Geometry, Kernel, Operand, Part, Work, real_cost
+from zoo.kernels.base import BYTES, AxisLayout, Call, Geometry, Kernel, Operand, Part, Work, real_cost
 from zoo.kernels.matrices import assembled
 
 SMALL = 2**18  # size up to which a matrix is saved for the backward pass
@@ -38,7 +38,7 @@ class Block(Kernel):
             return real_cost(work)
         passes = 6 if work.training else 3
         moved = passes * BYTES * work.area * work.inp.channels * work.out.channels
-        return real_cost(work) + moved / TRAFFIC + 8 * CALL
+        return real_cost(work) + moved / work.speeds.traffic + 8 * work.speeds.call
 
     def prepare(self, weight: Operand) -> Tensor:
         """Assemble the real matrix, [out, in, *kernel]."""

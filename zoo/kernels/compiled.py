@@ -1,4 +1,4 @@
-"""Compile ``fused.cpp`` on first use and load its operators; without a compiler the Python kernels are used.
+"""Compile ``fused.cpp`` when the plan first chooses it, and load its operators; without a compiler the Python kernels are used.
 
 The library is cached in `zoo.atomic.home` by source, torch version and instruction set. ``ZOO_FUSED=0`` disables it.
 """
@@ -41,6 +41,18 @@ def is_available() -> bool:
         except (BuildError, OSError, InputError, NotImplementedError, subprocess.TimeoutExpired) as error:
             _state["reason"] = str(error) or type(error).__name__
     return "loaded" in _state
+
+
+def is_expected() -> bool:
+    """Return whether the operators are loaded or can presumably be compiled, without compiling them."""
+    if not _state:
+        try:
+            reason = _obstacle()
+        except (OSError, InputError) as error:
+            reason = str(error)
+        if reason:
+            _state["reason"] = reason
+    return "reason" not in _state
 
 
 def status() -> str:

@@ -20,8 +20,9 @@ from torch.nn import functional as F
 from zoo.algebras import Factors
 from zoo.kernels import fused
 from zoo.kernels.assembly import differentiable_gradients, real_matrix
-from zoo.kernels.base import BYTES, CALL, TRAFFIC, AxisLayout, Geometry, Kernel, Operand, Work, product_cost, real_cost
+from zoo.kernels.base import BYTES, AxisLayout, Geometry, Kernel, Operand, Work, product_cost, real_cost
 from zoo.kernels.block import factored_definition
+from zoo.kernels.compiled import is_expected
 
 FEWEST_ROWS = 512  # rows below which the kernel runs only on request
 
@@ -42,10 +43,10 @@ class Factored(Kernel):
             return math.inf
         rank, n, i, o = work.rank, work.inp.n, work.inp.elements, work.out.elements
         passes = (3 + work.learned) if work.training else 1
-        products = passes * rank * product_cost(work.rows, i, o, work.threads)
+        products = passes * rank * product_cost(work.speeds, work.rows, i, o, work.threads)
         moved = BYTES * work.rows * (i + o) * passes * (2 * n + rank)
         weights = (0.0 if work.prepared else 10.0) * passes * BYTES * rank * i * o
-        return (products + (moved + weights) / (TRAFFIC * work.threads) + 15 * passes * CALL) / 0.97
+        return (products + (moved + weights) / (work.speeds.traffic * work.threads) + 15 * passes * work.speeds.call) / 0.75
 
     def prepare(self, weight: Operand) -> Tensor:
         """Combine the components to [R, out elements, in elements]."""
@@ -170,7 +171,7 @@ class FactoredConv(Kernel):
         i, o = work.inp.elements, work.out.elements
         gains = work.area > 1 and not i % GROUP_UNIT and not o % GROUP_UNIT and work.device == "cpu"
         gains = gains and 2 * work.rank <= work.inp.n**2
-        if not gains or work.dtype not in fused.DTYPES or not work.rows or not fused.is_available():
+        if not gains or work.dtype not in fused.DTYPES or not work.rows or not is_expected():
             return math.inf
         mixing = MIXING * work.inputs / (work.rows * work.area * o)
         return real_cost(work) * (work.rank / work.inp.n**2 + mixing)

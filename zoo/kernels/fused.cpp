@@ -14,6 +14,10 @@
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
+#ifdef __ARM_NEON
+#include <arm_neon.h>
+#endif
+
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -33,7 +37,16 @@ constexpr int64_t kSliceBytes = 256 << 10;     // combinations of a slice of the
 constexpr int64_t kMostNumbers = 1LL << 36;    // limits on tensors and on the axes of factors, so that no size overflows
 constexpr int64_t kMostFactors = 1LL << 18;
 
-// ---- Vectors of 64 bytes, in GNU C; bfloat16 is summed in float32 and rounded once.
+// ---- Vectors of the processor's width, in GNU C; bfloat16 is summed in float32 and rounded once.
+// Compilers expand wider vectors through memory, which costs more than the factored products save.
+
+#if defined(__AVX512F__)
+constexpr int kVectorBytes = 64;
+#elif defined(__AVX2__)
+constexpr int kVectorBytes = 32;
+#else
+constexpr int kVectorBytes = 16;  // NEON, SSE
+#endif
 
 template <class T>
 struct Accumulator {
@@ -46,12 +59,14 @@ struct Accumulator<at::BFloat16> {
 template <class T>
 using Acc = typename Accumulator<T>::type;
 
-typedef float Floats __attribute__((vector_size(64)));
-typedef double Doubles __attribute__((vector_size(64)));
-typedef uint32_t Words __attribute__((vector_size(64)));
-typedef uint16_t Halves __attribute__((vector_size(32)));
+typedef float Floats __attribute__((vector_size(kVectorBytes)));
+typedef double Doubles __attribute__((vector_size(kVectorBytes)));
+typedef uint32_t Words __attribute__((vector_size(kVectorBytes)));
+typedef uint16_t Halves __attribute__((vector_size(kVectorBytes / 2)));
 template <class A>
 using Vector = std::conditional_t<std::is_same_v<A, float>, Floats, Doubles>;
+template <class A>
+constexpr int64_t lanes = kVectorBytes / sizeof(A);
 
 template <class V, class T>
 inline V load(const T* from) {
@@ -63,7 +78,11 @@ template <>
 inline Floats load<Floats, at::BFloat16>(const at::BFloat16* from) {
   Halves halves;
   std::memcpy(&halves, from, sizeof(halves));
+#ifdef __ARM_NEON
+  return (Floats)((Words)vmovl_u16((uint16x4_t)halves) << 16);  // GCC 12 converts a vector of 8 bytes one by one
+#else
   return (Floats)(__builtin_convertvector(halves, Words) << 16);
+#endif
 }
 template <class V, class T>
 inline void store(T* to, V v) {
@@ -88,7 +107,7 @@ struct Term {
 template <class Out, class In, class A>
 void sum(Out* out, const In* in, const Term<A>* first, const Term<A>* last, int64_t length, const A* start) {
   using V = Vector<A>;
-  constexpr int64_t w = 64 / sizeof(A), unroll = 4;
+  constexpr int64_t w = lanes<A>, unroll = 4;
   int64_t j = 0;
   for (; j + unroll * w <= length; j += unroll * w) {
     V a[unroll] = {};
@@ -195,11 +214,11 @@ struct Matrices {
 
 template <class V>
 auto total(V v) {
-  std::remove_reference_t<decltype(v[0])> lanes[sizeof(V) / sizeof(v[0])];
-  std::memcpy(lanes, &v, sizeof(V));
+  std::remove_reference_t<decltype(v[0])> parts[sizeof(V) / sizeof(v[0])];
+  std::memcpy(parts, &v, sizeof(V));
   for (size_t half = sizeof(V) / sizeof(v[0]) / 2; half; half /= 2)
-    for (size_t l = 0; l < half; ++l) lanes[l] += lanes[l + half];
-  return lanes[0];
+    for (size_t l = 0; l < half; ++l) parts[l] += parts[l + half];
+  return parts[0];
 }
 
 // c[m, n] = a[m, k] b[n, k]^T for m < 3, reading b once, two rows at a time
@@ -207,7 +226,7 @@ template <int m, class T>
 void multiply_few(int64_t n, int64_t k, const T* a, const T* b, T* c) {
   using A = Acc<T>;
   using V = Vector<A>;
-  constexpr int64_t w = 64 / sizeof(A);
+  constexpr int64_t w = lanes<A>;
   for (int64_t row = 0; row < n; row += 2) {
     const T* of[2] = {b + row * k, b + std::min(row + 1, n - 1) * k};
     V sums[2][m] = {};
@@ -498,7 +517,9 @@ template <class T, class In>
 Gradients gradients(const Tensor& g, const Tensor& x, const Tensor& w, const Tensor& left, const Tensor& right,
                     const Tensor& result, Axis out, Axis inp, std::array<bool, 6> needs) {
   using A = Acc<T>;
-  const auto [need_x, need_w, need_left, need_right, need_result, need_bias] = needs;
+  // Clang 14 and 15 cannot capture structured bindings in the function of the threads.
+  const bool need_x = needs[0], need_w = needs[1], need_left = needs[2], need_right = needs[3], need_result = needs[4];
+  const bool need_bias = needs[5];
   const bool need_matrices = need_w || need_left;
   const Tensor rows_of_x = as_rows(x, inp.channels), rows_of_g = as_rows(g, out.channels);
   const int64_t rows = rows_of_x.size(0), i = inp.elements, o = out.elements, ranks = left.size(0), n = inp.n;

@@ -15,10 +15,10 @@ from torch.utils.flop_counter import register_flop_formula
 
 from zoo.algebras import Factors
 from zoo.kernels.assembly import differentiable_gradients
-from zoo.kernels.base import BYTES, CALL, READING, TRAFFIC, AxisLayout, Call, Geometry, Kernel, Operand, Work, product_cost
+from zoo.kernels.base import BYTES, AxisLayout, Call, Geometry, Kernel, Operand, Work, product_cost
 from zoo.kernels.block import factored_definition
 from zoo.kernels.compiled import is_available as is_available
-from zoo.kernels.compiled import status
+from zoo.kernels.compiled import is_expected, status
 from zoo.kernels.internals import autocast_dtype, is_plain_mode
 
 Layout = Sequence[int]
@@ -44,9 +44,9 @@ _LIBRARY.define("fused_mix(Tensor x, Tensor coefficients, Tensor(a!) y) -> ()")
 
 
 def runs(work: Work) -> bool:
-    """Return whether the operator supports a product."""
+    """Return whether the operator supports a product and is expected to be available."""
     is_supported = not work.convolution and work.device == "cpu" and work.dtype in (*DTYPES, torch.bfloat16)
-    return is_supported and is_worth_compiling(work.out, work.inp) and is_available()
+    return is_supported and is_worth_compiling(work.out, work.inp) and is_expected()
 
 
 def mix(x: Tensor, coefficients: Tensor, y: Tensor) -> None:
@@ -81,13 +81,13 @@ class Fused(Kernel):
         """Predict combining the weight, and products of elements with all components in the cache."""
         i, o = work.inp.elements, work.out.elements
         passes = (3 + work.learned) if work.training else 1
-        packing = (1 + 16 / i) * (1 + 16 / o)  # the share of copying in narrow products
-        products = passes * work.rank * packing * product_cost(work.rows, i, o, work.threads)
-        moved = BYTES * passes * work.rows * (i + o) * (work.inp.n + work.rank) / (4 * TRAFFIC * work.threads)
-        weights = 0.0 if work.prepared else passes * BYTES * (work.m + work.rank) * i * o / TRAFFIC
+        packing = (1 + work.speeds.copied_width / i) * (1 + work.speeds.copied_width / o)
+        products = passes * work.rank * packing * product_cost(work.speeds, work.rows, i, o, work.threads)
+        moved = BYTES * passes * work.rows * (i + o) * (work.inp.n + work.rank) / (4 * work.speeds.traffic * work.threads)
+        weights = 0.0 if work.prepared else passes * BYTES * (work.m + work.rank) * i * o / work.speeds.traffic
         # All kernels predict float32 times; in bfloat16 only products are faster, so everything else weighs more.
         speed = HALF_SPEED if work.dtype == torch.bfloat16 else 1
-        return products + speed * (moved + weights + (10 if work.training else 5) * CALL)
+        return products + speed * (moved + weights + (10 if work.training else 5) * work.speeds.call)
 
     def missing(self) -> str | None:
         """Return why the operator cannot run, or None."""
@@ -214,15 +214,15 @@ class Thin(Kernel):
         if work.device != "cpu" or work.dtype not in DTYPES or not work.rows:
             return math.inf
         n, rows, i, o = work.inp.n, work.rows, work.inp.elements, work.out.elements
-        read = 1.3 * BYTES * work.m * i * o / READING
+        read = 1.3 * BYTES * work.m * i * o / work.speeds.reading
+        if rows > (FEW_ROWS // 2 if work.prepared else FEW_ROWS) and (work.rank or not runs(work)):
+            return math.inf  # combining the weight, or its real matrix, is faster
         if runs(work):
-            if work.rank and rows > (FEW_ROWS // 2 if work.prepared else FEW_ROWS):
-                return math.inf  # combining the weight is faster
-            multiplied = product_cost(rows * n, i, work.m * o, work.threads, unpacked=rows * n)
-            return (max(multiplied, read) + 6 * CALL) / 0.8
+            multiplied = product_cost(work.speeds, rows * n, i, work.m * o, work.threads, unpacked=rows * n)
+            return (max(multiplied, read) + 6 * work.speeds.call) / 0.8
         # Several columns read a matrix more slowly than one.
-        pairs = max(product_cost(rows * n, i, work.m * o, work.threads, unpacked=FEW_COLUMNS), read)
-        return (pairs + 3 * BYTES * rows * n * work.m * o / TRAFFIC + 36 * CALL) / 0.8
+        pairs = max(product_cost(work.speeds, rows * n, i, work.m * o, work.threads, unpacked=FEW_COLUMNS), read)
+        return (pairs + 3 * BYTES * rows * n * work.m * o / work.speeds.traffic + 7 * work.speeds.call) / 0.8
 
     def bind(self, weight: Operand, prepared: Any = None) -> Call | None:
         """Return a call of the compiled operator, whose combinations are the components, if it is available.

@@ -131,6 +131,7 @@ def describe_work(weight: Weight, x: Tensor, training: bool, prepared: bool = Fa
     rows, rank = x.numel() // max(1, weight.inp.channels), 0 if factors is None else factors.rank
     context = training, prepared, torch.get_num_threads(), x.dtype, x.device.type
     work = Work(rows, weight.out, weight.inp, weight.algebra.m, rank, *context, learned=not weight.algebra.known)
+    work = work._replace(instructions=torch.backends.cpu.get_cpu_capability())
     if geometry is None:
         return work
     space, kernel = x.shape[2:], weight.components.shape[3:]

@@ -35,6 +35,7 @@ from zoo.training.options import Fit, build, check_not_tickets
 from zoo.training.processes import Processes, Signals, is_first_process, join
 from zoo.training.resolve import NO_OBJECTS, Objects, Plan, check_data, plan_run, take_objects
 from zoo.training.resume import Resumed, check_unchanged, checkpoint_files, position_of, read_checkpoint, resume, set_counters
+from zoo.training.threads import choose_threads, restored_threads
 from zoo.training.trainer import check_trainer, lightning_errors, make_trainer, restore_batch_size
 
 NOTHING_SAVED = "no checkpoint was written yet, so nothing is saved"
@@ -193,6 +194,7 @@ def train_run(planned: Plan, session: Session, extension: Extension) -> dict[str
     with (
         claim_on_rank_0(planned.config, options.run_dir, options.resume, processes) as folder,
         quiet_event_writer(),
+        restored_threads(),
         report_interruption(folder, extension.resume_text),
         processes.report_lost(lambda: extension.resume_text(folder.path, False) or NOTHING_SAVED),
     ):
@@ -230,6 +232,8 @@ def set_up(planned: Plan, session: Session, resumed: Resumed | None, folder: Pat
         check_unchanged(folder, resumed, getattr(data.info, "sha256", None))
     task = planned.objects.task
     net = build_network(planned, vectors)
+    if trainer.strategy.root_device.type == "cpu":
+        choose_threads(net, getattr(data, "info", None), options.batch_size)
     if not isinstance(task, Task):
         info, tokenizer = getattr(data, "info", None), getattr(data, "tokenizer", None)
         task = planned.task.from_info(net, info, tokenizer, **planned.task_options)
