@@ -53,13 +53,13 @@ def real_matrix(structure: Tensor, components: Tensor, out: AxisLayout, inp: Axi
 class Terms(NamedTuple):
     """A sparse matrix of sums of rows: sum b has the terms from ``offsets[b]`` on."""
 
-    index: Tensor
+    terms: Tensor
     offsets: Tensor
     coefficients: Tensor
 
     def sum_rows(self, rows: Tensor) -> Tensor:
         """Sum rows, [rows, columns] to [sums, columns]."""
-        found: Tensor = torch.embedding_bag(rows, self.index, self.offsets, False, 0, False, self.coefficients)[0]  # mode sum
+        found: Tensor = torch.embedding_bag(rows, self.terms, self.offsets, False, 0, False, self.coefficients)[0]  # mode sum
         return found
 
 

@@ -38,7 +38,7 @@ def assembled(part: Part, dtype: torch.dtype) -> Tensor:
     """Return the real matrix of one weight as `matrices`; on a CPU without the overhead of the operator."""
     if is_compiling() or part.components.device.type != "cpu":
         return matrices([part], dtype)[0]
-    made: Tensor = _Matrix.apply(part.components, part.table, part._replace(components=None, table=None), dtype)
+    made: Tensor = _Matrix.apply(part.components, part.table, part._replace(components=None, table=None), dtype)  # type: ignore[arg-type]
     return made
 
 
