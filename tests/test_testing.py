@@ -14,6 +14,7 @@ import zoo.testing.algebra
 from zoo import registry
 from zoo.algebras import Algebra, Laws, algebra, factorize
 from zoo.kernels import axis_layout, block, real_matrix
+from zoo.kernels.assembly import action_of
 from zoo.nn import Embedding, Linear
 from zoo.nn.weight import Weight, draw_components
 from zoo.testing import AlgebraContract, BackboneContract
@@ -65,6 +66,8 @@ def everywhere(monkeypatch, matrix):
     """Put a defect into the block kernel, wherever it is imported."""
     for module in (block, zoo.nn.weight, zoo.testing.algebra, zoo.kernels):
         monkeypatch.setattr(module, "real_matrix", matrix)
+    one = lambda part, dtype: matrix(action_of(part), part.components, part.out, part.inp)  # noqa: E731
+    monkeypatch.setattr(zoo.nn.weight, "assembled", one)
     return Sound()
 
 

@@ -223,11 +223,11 @@ def _addresses(jobs: list[Job], tensor: Callable[[Job], Tensor | None]) -> list[
 
     tensors = [found for job in jobs if (found := tensor(job)) is not None]
     device = jobs[0].w.device
-    addresses = [t.data_ptr() for t in tensors]
-    is_valid = all(t.is_contiguous() and t.device == device for t in tensors) and not any(at % ALIGNMENT for at in addresses)
+    places = [t.data_ptr() for t in tensors]
+    is_valid = all(t.is_contiguous() and t.device == device for t in tensors) and not any(at % ALIGNMENT for at in places)
     if len(tensors) != len(jobs) or not is_valid:
         raise InputError(f"the tensors of a launch must be contiguous, aligned to {ALIGNMENT} bytes and on {device}")
-    return addresses + addresses[:1] * (SLOTS - len(addresses))
+    return places + places[:1] * (SLOTS - len(places))
 
 
 def _device(device: torch.device) -> Any:

@@ -126,10 +126,8 @@ def test_compiled_by_inductor():
     compare(Net("quaternion"), change=partial(torch.compile, fullgraph=True))
 
 
-@pytest.mark.parametrize("is_one_frame", [False, True])
-def test_compiled_graphs_contain_one_operator_for_a_bucket(is_one_frame, monkeypatch):
-    """Dynamo compiles hooks and forward of a network as two graphs, and as one if it wraps the top frame."""
-    monkeypatch.setattr(torch._dynamo.config, "wrap_top_frame", is_one_frame)
+def test_compiled_graphs_contain_one_operator_for_a_bucket():
+    """Dynamo compiles the hooks and the forward of a network as two graphs."""
     net, graphs = batch_matrices(Net("quaternion")), []
 
     def backend(graph, inputs):
@@ -140,7 +138,7 @@ def test_compiled_graphs_contain_one_operator_for_a_bucket(is_one_frame, monkeyp
     for _ in range(2):
         net(torch.randn(5, 16)).sum().backward()
     targets = [name for names in graphs for name in names]
-    assert len(graphs) == 2 - is_one_frame
+    assert len(graphs) == 2
     assert sum("zoo.matrices" in target for target in targets) == 2
     assert sum("linear" in target for target in targets) == 6
 

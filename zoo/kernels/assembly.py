@@ -7,6 +7,7 @@ With a product A, [m, n, n], the block of the real matrix at row k, column j and
 On a CPU both are sums of whole rows (`torch.nn.functional.embedding_bag`) over the entries of A that are not zero.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
 from typing import NamedTuple
@@ -52,13 +53,13 @@ def real_matrix(structure: Tensor, components: Tensor, out: AxisLayout, inp: Axi
 class Terms(NamedTuple):
     """A sparse matrix of sums of rows: sum b has the terms from ``offsets[b]`` on."""
 
-    rows: Tensor
+    terms: Tensor
     offsets: Tensor
     coefficients: Tensor
 
     def sum_rows(self, rows: Tensor) -> Tensor:
         """Sum rows, [rows, columns] to [sums, columns]."""
-        found: Tensor = torch.embedding_bag(rows, self.rows, self.offsets, False, 0, False, self.coefficients)[0]  # mode sum
+        found: Tensor = torch.embedding_bag(rows, self.terms, self.offsets, False, 0, False, self.coefficients)[0]  # mode sum
         return found
 
 
@@ -136,51 +137,68 @@ def unfold(w: Tensor, kernel: torch.Size, channels_last: bool) -> Tensor:
 
 def assemble(part: Part, dtype: torch.dtype) -> Tensor:
     """Return the real matrix in a dtype, without gradients."""
-    w, out, inp, n = part.components.detach(), part.out, part.inp, part.out.n
+    w, out, inp, n = part.components, part.out, part.inp, part.out.n
     if w.device.type != "cpu":
-        return real_matrix(action_of(part), w, out, inp).to(dtype)
-    last, sums = is_channels_last(w), terms_of(part)
-    parts = fold(w, last)
-    m, _, positions, columns = parts.shape
-    width = columns // inp.blocks
-    if n * n * w.numel() <= LARGE * m:
-        blocks = sums.sum_rows(parts.reshape(m, -1)).view(n, n, out.blocks, out.width, positions, inp.blocks, width)
-        whole = blocks.permute(2, 0, 3, 4, 5, 1, 6).to(dtype, memory_format=torch.contiguous_format)
+        return real_matrix(action_of(part), w.detach(), out, inp).to(dtype)
+    rows, axes, sums = _rows(w.detach()), _axes(w, inp), terms_of(part)
+    m, size = rows.shape
+    if n * n * size <= LARGE:
+        blocks = sums.sum_rows(rows).view(n, n, out.blocks, out.width, *axes)
+        whole = blocks.permute(_ORDER[len(axes)]).to(dtype, memory_format=torch.contiguous_format)
     else:
-        whole = torch.empty(out.blocks, n, out.width, positions, inp.blocks, n, width, dtype=dtype)
-        for block, rows, elements in _tiles(out, n * n * positions * columns):
-            blocks = sums.sum_rows(parts[:, elements].reshape(m, -1)).view(n, n, -1, positions, inp.blocks, width)
-            whole[block, :, rows].copy_(blocks.permute(0, 2, 3, 4, 1, 5))
+        rows = rows.view(m, out.elements, -1)
+        whole = torch.empty(out.blocks, n, out.width, *axes[:-1], n, axes[-1], dtype=dtype)
+        for block, tile, elements in _tiles(out, n * n * rows.shape[2]):
+            blocks = sums.sum_rows(rows[:, elements].reshape(m, -1)).view(n, n, 1, -1, *axes)
+            whole[block : block + 1, :, tile].copy_(blocks.permute(_ORDER[len(axes)]))
     if out.is_padded or inp.is_padded:
-        whole = whole.reshape(out.blocks, n * out.width, positions, inp.blocks, n * width)
-        whole = whole[:, : out.size, :, :, : inp.size * (width // inp.width)]
-    return unfold(whole.reshape(1, out.channels, positions, -1), w.shape[3:], last)[0]
+        whole = whole.reshape(out.blocks, n * out.width, *axes[:-1], n * axes[-1])
+        whole = whole[:, : out.size, ..., : inp.size * (axes[-1] // inp.width)].contiguous()
+    if len(axes) == 2:
+        return whole.reshape(out.channels, inp.channels, *w.shape[3:])
+    return whole.reshape(out.channels, *w.shape[3:], inp.channels).permute(0, 3, 1, 2)
 
 
 def gradients(part: Part, g: Tensor, need_table: bool) -> tuple[Tensor, Tensor | None]:
     """Return the gradients of the components and, if needed, of the product, for the gradient of the matrix."""
-    w, out, inp, n = part.components.detach(), part.out, part.inp, part.out.n
+    w, out, inp, n = part.components, part.out, part.inp, part.out.n
     if w.device.type != "cpu":
         return _gradients_by_definition(part, g, need_table)
-    last, sums = is_channels_last(w), terms_of(part, backward=True)
-    parts, g = fold(w, last), fold(g[None], last)
-    m, _, positions, columns = parts.shape
-    width = columns // inp.blocks
+    rows, axes, sums = _rows(w.detach()), _axes(w, inp), terms_of(part, backward=True)
+    m, size = rows.shape
+    g = g if len(axes) == 2 else g.permute(0, 2, 3, 1)
     if inp.is_padded or out.is_padded:
-        g = g.reshape(out.blocks, out.size, positions, inp.blocks, -1)
-        g = F.pad(g, (0, n * width - g.shape[-1], 0, 0, 0, 0, 0, n * out.width - out.size))
-    g = g.reshape(out.blocks, n, out.width, positions, inp.blocks, n, width).permute(1, 5, 0, 2, 3, 4, 6)
-    if n * n * w.numel() <= LARGE * m:
+        g = g.reshape(out.blocks, out.size, *axes[:-1], -1)
+        g = F.pad(g, (0, n * axes[-1] - g.shape[-1], *(0, 0) * (len(axes) - 1), 0, n * out.width - out.size))
+    g = g.reshape(out.blocks, n, out.width, *axes[:-1], n, axes[-1]).permute(_INVERSE[len(axes)])
+    if n * n * size <= LARGE:
         blocks = g.reshape(n * n, -1).to(w.dtype)
-        gw, g_table = sums.sum_rows(blocks).view(parts.shape), blocks @ parts.reshape(m, -1).T if need_table else None
+        gw, g_table = sums.sum_rows(blocks), blocks @ rows.T if need_table else None
     else:
-        gw, g_table = w.new_empty(parts.shape), w.new_zeros(n * n, m) if need_table else None
-        for block, rows, elements in _tiles(out, n * n * positions * columns):
-            blocks = g[:, :, block, rows].reshape(n * n, -1).to(w.dtype)
-            gw[:, elements] = sums.sum_rows(blocks).view(m, -1, positions, columns)
+        rows, g_table = rows.view(m, out.elements, -1), w.new_zeros(n * n, m) if need_table else None
+        gw = torch.empty_like(rows)
+        for block, tile, elements in _tiles(out, n * n * rows.shape[2]):
+            blocks = g[:, :, block, tile].reshape(n * n, -1).to(w.dtype)
+            gw[:, elements] = sums.sum_rows(blocks).view(m, -1, rows.shape[2])
             if g_table is not None:
-                g_table.addmm_(blocks, parts[:, elements].reshape(m, -1).T)  # faster than the transposed product
-    return unfold(gw, w.shape[3:], last), None if g_table is None else g_table.view(n, n, m).permute(2, 1, 0).contiguous()
+                g_table.addmm_(blocks, rows[:, elements].reshape(m, -1).T)  # faster than the transposed product
+    gw = gw.view(w.shape) if len(axes) == 2 else gw.view(*w.shape[:2], *w.shape[3:], w.shape[2]).permute(0, 1, 4, 2, 3)
+    return gw, None if g_table is None else g_table.view(n, n, m).permute(2, 1, 0).contiguous()
+
+
+_ORDER = {2: (2, 0, 3, 4, 1, 5), 3: (2, 0, 3, 4, 5, 1, 6)}  # from [k, j, out block, row, *axes] to the order of the matrix
+_INVERSE = {2: (1, 4, 0, 2, 3, 5), 3: (1, 5, 0, 2, 3, 4, 6)}
+
+
+def _rows(w: Tensor) -> Tensor:
+    """Return components as [m, all others], in the order of their memory."""
+    return (w.permute(0, 1, 3, 4, 2) if is_channels_last(w) else w).reshape(len(w), -1)
+
+
+def _axes(w: Tensor, inp: AxisLayout) -> tuple[int, ...]:
+    """Return the input blocks and their width times the kernel area; channels last the area, the blocks and their width."""
+    area = math.prod(w.shape[3:])
+    return (area, inp.blocks, inp.width) if is_channels_last(w) else (inp.blocks, inp.width * area)
 
 
 def _gradients_by_definition(part: Part, g: Tensor, need_table: bool) -> tuple[Tensor, Tensor | None]:

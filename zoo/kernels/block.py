@@ -66,8 +66,7 @@ def block_linear(x: Tensor, part: Part, bias: Tensor | None = None) -> Tensor:
     Equivalent to ``F.linear(x, real_matrix(...), bias)`` as one autograd node that saves only matrices up to `SMALL`; larger
     ones are reassembled in the backward pass.
     """
-    rest: Any = {"components": None, "table": None}  # autograd must find the tensors among the arguments
-    inputs = part.components, part.table, bias, part._replace(**rest)
+    inputs = part.components, part.table, bias, part._replace(components=None, table=None)  # type: ignore[arg-type]
     y: Tensor = _Block.apply(x.reshape(-1, part.inp.channels), *inputs)
     return y.view(*x.shape[:-1], part.out.channels)
 

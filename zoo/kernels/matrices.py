@@ -38,31 +38,35 @@ def assembled(part: Part, dtype: torch.dtype) -> Tensor:
     """Return the real matrix of one weight as `matrices`; on a CPU without the overhead of the operator."""
     if is_compiling() or part.components.device.type != "cpu":
         return matrices([part], dtype)[0]
-    rest: Any = {"components": None, "table": None}  # autograd must find the tensors among the arguments
-    made: Tensor = _Matrix.apply(part.components, part.table, part._replace(**rest), dtype)
+    made: Tensor = _Matrix.apply(part.components, part.table, part._replace(components=None, table=None), dtype)  # type: ignore[arg-type]
     return made
 
 
 class _Matrix(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, w: Tensor, table: Tensor | None, product: Part, dtype: torch.dtype) -> Tensor:
-        part = product._replace(components=w, table=table)
-        ctx.inputs = _lists([part])
-        ctx.versions = [w._version, table._version] if table is not None else []
+        ctx.part = part = product._replace(components=w, table=table)
+        ctx.versions = _versions([w], [] if table is None else [table])
         return assemble(part, dtype)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
         """Return the gradients of the components and of the table."""
-        _check_versions(ctx)
+        part: Part = ctx.part
+        _check(ctx.versions, [part.components], [] if part.table is None else [part.table])
         if torch.is_grad_enabled():
-            (gw,), g_tables = _gradients(_parts(*ctx.inputs), [g])
+            (gw,), g_tables = _gradients([part], [g])
             return gw, g_tables[0] if g_tables else None, None, None
-        return *gradients(_parts(*ctx.inputs)[0], g, ctx.needs_input_grad[1]), None, None
+        return *gradients(part, g, ctx.needs_input_grad[1]), None, None
 
 
-def _check_versions(ctx: Any) -> None:
-    if ctx.versions and ctx.versions != [tensor._version for tensor in (*ctx.inputs[0], *ctx.inputs[1])]:
+def _versions(components: Sequence[Tensor], tables: Sequence[Tensor]) -> list[int]:
+    """Return what must not change before the backward pass; gradients of fixed products do not depend on the components."""
+    return [tensor._version for tensor in (*components, *tables)] if tables else []
+
+
+def _check(versions: list[int], components: Sequence[Tensor], tables: Sequence[Tensor]) -> None:
+    if versions != _versions(components, tables):
         raise RuntimeError("the components or the product of a weight were modified in place before the backward pass")
 
 
@@ -118,11 +122,11 @@ def _fake_backward(grads: Sequence[Tensor], components: Sequence[Tensor], tables
 def _setup_context(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.set_materialize_grads(False)  # unused layers get no gradient
     ctx.inputs = inputs[:4]
-    ctx.versions = [tensor._version for tensor in (*inputs[0], *inputs[1])] if inputs[1] else []
+    ctx.versions = _versions(*inputs[:2])
 
 
 def _backward(ctx: Any, grads: Sequence[Tensor | None]) -> Any:
-    _check_versions(ctx)
+    _check(ctx.versions, *ctx.inputs[:2])
     used = [(part, g) for part, g in zip(_parts(*ctx.inputs), grads, strict=True) if g is not None]
     gw, g_tables = map(iter, _gradients([part for part, _ in used], [g for _, g in used]))
     by_weight = [None if g is None else next(gw) for g in grads]
