@@ -1,5 +1,6 @@
 """The fused operator against the definition in every layout and dtype, under torch transformations, and failing builds."""
 
+import itertools
 import os
 import shutil
 import signal
@@ -18,8 +19,8 @@ from torch.nn import functional as F
 import zoo
 from tests.errors import raises
 from zoo.algebras import Factors
-from zoo.kernels import Kernel, compiled, fused
-from zoo.kernels.base import AxisLayout, Work, kernels, plan
+from zoo.kernels import compiled, fused
+from zoo.kernels.base import SPEEDS, AxisLayout, Work, kernels, plan
 from zoo.kernels.block import real_matrix
 from zoo.nn import Linear, set_kernel
 from zoo.nn.kernel_choice import bound_call
@@ -338,8 +339,9 @@ def test_the_plan_compiles_only_an_operator_that_it_chooses(monkeypatch: pytest.
     monkeypatch.setattr(compiled, "load_library", lambda: compilations.append("once") or "fused.so")
     layouts = AxisLayout(256, 4), AxisLayout(64, 4)
     for rows in (34, 544, 1088):
-        assert plan(Work(rows, *layouts, 4, 8, training=True, threads=2)).name == "block"
-        assert plan(Work(rows, *layouts, 4, 8, training=False, prepared=True, threads=2)).name == "block"
+        for instructions, threads in itertools.product(SPEEDS, (1, 2)):
+            work = Work(rows, *layouts, 4, 8, training=True, threads=threads, instructions=instructions)
+            assert plan(work).name == plan(work._replace(training=False, prepared=True)).name == "block"
     assert compilations == []
     assert plan(Work(4096, AxisLayout(1024, 4), AxisLayout(1024, 4), 4, 8, training=True, threads=2)).name == "fused"
     assert compilations == ["once"]

@@ -24,7 +24,7 @@ from zoo.kernels.internals import autocast_dtype, is_plain_mode
 Layout = Sequence[int]
 DTYPES = (torch.float32, torch.float64)
 HALF_SPEED = 4  # speed of products in bfloat16 relative to float32; combining is not faster
-FEWEST_ELEMENTS = 32 * 32  # elements of a weight below which the operator is not used
+FEWEST_ELEMENTS = 48 * 48  # elements of a weight below which the operator is not used: narrower products are slower than block
 FEW_ROWS = 8
 """Rows up to which the thin product is faster than combining the weight; half as many if the combinations are cached."""
 

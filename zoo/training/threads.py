@@ -41,7 +41,7 @@ def average_work(net: nn.Module, inputs: tuple[Tensor, ...], batch_size: int) ->
             for module, mode in modes.items():
                 module.training = mode
     matrices = sum(parameter.dim() > 1 for parameter in net.parameters())
-    return counter.get_total_flops() / 2 * batch_size / len(inputs[0]) / max(1, matrices)
+    return float(counter.get_total_flops()) / 2 * batch_size / len(inputs[0]) / max(1, matrices)
 
 
 def _recurrent_flops(x: Any, to_gates: Any, of_states: Any, *_: Any, **__: Any) -> int:
