@@ -19,7 +19,7 @@ from torch.nn import functional as F
 import zoo
 from tests.errors import raises
 from zoo.algebras import Factors
-from zoo.kernels import compiled, fused
+from zoo.kernels import Kernel, compiled, fused
 from zoo.kernels.base import SPEEDS, AxisLayout, Work, kernels, plan
 from zoo.kernels.block import real_matrix
 from zoo.nn import Linear, set_kernel
