@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from zoo_gpu import triton_linear
+from zoo_gpu import assembly
 
 import zoo
 from tests.errors import raises
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(autouse=True)
 def nothing_remembered(tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    missing = triton_linear.missing
+    missing = assembly.missing
     missing.cache_clear()
     yield
     missing.cache_clear()
@@ -42,7 +42,7 @@ def assembly_code(function, capability, vector=8, padded=False, **constants):
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    rows, columns = triton_linear.TILE
+    rows, columns = assembly.TILE
     values = {"IN": tl.float32, "OUT": tl.bfloat16, "V": vector, "PADDED": padded, "TP": rows, "TQ": columns} | constants
     values = {name: value for name, value in values.items() if name in function.arg_names}
     types = dict.fromkeys(function.arg_names, "i64") | {"meta": "*i32", "tiles": "*i32", "partial": "*fp32"}
@@ -90,24 +90,24 @@ def test_error_without_a_device(capsys):
 
 
 def test_error_without_triton(monkeypatch):
-    monkeypatch.setattr(triton_linear, "find_spec", lambda name: None)
+    monkeypatch.setattr(assembly, "find_spec", lambda name: None)
     with raises("unsupported", "Triton is not installed"):
         set_kernel([], "triton")
 
 
 def test_without_triton_the_definition_assembles(monkeypatch):
-    monkeypatch.setattr(triton_linear, "find_spec", lambda name: None)
+    monkeypatch.setattr(assembly, "find_spec", lambda name: None)
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     part = Linear(8, 8, algebra=zoo.algebra("quaternion")).weight_module.part()
-    assert triton_linear.Triton().matrices([part], torch.float32) is None
+    assert assembly.Triton().matrices([part], torch.float32) is None
 
 
 def test_old_devices_and_long_products_are_not_supported(monkeypatch):
-    monkeypatch.setattr(triton_linear, "missing", lambda: None)
+    monkeypatch.setattr(assembly, "missing", lambda: None)
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     parts = {
         spec: Linear(32, 32, algebra=zoo.algebra(spec)).weight_module.part() for spec in ("quaternion", "octonion", "sedenion")
     }
-    assert [triton_linear.supports(part, torch.bfloat16) for part in parts.values()] == [True, True, False]
-    monkeypatch.setattr(triton_linear, "_is_recent", lambda device: False)
-    assert not triton_linear.supports(parts["quaternion"], torch.bfloat16)
+    assert [assembly.supports(part, torch.bfloat16) for part in parts.values()] == [True, True, False]
+    monkeypatch.setattr(assembly, "_is_recent", lambda device: False)
+    assert not assembly.supports(parts["quaternion"], torch.bfloat16)

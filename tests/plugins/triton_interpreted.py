@@ -5,7 +5,7 @@ The interpreter truncates to bfloat16 instead of rounding, so most tests compute
 
 import pytest
 import torch
-from zoo_gpu import triton_linear as module
+from zoo_gpu import assembly as module
 
 import zoo
 from zoo.kernels import Part, axis_layout, matrices, real_matrix

@@ -162,7 +162,8 @@ class Algebra(nn.Module):
         """Apply a function to the structure tensor; for a fixed product, cache the result in the dtype of `like`."""
         stored = self.constant
         if stored is None:
-            return function(self._to_structure(self.rule))
+            with torch.autocast(self.rule.device.type, enabled=False):  # a product is not rounded
+                return function(self._to_structure(self.rule))
         constant: Tensor = self.fixed(key, like, lambda: function(self._to_structure(stored)))
         return constant
 
