@@ -160,9 +160,8 @@ def test_every_optimizer_trains_or_is_refused():
         optimizer = make_optimizer(net, name, 0.01, 0.1)
         net(torch.ones(2, 8)).square().sum().backward()
         optimizer.step()
-    assert "adahessian" in refused
-    assert "adamw" not in refused
-    assert len(refused) < 20
+    # The others need two-dimensional parameters, CUDA, or a package.
+    assert [name for name in refused if "muon" not in name and not name.startswith(("bnb", "fused"))] == ["adahessian"]
 
 
 def test_mup_learning_rates():

@@ -291,7 +291,8 @@ def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
 
 def has_checksum(name: str) -> bool:
     """Return whether `write_summary` lists a file, by its name relative to the run folder."""
-    return any(fnmatchcase(name, pattern) and name.count("/") == pattern.count("/") for pattern in _CHECKED)
+    patterns = *_CHECKED, "summary.json"
+    return any(fnmatchcase(name, pattern) and name.count("/") == pattern.count("/") for pattern in patterns)
 
 
 def finite(value: float) -> float | None:
