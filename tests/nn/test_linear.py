@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from tests.errors import raises
 from zoo.algebras import algebra, reals
-from zoo.nn import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d, Linear
+from zoo.nn import LSTM, Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d, Linear
 from zoo.nn.conv import ConvTranspose
 from zoo.nn.weight import draw_components
 
@@ -227,3 +227,16 @@ def test_channels_last(groups):
     torch.testing.assert_close(y, expected)
     y.sum().backward()
     assert layer.components.grad.shape == before.shape
+
+
+def test_layers_print_one_line():
+    layer = Linear(16, 64, algebra="quaternion")
+    assert repr(layer) == "Linear(in_features=16, out_features=64, bias=True, algebra=quaternion)"
+    assert repr(Linear(8, 8, algebra=reals())) == "Linear(in_features=8, out_features=8, bias=True)"
+    assert repr(layer.weight_module) == "Weight([4, 16, 4] -> [64, 16], algebra=quaternion)"
+    for other in (Conv2d(8, 8, 3, algebra="phm-2"), ConvTranspose2d(8, 8, 3, algebra="phm-2"), LSTM(8, 8, algebra="phm-2")):
+        assert "\n" not in repr(other)
+        assert repr(other).endswith("algebra=phm-2)")
+    assert repr(layer.weight).startswith("tensor(")
+    nn.utils.parametrizations.weight_norm(layer)
+    assert "_WeightNorm" in repr(layer)

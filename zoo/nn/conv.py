@@ -13,7 +13,7 @@ from zoo.kernels import Geometry
 from zoo.kernels.internals import CONV_FORWARD
 from zoo.nn.kernel_choice import apply_kernel
 from zoo.nn.linear import ComputedWeight
-from zoo.nn.weight import Weight
+from zoo.nn.weight import Weight, shown
 
 Size = int | tuple[int, ...]
 
@@ -81,7 +81,7 @@ class Convolution(ComputedWeight):
         """Show the real sizes and the arguments."""
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
         text += f", padding={self.padding}, dilation={self.dilation}, groups={self.groups}"
-        return f"{text}, bias={self.bias is not None}"
+        return f"{text}, bias={self.bias is not None}{shown(self.algebra)}"
 
 
 def _pad(x: Tensor, axis: int, missing: int) -> Tensor:

@@ -12,7 +12,7 @@ from zoo.algebras import algebra as named
 from zoo.errors import InputError, check_choice
 from zoo.kernels.internals import is_recording
 from zoo.nn.linear import ComputedWeight
-from zoo.nn.weight import Weight
+from zoo.nn.weight import Weight, shown
 
 PROJECTIONS = ("auto", "none", "linear", "tanh", "relu")  # projections of pretrained vectors; a spec passes none as None
 
@@ -87,7 +87,7 @@ class Embedding(ComputedWeight):
     def extra_repr(self) -> str:
         """Show the sizes and the padding index."""
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
-        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
+        return f"{self.num_embeddings}, {self.embedding_dim}{padding}{shown(self.algebra)}"
 
 
 def _zero_padding(y: Tensor, padding_idx: int | None, index: Tensor | None = None) -> Tensor:

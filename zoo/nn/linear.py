@@ -10,7 +10,7 @@ from zoo.algebras.read_only import ReadOnly
 from zoo.errors import InputError
 from zoo.kernels import AxisLayout
 from zoo.nn.kernel_choice import multiply
-from zoo.nn.weight import Weight
+from zoo.nn.weight import Weight, one_line, shown
 
 
 class ComputedMatrix(ReadOnly):
@@ -77,6 +77,10 @@ class ComputedWeight(nn.Module):
             raise InputError(ComputedMatrix.message)
         else:
             super().register_parameter(name, param)
+
+    def __repr__(self) -> str:
+        """Show one line, unless there are parametrizations or further modules."""
+        return (one_line(self, "weight_module") if one_line(self.weight_module, "algebra") else "") or super().__repr__()
 
     @property
     def parametrizations(self) -> nn.ModuleDict:
@@ -178,4 +182,4 @@ class Linear(ComputedWeight):
         """Show the real sizes, the bias and the blocks."""
         text = f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
         blocks = (self.inp.blocks, self.out.blocks)
-        return text if blocks == (1, 1) else f"{text}, blocks={blocks}"
+        return text + ("" if blocks == (1, 1) else f", blocks={blocks}") + shown(self.algebra)

@@ -12,7 +12,7 @@ from zoo.algebras import Algebra
 from zoo.algebras import algebra as named
 from zoo.errors import InputError, check_choice
 from zoo.kernels.internals import autocast_dtype, scan
-from zoo.nn.weight import Weight
+from zoo.nn.weight import Weight, one_line, shown
 
 RULES = ("fused", "gate")
 # Aliases, because torch.compile cannot trace a subscript in the annotation of a nested function.
@@ -233,7 +233,11 @@ class Recurrent(nn.Module):
     def extra_repr(self) -> str:
         """Show the real sizes."""
         text = f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}, bidirectional={self.bidirectional}"
-        return f"{text}, batch_first={self.batch_first}"
+        return f"{text}, batch_first={self.batch_first}{shown(self.cells[0].from_input[0].algebra)}"
+
+    def __repr__(self) -> str:
+        """Show one line."""
+        return one_line(self, "cells") or super().__repr__()
 
 
 class LSTM(Recurrent):

@@ -247,8 +247,24 @@ class Weight(nn.Module):
         return self
 
     def extra_repr(self) -> str:
-        """Show the shapes of the components and of the matrix."""
-        return f"{list(self.components.shape)}" + ("" if self.is_matrix else f" -> [{self.out.channels}, {self.inp.channels}]")
+        """Show the shapes of the components and of the matrix, and the algebra."""
+        matrix = "" if self.is_matrix else f" -> [{self.out.channels}, {self.inp.channels}]"
+        return f"{list(self.components.shape)}{matrix}{shown(self.algebra)}"
+
+    def __repr__(self) -> str:
+        """Show one line, unless there are parametrizations."""
+        return one_line(self, "algebra") or super().__repr__()
+
+
+def shown(algebra: Algebra) -> str:
+    """Return the algebra as the last argument in a repr; empty for the reals."""
+    return "" if algebra.n == 1 and not algebra.spec else f", algebra={algebra.spec or f'n={algebra.n}'}"
+
+
+def one_line(module: nn.Module, *hidden: str) -> str:
+    """Return the repr of a module in one line; empty if it has children that are not ``hidden``."""
+    has_others = any(name not in hidden for name, _ in module.named_children())
+    return "" if has_others else f"{type(module).__name__}({module.extra_repr()})"
 
 
 def _versions(w: Tensor, rule: Tensor | None) -> tuple[int | None, ...]:
