@@ -17,6 +17,7 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median, quantiles
@@ -210,8 +211,8 @@ def check_layers(algebra: str) -> Iterator[dict[str, Any]]:
         for dtype in (torch.float32, torch.bfloat16):
             torch.manual_seed(0)
             inp, out = (56, 56) if kernel == "lstm" else (104, 72)
-            make = LSTM if kernel == "lstm" else Linear
-            layer = make(zoo.algebra(algebra), inp, out).double()
+            make = partial(LSTM, batch_first=True) if kernel == "lstm" else Linear
+            layer = make(inp, out, algebra=algebra).double()
             x, name = torch.randn(6, 7, inp, dtype=torch.float64), f"{algebra}, {kernel}, {str(dtype).removeprefix('torch.')}"
             try:
                 expected = gradients(layer, x)

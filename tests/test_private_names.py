@@ -57,6 +57,7 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTED = {"_asdict", "_fields", "_replace", "_exit"}  # of named tuples and os
 HOOKS = {"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"}
 PRIVATE = {
+    "plugins/zoo_experiments/worker.py": {"_is_in_bad_fork"},
     "plugins/zoo_export/export.py": {"_modules"},
     "zoo/algebras/product.py": {"_buffers", "_parameters"},
     "zoo/algebras/read_only.py": {"_C", "_is_alias_of", "_python_dispatch"},
@@ -70,6 +71,8 @@ PRIVATE = {
         "_is_tracing",
         "_len_torch_dispatch_stack",
     },
+    "zoo/kernels/matrices.py": {"_version"},
+    "zoo/nn/batching.py": {"_forward_pre_hooks"},
     "zoo/nn/weight.py": {"_forward_hooks", "_forward_pre_hooks", "_version"},
     "zoo/pruning/masks.py": {"_ConvNd", "_ConvTransposeNd"},
     "zoo/pruning/structured.py": {"_BatchNorm", "_OutputOp"},

@@ -101,7 +101,7 @@ def report(net: Any) -> NetworkReport:
         >>> import torch
         >>> from zoo.algebras import Algebra
         >>> from zoo.nn import Linear
-        >>> report(torch.nn.Sequential(Linear(Algebra(torch.ones(2, 2, 2)), 8, 6), torch.nn.ReLU())).layers
+        >>> report(torch.nn.Sequential(Linear(8, 6, algebra=Algebra(torch.ones(2, 2, 2))), torch.nn.ReLU())).layers
         (LayerSize(layer='0', real=54, parameters=30, reason=''),)
     """
     from zoo.conversion import Conversion

@@ -55,7 +55,8 @@ def trained(name):
     info, common = NETWORKS[name][1], {"sizes": {"train": 1}, "sha256": "0"}
     if "image_size" in info:
         sizes = {key: info[key] for key in ("in_channels", "image_size")}
-        found = ImageInfo(**common, **sizes, classes=("a", "b", "c"), mean=(0.0,), std=(1.0,))
+        channels = info["in_channels"]
+        found = ImageInfo(**common, **sizes, classes=("a", "b", "c"), mean=(0.0,) * channels, std=(1.0,) * channels)
     elif "in_features" in info:
         found = VectorInfo(**common, **info)
     elif "num_classes" in info:

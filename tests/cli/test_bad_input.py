@@ -22,7 +22,7 @@ CASES = {
         ("--backbone vit(dims=3)", "'dims'", "'dim'", "dim=64"),
         ("--algebra clifford", "'p'"),
         ("--backbone vit(patch=3)", "patch=3", "8 pixels", "1, 2, 4, 8"),
-        ("--backbone vit(dim=36,heads=4)", "dim=36", "heads=4", "n = 4", "vit(dim=48)"),
+        ("--backbone vit(dim=36,heads=4)", "dim=36", "heads=4", "n = 4", "vit(dim=48, heads=4)"),
         ("--backbone timm/vit_tiny_patch16_224", "1x8x8", "digits(size=32)"),
         ("--backbone vit(dim=400000000)", "dim=400000000"),
         ("--num-workers 100000", "num_workers=100000", 1024),

@@ -216,7 +216,7 @@ def test_a_line_that_is_too_long_is_named_or_truncated(place, models, tmp_path):
     (tmp_path / "lines.txt").write_text("\n".join(lines))
     (tmp_path / "long.txt").write_text("\n".join(["one", "", "two " * 39]))
     with raises("data", "long.txt:3: ", "tokens", "--truncate"):
-        list(predict(place / "letters", [tmp_path / "long.txt"]))
+        list(predict(place / "letters", [tmp_path / "long.txt"], on_bad_rows="error"))
     rows = list(predict(place / "pairs", [tmp_path / "lines.txt"], truncation=True))
     longest = "two " * (models["pairs"].tokenizer.max_length - 1)
     assert [rows[2]["target"]] == samples(models["pairs"], longest, 1, Decoding())

@@ -222,7 +222,7 @@ def test_a_tokenizer_outside_the_folder_is_not_loaded(run, name, tmp_path):
     manifest = read_json(model / "manifest.json")
     manifest["files"]["config.json"] = file_record(model / "config.json")
     write_json(model / "manifest.json", sealed(manifest))
-    with raises("invalid", f"tokenizer = {name!r}"):
+    with raises("corrupt", repr(name)):
         list(predict(model, ["a good film"]))
 
 

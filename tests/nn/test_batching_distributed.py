@@ -4,12 +4,12 @@ from functools import partial
 
 import pytest
 import torch
-from tests.layers.test_batching import ALGEBRAS, Net, calls, compare, on_any_device
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from tests.nn.test_batching import ALGEBRAS, Net, calls, compare, on_any_device
 from zoo.nn import batch_matrices
 
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")

@@ -33,7 +33,7 @@ def untouched(monkeypatch):
         # types
         ({"seed": "1"}, "invalid", ["seed='1'", "a whole number"]),
         ({"optimizer": {"lr": "0.1"}}, "invalid", ["optimizer.lr='0.1'", "a number or none"]),
-        ({"optimizer": "sgd"}, "invalid", ["optimizer='sgd'"]),
+        ({"optimizer": "sdg"}, "unknown", ["sdg", "sgd"]),
         ({"schedule": {"floor": None}}, "invalid", ["schedule.floor=None"]),
         # names
         ({"bacth_size": 3}, "unknown", ["bacth_size", "batch_size"]),
@@ -138,8 +138,8 @@ def test_a_network_and_its_real_twin(capsys):
     real, quaternion = result["rows"]
     net = zoo.backbone(TINY, "quaternion", in_channels=1, image_size=8, num_classes=10)
     assert quaternion["parameters"] == zoo.count(net)["total"] < real["parameters"]
-    # The block kernel computes the real layer after assembling its matrix.
-    assert real["flops"] < quaternion["flops"] < 1.5 * real["flops"]
+    # The block kernel computes the real layer after assembling its matrix, which takes no products.
+    assert real["flops"] <= quaternion["flops"] < 1.5 * real["flops"]
 
 
 def test_the_kernels_of_a_network(monkeypatch, capsys):

@@ -182,7 +182,7 @@ def test_networks_are_compiled_in_place_and_the_matmul_precision_is_restored(opt
 
 def test_a_callback_with_an_unknown_metric_is_refused(options):
     stopping = {"class_path": "lightning.pytorch.callbacks.EarlyStopping", "init_args": {"monitor": "val_los"}}
-    with raises("unknown", "val_los"):
+    with raises("unsupported", "EarlyStopping", "val_los"):
         zoo.fit(**options(trainer={"callbacks": [stopping]}))
     assert not Path("runs").exists()
 

@@ -21,7 +21,7 @@ def info(run: str | None = None, *, options: Info, kernels: bool = False) -> Res
     """
     config = None if run is None else _trained_config(run, options)
     if config is not None:
-        options = replace(options, **{key: config[key] for key in asdict(options) if config[key] is not None})
+        options = replace(options, **{key: config[key] for key in asdict(options) if config.get(key) is not None})
     network = Fit(**asdict(_with_names("info", options)))
     if kernels:
         from zoo.training.bench import kernel_table, print_kernels

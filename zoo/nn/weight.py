@@ -105,15 +105,16 @@ class Weight(nn.Module):
         return (w.mT if self.transposed else w)[None]
 
     def action(self) -> Tensor:
-        """Return the product of a weight and an input, [m, n, n], see `Algebra.action`.
+        """Return the product of a weight and an input, [m, n, n], see `Algebra.action` and `check_fits`."""
+        self.check_fits()
+        return self.algebra.action(self.components)
 
-        `InputError` if it does not fit the components and the layouts, because one of them has been replaced.
-        """
+    def check_fits(self) -> None:
+        """Raise `InputError` if the components, the product and the layouts do not fit, because one has been replaced."""
         if not is_recording(self.components) and not self.fits():  # a trace would contain the comparison
             w, n = self.components, self.algebra.n
             layer = f"layer from {self.inp.channels} to {self.out.channels} channels over n={self.inp.n}"
             raise InputError(f"components {list(w.shape)} over an algebra of n={n} do not fit a {layer}", code="mismatch")
-        return self.algebra.action(self.components)
 
     def fits(self) -> bool:
         """Return whether the components, the product and the layouts have matching sizes."""
@@ -139,7 +140,8 @@ class Weight(nn.Module):
         return matrix.mT if self.transposed else matrix
 
     def part(self) -> Part:
-        """Return this weight as one whose matrix is to be assembled."""
+        """Return this weight as one whose matrix is to be assembled, see `check_fits`."""
+        self.check_fits()
         return Operand(self.elements, self.algebra, self.out, self.inp).part()
 
     def product_dtype(self) -> torch.dtype:

@@ -90,6 +90,8 @@ def read_texts(
 
 
 def _check_texts(location: str, texts: tuple[Any, ...], size: int, allow_empty: bool) -> None:
+    if not texts:
+        raise InputError(f"{location} is empty: this model expects text")
     for text in texts:
         if isinstance(text, InputError):
             raise text
