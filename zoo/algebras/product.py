@@ -160,13 +160,14 @@ class Algebra(nn.Module):
 
     def _computed(self, key: str, like: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
         """Apply a function to the structure tensor; for a fixed product, cache the result in the dtype of `like`."""
-        stored = self.constant
-        # Autocast would round the product.
         device = "cpu" if like.is_meta else like.device.type
-        with torch.autocast(device, enabled=False):
-            if stored is None:
-                return function(self._to_structure(self.rule))
-            constant: Tensor = self.fixed(key, like, lambda: function(self._to_structure(stored)))
+        if torch.is_autocast_enabled(device):  # it would round the product
+            with torch.autocast(device, enabled=False):
+                return self._computed(key, like, function)
+        stored = self.constant
+        if stored is None:
+            return function(self._to_structure(self.rule))
+        constant: Tensor = self.fixed(key, like, lambda: function(self._to_structure(stored)))
         return constant
 
     def _to_structure(self, stored: Tensor) -> Tensor:
