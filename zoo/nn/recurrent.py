@@ -233,7 +233,8 @@ class Recurrent(nn.Module):
     def extra_repr(self) -> str:
         """Show the real sizes."""
         text = f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}, bidirectional={self.bidirectional}"
-        return f"{text}, batch_first={self.batch_first}{shown(self.cells[0].from_input[0].algebra)}"
+        first: Any = self.cells[0]
+        return f"{text}, batch_first={self.batch_first}{shown(first.from_input[0].algebra)}"
 
     def __repr__(self) -> str:
         """Show one line."""
