@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
+from functools import lru_cache
 from inspect import Parameter, signature
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
@@ -216,6 +217,18 @@ def check_spec(spec: str, algebra: str | Algebra, most: float = math.inf, **opti
     """
     if not registry.resolve("zoo.backbones", spec)[0].ours:
         return
+    if isinstance(algebra, str):  # the runs of a sweep often have the same network
+        _check_named(spec, algebra, most, tuple(options.items()))
+    else:
+        _check_examples(spec, algebra, most, options)
+
+
+@lru_cache(1024)
+def _check_named(spec: str, algebra: str, most: float, options: tuple[tuple[str, Any], ...]) -> None:
+    _check_examples(spec, algebra, most, dict(options))
+
+
+def _check_examples(spec: str, algebra: str | Algebra, most: float, options: dict[str, Any]) -> None:
     errors: list[InputError] = []
     for scale in (1, 3):
         info: dict[str, Any] = {name: scale * value for name, value in _EXAMPLE.items()}
