@@ -17,6 +17,7 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -146,17 +147,28 @@ def measure(row: Row, wrong: set[str], rounds: int, deadline: float, target: flo
     return {"case": row.name, "goals": row.goals, "calls": result}
 
 
-def interrupt(*_: Any) -> None:
-    """Stop a row that takes too long."""
-    raise TimeoutError("no time left")
+@contextmanager
+def interrupted(seconds: float) -> Iterator[None]:
+    """Raise `TimeoutError` in a row that takes longer, where the system has alarms."""
+    if not hasattr(signal, "SIGALRM"):
+        yield
+        return
+
+    def interrupt(*_: Any) -> None:
+        raise TimeoutError("no time left")
+
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
 
 
 def measure_speed(done: set[str], minutes: float, rounds: int, tiny: bool) -> Iterator[dict[str, Any]]:
     """Yield the errors of the kernels, and the rows that are not ``done`` and fit into the time."""
     start, end = time.monotonic(), time.monotonic() + 60 * minutes
-    if hasattr(signal, "SIGALRM"):
-        signal.signal(signal.SIGALRM, interrupt)
-        signal.setitimer(signal.ITIMER_REAL, 60 * minutes + MARGIN)
     checks = [check for algebra in ALGEBRAS[1:] for check in check_layers(algebra)]
     wrong = {check["layer"].partition(",")[0] for check in checks if is_wrong(check)}
     yield {"case": "errors", "checks": checks, "seconds": round(time.monotonic() - start, 1)}
@@ -167,7 +179,8 @@ def measure_speed(done: set[str], minutes: float, rounds: int, tiny: bool) -> It
         if row.name in done or begin + row.seconds > end:
             continue
         try:
-            result = measure(row, wrong, rounds, min(begin + row.seconds, end), 0.0 if tiny else 20.0)
+            with interrupted(end + MARGIN - begin):
+                result = measure(row, wrong, rounds, min(begin + row.seconds, end), 0.0 if tiny else 20.0)
         except TimeoutError:
             return
         torch.compiler.reset()

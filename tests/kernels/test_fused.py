@@ -223,9 +223,9 @@ def test_autocast(library: Path) -> None:
 @pytest.mark.parametrize("rows", [1, 40])
 def test_layers_in_training_and_evaluation(library: Path, spec: str, rows: int) -> None:
     torch.manual_seed(0)
-    layer = Linear(260, 280, algebra=zoo.algebra(spec)).double()
+    layer = Linear(388, 404, algebra=zoo.algebra(spec)).double()
     set_kernel(layer.modules(), "fused")
-    x = torch.randn(rows, 260, dtype=torch.float64, requires_grad=True)
+    x = torch.randn(rows, 388, dtype=torch.float64, requires_grad=True)
     inputs = [x, *layer.weight_module.parameters(), layer.bias]
     expected = F.linear(x, layer.weight_module(), layer.bias)
     grads = torch.autograd.grad(expected.sin().sum(), inputs)
