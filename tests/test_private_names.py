@@ -60,7 +60,7 @@ PRIVATE = {
     "plugins/zoo_experiments/worker.py": {"_is_in_bad_fork"},
     "plugins/zoo_export/export.py": {"_modules"},
     "zoo/algebras/product.py": {"_buffers", "_parameters"},
-    "zoo/algebras/read_only.py": {"_C", "_is_alias_of", "_python_dispatch"},
+    "zoo/nn/computed_matrix.py": {"_C", "_is_alias_of", "_python_dispatch"},
     "zoo/conversion/replacement.py": HOOKS,
     "zoo/kernels/internals.py": {
         "_C",

@@ -118,7 +118,7 @@ def phm(n: int, rule: str = "random", learned: bool = True, shared: bool = False
         raise InputError(f"phm(n={n}, rule={rule}): '{rule}' has n = {start.n}: use n={start.n}")
     table = start.structure if rank is None else start_factors(start, rank)
     # A fixed product that starts from a random one must be saved with the weights: pass it as a draw.
-    return build(table if learned or start.known else partial(torch.clone, table.detach()), **options)
+    return build(table if learned or start.kind == "fixed" else partial(torch.clone, table.detach()), **options)
 
 
 def random_rule(n: int, rank: int | None) -> Tensor:
@@ -128,7 +128,7 @@ def random_rule(n: int, rank: int | None) -> Tensor:
 
 def start_factors(start: Algebra, rank: int) -> Tensor:
     """Return U, V and W of a product, [3, R, n]; spare multiplications start with W = 0."""
-    known, n = start.factors or factorize(start.structure), start.n
+    known, n = start.factors if isinstance(start, FactoredAlgebra) else factorize(start.structure), start.n
     if rank < known.rank:
         raise InputError(f"phm(n={n}, rank={rank}): '{start.spec}' needs a rank of at least {known.rank}")
     spare = torch.arange(rank - known.rank)

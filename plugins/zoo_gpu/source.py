@@ -118,7 +118,7 @@ def sum_tiles(meta, partial, {_slots("c")}, SIZE: tl.constexpr, WIDTH: tl.conste
 
 @lru_cache(256)
 def kernels(literal: str, m: int, n: int) -> tuple[Any, Any]:
-    """Return the kernels `assemble` and `gradient` of a product, see `zoo.algebras.Algebra.literal`; empty if it is learned."""
+    """Return the kernels `assemble` and `gradient` of a product, see `zoo.algebras.literal`; empty if it is learned."""
     known = {(i, j, k): repr(a) for i, j, k, a in entries(literal)[2]} if literal else {}
     if not literal:
         known = {(i, j, k): f"a{i}_{j}_{k}" for i in range(m) for j in range(n) for k in range(n)}

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from zoo.algebras import Algebra, reals
+from zoo.algebras import Algebra, FactoredAlgebra, reals
 from zoo.algebras import algebra as make_algebra
 from zoo.conversion.transfer import ImportedLayers
 from zoo.errors import InputError, check_choice, check_rules, one_line
@@ -158,7 +158,7 @@ def _layer(library: str, weight: _Weight, algebra: str | Algebra | None, **optio
     with torch.no_grad():
         built.to(weight.components.dtype)
         if weight.structure is not None:
-            built.algebra.rule.copy_(weight.structure)
+            built.algebra.stored.copy_(weight.structure)
         built.weight_module.elements.copy_(weight.components)
         if weight.bias is not None:
             built.bias.copy_(weight.bias)
@@ -248,7 +248,7 @@ def _product(library: str, weight: _Weight, algebra: str | Algebra | None) -> Al
         return Algebra(structure, learned=True)
     product = make_algebra(algebra)
     spec, table = product.spec or "the algebra", product.structure.detach()
-    takes_rule = structure is None or (product.learned and product.factors is None)
+    takes_rule = structure is None or (product.kind == "learned" and not isinstance(product, FactoredAlgebra))
     check_rules(
         (product.n == n, f"the layer of {library} has {n} components, but {spec} has n = {product.n}"),
         (takes_rule, f"the product of {library} is learned, which {spec} cannot represent: remove algebra"),

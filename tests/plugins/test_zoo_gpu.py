@@ -11,6 +11,7 @@ from zoo_gpu import assembly
 
 import zoo
 from tests.errors import raises
+from zoo.algebras import literal
 from zoo.cli import main
 from zoo.nn import Linear, set_kernel
 
@@ -59,7 +60,7 @@ def test_kernels_compile_to_accesses_of_16_bytes(spec, capability):
     from zoo_gpu.source import kernels
 
     algebra = zoo.algebra(spec)
-    assemble, gradient = (assembly_code(kernel, capability) for kernel in kernels(algebra.literal(), algebra.n, algebra.n))
+    assemble, gradient = (assembly_code(kernel, capability) for kernel in kernels(literal(algebra), algebra.n, algebra.n))
     for code, tiles in ((assemble, algebra.m), (gradient, algebra.n**2)):
         assert code.count("ld.global.v4") >= tiles
     for code, tiles in ((assemble, algebra.n**2), (gradient, algebra.m)):
@@ -69,7 +70,7 @@ def test_kernels_compile_to_accesses_of_16_bytes(spec, capability):
 def test_other_variants_compile():
     from zoo_gpu.source import kernels, sum_tiles
 
-    assemble, gradient = kernels(zoo.algebra("complex").literal(), 2, 2)
+    assemble, gradient = kernels(literal(zoo.algebra("complex")), 2, 2)
     for kernel in (assemble, gradient):
         assert "st.global" in assembly_code(kernel, 90, vector=1, padded=True)
     assert "st.global" in assembly_code(sum_tiles, 90, SIZE=64, WIDTH=64)

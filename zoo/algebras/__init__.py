@@ -3,9 +3,11 @@
 from zoo.algebras.product import Algebra as Algebra
 from zoo.algebras.product import Draw as Draw
 from zoo.algebras.product import FactoredAlgebra as FactoredAlgebra
+from zoo.algebras.product import action as action
 from zoo.algebras.product import algebra as algebra
 from zoo.algebras.product import factors_of as factors_of
 from zoo.algebras.product import laws as laws
+from zoo.algebras.product import literal as literal
 from zoo.algebras.product import reals as reals
 from zoo.algebras.properties import Factors as Factors
 from zoo.algebras.properties import Laws as Laws

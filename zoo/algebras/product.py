@@ -1,16 +1,16 @@
 """Bilinear products on R^n, given by their structure tensors."""
 
 import copy
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from zoo import registry
+from zoo.algebras.constants import Constants
 from zoo.algebras.properties import Factors, Laws, Quadratic, factorize, laws_of, quadratic, table_text, unit
-from zoo.algebras.read_only import ReadOnly
 from zoo.errors import InputError
 
 Draw = Callable[[], Tensor]
@@ -22,8 +22,8 @@ class Algebra(nn.Module):
         e_i e_j = sum_k A[i, j, k] e_k        (x y)_k = sum_ij A[i, j, k] x_i y_j
 
     A fixed structure tensor is a constant, a learned one a parameter (PHM, Zhang et al. 2021, Eq. 3, where the matrix A_i has
-    the entry A[i, j, k] at row k, column j) or computed from one (`FactoredAlgebra`), and a random one a buffer. Every layer
-    has its own copy, see `for_layer`.
+    the entry A[i, j, k] at row k, column j) or computed from one (`FactoredAlgebra`), and a random one a buffer, which is saved
+    with the weights. Every layer has its own copy, see `for_layer`.
 
     Args:
         structure: A, [n, n, n], indexed left factor, right factor, result; or a function that draws it. The function is called
@@ -34,6 +34,10 @@ class Algebra(nn.Module):
             elements of R^n in both cases.
         defaults: Default ``embedding``, ``score`` and ``readout`` of networks over this algebra.
 
+    Attributes:
+        kind: ``fixed``, ``learned`` or ``random``.
+        spec: The spec that it was created from, or "".
+
     Example:
         >>> print(Algebra(torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [-1.0, 0.0]]])))
         n = 2: unital, commutative, associative, alternative, normed
@@ -43,8 +47,8 @@ class Algebra(nn.Module):
         e1  e1  -1
     """
 
-    stored: ClassVar[str] = "structure"
-    form: ClassVar[str] = "a structure tensor must be a torch.Tensor [n, n, n] with n >= 1"
+    _key: ClassVar[str] = "structure"  # in the state dict
+    _form: ClassVar[str] = "a structure tensor must be a torch.Tensor [n, n, n] with n >= 1"
 
     def __init__(
         self,
@@ -58,24 +62,23 @@ class Algebra(nn.Module):
         super().__init__()
         self._draw = structure if callable(structure) else None
         table = self._checked(structure() if callable(structure) else structure)
-        self.learned, self.shared = learned, shared
-        self.spec, self.defaults = "", dict(defaults or {})
-        self._drawn = None if self._draw is None else table.clone()
+        self.kind: Literal["fixed", "learned", "random"] = "learned" if learned else "random" if self._draw else "fixed"
+        self.shared, self.spec, self.defaults = shared, "", dict(defaults or {})
         self._left = None if left is None else _checked_basis(left, table)
-        self._like = table.new_empty(0)  # moves with the module to other devices and dtypes
-        # A fixed product is neither stored nor moved, so the constants derived from it cannot become stale.
-        self.constant = table.cpu() if self.known else None
-        self._derived: dict[Hashable, Any] = {}
+        # The values that were drawn, if any; it moves with the module to other devices and dtypes.
+        self._drawn = table.clone() if self._draw else table.new_empty(0)
+        # A fixed product is neither saved nor moved, so the constants derived from it cannot become stale.
+        self._constants = Constants(table.cpu()) if self.kind == "fixed" else None
         if learned:
-            self._parameters[self.stored] = nn.Parameter(table)
-        elif self.constant is None:  # a random product must be saved with the weights
-            self._buffers[self.stored] = table
+            self._parameters[self._key] = nn.Parameter(table)
+        elif self._draw:
+            self._buffers[self._key] = table
 
     def _checked(self, table: Tensor) -> Tensor:
         """Return a copy in the default dtype, or raise `InputError`."""
         shape = list(table.shape) if isinstance(table, Tensor) else []
         if not self._is_valid(shape):
-            raise InputError(f"{self.form}, got {shape or type(table).__name__}: use torch.tensor(...)")
+            raise InputError(f"{self._form}, got {shape or type(table).__name__}: use torch.tensor(...)")
         if table.is_complex() or table.is_meta or not table.isfinite().all():
             raise InputError(f"a structure tensor must hold finite real numbers, got {table.dtype} on {table.device}")
         return table.detach().clone().to(torch.get_default_dtype())
@@ -84,107 +87,63 @@ class Algebra(nn.Module):
         return len(shape) == 3 and len(set(shape)) == 1 and 0 not in shape
 
     @property
-    def rule(self) -> Tensor:
-        """The stored tensor: a parameter if learned, a buffer if random, otherwise a read-only constant."""
-        if self.constant is None:
-            tensors: Any = self._parameters if self.learned else self._buffers
-            tensor: Tensor = tensors[self.stored]
-            return tensor
-        constant: Tensor = self.fixed("rule", self._like, lambda: self.constant)
-        return constant.as_subclass(FixedProduct)
+    def stored(self) -> Tensor:
+        """The tensor that determines the product: a parameter, a buffer, or of a fixed product a constant, on the CPU.
 
-    @rule.setter
-    def rule(self, table: Tensor) -> None:  # only for fixed products: torch assigns parameters and buffers itself
+        Callers must not write to the constant; another product has another one.
+        """
+        if self._constants is not None:
+            return self._constants.table
+        tensors: Any = self._parameters if self.kind == "learned" else self._buffers
+        tensor: Tensor = tensors[self._key]
+        return tensor
+
+    @property
+    def structure(self) -> Tensor:
+        """The structure tensor A, [n, n, n]; of a fixed product a copy: assign a new tensor to replace it."""
+        table = self.table(self._drawn)
+        return table if self._constants is None else table.clone()
+
+    @structure.setter
+    def structure(self, table: Tensor) -> None:  # only for fixed products: torch assigns parameters and buffers itself
+        if self._key != "structure":
+            raise InputError("the structure tensor is computed from the factors: create a new algebra", code="unsupported")
         checked, n = self._checked(table).cpu(), self.n
         if checked.shape[-1] != n:
             raise InputError(f"this product has dimension n={n}, got a tensor of n={checked.shape[-1]}: create a new algebra")
-        # In this order, and with a new dictionary: another thread may store a constant that it derived from the old product.
-        self.constant, self._derived = checked, {}
+        self._constants = Constants(checked)
 
     @property
     def left(self) -> Tensor | None:
         """Basis [m, n] of the subspace that contains the weights of a layer, or None."""
         return self._left
 
-    @property
-    def structure(self) -> Tensor:
-        """The structure tensor A, [n, n, n]; read-only for a fixed product: assign a new tensor to replace it."""
-        return self.rule
-
-    @structure.setter
-    def structure(self, table: Tensor) -> None:
-        self.rule = table
-
-    def fixed(self, key: Hashable, like: Tensor, make: Callable[[], Any]) -> Any:
-        """Return a cached tensor, tuple of tensors or None in the dtype and on the device of ``like``, not to be written to."""
-        key, derived = (key, like.dtype, like.device), self._derived
-        if key in derived:
-            return derived[key]
-        with torch.inference_mode(False), torch.no_grad():  # inference tensors cannot be used in training
-            constant = make()
-            if isinstance(constant, tuple):
-                constant = type(constant)(*(tensor.to(like) for tensor in constant))
-            elif constant is not None:
-                constant = constant.to(like)
-        if not torch.compiler.is_compiling():
-            derived[key] = constant
-        return constant
-
-    def derived(self, key: Hashable, like: Tensor) -> Any:
-        """Return a cached `fixed` constant, or None: compiled graphs should not contain its computation."""
-        return self._derived.get((key, like.dtype, like.device))
-
-    def action(self, like: Tensor) -> Tensor:
-        """Return the product of a weight and an input, [m, n, n]: A, restricted on the left to the subspace ``left``."""
-        return self._computed("action", like, self._in_subspace)
-
-    def literal(self) -> str:
-        """Return the `action` of a fixed product as text, which compiled graphs can contain; empty for any other product.
-
-        The text has m, n, and i, j, k and A[i, j, k] of each entry that is not zero. It is also empty in a compiled graph of a
-        layer that was not called before.
-        """
-        if self.constant is None or (torch.compiler.is_compiling() and "literal" not in self._derived):
-            return ""
-        if "literal" not in self._derived:
-            action = self.action(self.constant)
-            places = action.nonzero().tolist()
-            words = [word for place in places for word in (*place, action[tuple(place)].item())]
-            self._derived["literal"] = " ".join(map(str, (*action.shape[:2], *words)))
-        text: str = self._derived["literal"]
-        return text
-
     def table(self, like: Tensor) -> Tensor:
-        """Return the structure tensor, [n, n, n]."""
-        return self._computed("table", like, lambda structure: structure)
+        """Return the structure tensor for a computation with ``like``; callers must not write to it.
 
-    def _computed(self, key: str, like: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
-        """Apply a function to the structure tensor; for a fixed product, cache the result in the dtype of `like`."""
+        A fixed one is a constant in the dtype and on the device of ``like``.
+        """
+        return self._derive("table", like, lambda structure: structure)
+
+    def _derive(self, key: str, like: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """Apply a function to the structure tensor; the result for a fixed product is a constant."""
         device = "cpu" if like.is_meta else like.device.type
         if torch.is_autocast_enabled(device):  # it would round the product
             with torch.autocast(device, enabled=False):
-                return self._computed(key, like, function)
-        stored = self.constant
-        if stored is None:
-            return function(self._to_structure(self.rule))
-        constant: Tensor = self.fixed(key, like, lambda: function(self._to_structure(stored)))
+                return self._derive(key, like, function)
+        constants = self._constants
+        if constants is None:
+            return function(self._to_structure(self.stored))
+        constant: Tensor = constants.get(key, like, lambda: function(self._to_structure(constants.table)))
         return constant
 
     def _to_structure(self, stored: Tensor) -> Tensor:
         return stored
 
-    def _in_subspace(self, structure: Tensor) -> Tensor:
-        return structure if self.left is None else torch.einsum("mi,ijk->mjk", self.left.to(structure), structure)
-
-    @property
-    def factors(self) -> Factors | None:
-        """The differentiable factors that the structure tensor is computed from, or None."""
-        return None
-
     @property
     def n(self) -> int:
         """Dimension over the reals."""
-        return (self.rule if self.constant is None else self.constant).shape[-1]
+        return self.stored.shape[-1]
 
     @property
     def m(self) -> int:
@@ -192,16 +151,11 @@ class Algebra(nn.Module):
         return self.n if self.left is None else len(self.left)
 
     @property
-    def known(self) -> bool:
-        """Whether the spec determines the product: it is neither learned nor random."""
-        return not self.learned and self._draw is None
-
-    @property
     def drawn(self) -> bool:
-        """Whether the product is random and unchanged since it was drawn, so that every layer draws its own."""
-        if self._drawn is None or self.rule.is_meta:
-            return self._drawn is not None
-        return torch.equal(self.rule, self._drawn.to(self.rule))
+        """Whether the product is unchanged since it was drawn, so that every layer draws its own."""
+        if self._draw is None or self.stored.is_meta:
+            return self._draw is not None
+        return torch.equal(self.stored, self._drawn.to(self.stored))
 
     @classmethod
     def from_products(cls, n: int, products: Mapping[tuple[int, int], Mapping[int, float]]) -> "Algebra":
@@ -237,7 +191,7 @@ class Algebra(nn.Module):
     @property
     def basis(self) -> Tensor:
         """The basis elements e_0, ..., e_(n - 1), [n, n]."""
-        return torch.eye(self.n, dtype=self._like.dtype, device=self._like.device)
+        return torch.eye(self.n, dtype=self._drawn.dtype, device=self._drawn.device)
 
     def conj(self, x: Tensor) -> Tensor:
         """Conjugate elements [..., n], see `zoo.algebras.properties.Quadratic`; `InputError` without a conjugate."""
@@ -272,7 +226,8 @@ class Algebra(nn.Module):
         return turned / self.norm(by).square().unsqueeze(-1)
 
     def _quadratic(self, operation: str, like: Tensor) -> Quadratic:
-        found = self.fixed("quadratic", like, lambda: quadratic(self.structure)) if self.known else quadratic(self.structure)
+        constants = self._constants
+        found = constants.get("quadratic", like, lambda: quadratic(self.structure)) if constants else quadratic(self.structure)
         if found is None:
             reason = "x^2 is not a combination of x and 1 for every element x"
             raise InputError(f"{self._name} has no {operation}: {reason}", code="unsupported")
@@ -284,8 +239,8 @@ class Algebra(nn.Module):
 
     def __str__(self) -> str:
         """Describe the algebra: its name and dimension, its laws, and the multiplication table of a fixed product."""
-        title = ", ".join(filter(None, (self.spec, f"n = {self.n}", "learned" * self.learned)))
-        if not self.known or self.n > 16:
+        title = ", ".join(filter(None, (self.spec, f"n = {self.n}", "learned" * (self.kind == "learned"))))
+        if self.kind != "fixed" or self.n > 16:
             return title
         found = laws_of(self.structure)._asdict()
         named = [name if holds else f"not {name}" for name, holds in found.items()]
@@ -293,39 +248,34 @@ class Algebra(nn.Module):
 
     def for_layer(self) -> "Algebra":
         """Return the algebra of a new layer: this object if it is shared, otherwise a copy, redrawn if it is `drawn`."""
-        if self.shared and not self.known:
+        if self.shared and self.kind != "fixed":
             return self
         copied = copy.deepcopy(self)
         if self._draw is not None and not self.drawn:
-            copied._draw = partial(torch.clone, self.rule.detach().clone())
+            copied._draw = partial(torch.clone, self.stored.detach().clone())
         copied.reset_parameters()
         return copied
 
     def no_weight_decay(self) -> set[str]:
         """Return the parameters without weight decay, by timm's convention: a learned product."""
-        return {self.stored} if self.learned else set()
+        return {self._key} if self.kind == "learned" else set()
 
     def reset_parameters(self) -> None:
         """Redraw a random product; `torch.manual_seed` determines the result."""
         if self._draw is not None:
-            with torch.no_grad(), torch.device(self.rule.device):
-                self.rule.copy_(self._draw())
-                self._drawn = self.rule.detach().clone()
+            with torch.no_grad(), torch.device(self.stored.device):
+                self.stored.copy_(self._draw())
+                self._drawn = self.stored.detach().clone()
 
     def _apply(self, fn: Any, recurse: bool = True) -> "Algebra":
-        self._drawn = None if self._drawn is None else fn(self._drawn)
-        self._like = fn(self._like)
+        self._drawn = fn(self._drawn)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Exclude derived constants from copies and pickles."""
-        return {**self.__dict__, "_derived": {}}
-
     def extra_repr(self) -> str:
-        """Show the spec, the dimension and the flags."""
-        flags = [name for name in ("learned", "shared") if getattr(self, name)]
-        return ", ".join([*filter(None, [self.spec]), f"n={self.n}", *flags])
+        """Show the spec, the dimension, and whether it is learned and shared."""
+        flags = "learned" * (self.kind == "learned"), "shared" * self.shared
+        return ", ".join(filter(None, (self.spec, f"n={self.n}", *flags)))
 
 
 def laws(algebra: Algebra, tol: float = 1e-6) -> Laws:
@@ -334,28 +284,6 @@ def laws(algebra: Algebra, tol: float = 1e-6) -> Laws:
     Normed means |x y| = |x| |y| in the Euclidean norm.
     """
     return laws_of(algebra.structure, tol)
-
-
-def factors_of(algebra: Algebra, like: Tensor) -> Factors | None:
-    """Return the factors that layers compute with, [R, m], [R, n] and [R, n], or None if R >= m n.
-
-    The factors of a fixed product are constants in the dtype and on the device of ``like``; callers must not write to them.
-    """
-    if not algebra.known:
-        return _in_subspace(algebra, algebra.factors)
-    constant: Factors | None = algebra.fixed("factors", like, lambda: _fixed_factors(algebra))
-    return constant
-
-
-def _fixed_factors(algebra: Algebra) -> Factors | None:
-    factors = factorize(algebra.table(torch.empty(0, dtype=torch.float64, device="cpu")))
-    return _in_subspace(algebra, factors) if factors.rank < algebra.m * algebra.n else None
-
-
-def _in_subspace(algebra: Algebra, factors: Factors | None) -> Factors | None:
-    if factors is None or algebra.left is None:
-        return factors
-    return factors._replace(left=factors.left @ algebra.left.to(factors.left).T)
 
 
 def _checked_basis(left: Tensor, table: Tensor) -> Tensor:
@@ -379,26 +307,17 @@ class FactoredAlgebra(Algebra):
         tensor([21., 21.])
     """
 
-    stored = "factor_matrices"
-    form = "the factors of a product must be a torch.Tensor [3, R, n] with R and n >= 1"
+    _key = "factor_matrices"
+    _form = "the factors of a product must be a torch.Tensor [3, R, n] with R and n >= 1"
 
     def _is_valid(self, shape: list[int]) -> bool:
         return len(shape) == 3 and shape[0] == 3 and 0 not in shape
 
     @property
     def factors(self) -> Factors:
-        """U, V and W, [R, n] each."""
-        return Factors(*self.rule.unbind())
-
-    @property
-    def structure(self) -> Tensor:
-        """The structure tensor, [n, n, n], computed from the factors; assign `rule` to change it."""
-        structure = self._to_structure(self.rule)
-        return structure if self.constant is None else structure.as_subclass(FixedProduct)
-
-    @structure.setter
-    def structure(self, table: Tensor) -> None:
-        raise InputError("the structure tensor is computed from the factors: assign algebra.rule", code="unsupported")
+        """U, V and W, [R, n] each; of a fixed product copies."""
+        stored = self.stored if self._constants is None else self.stored.to(self._drawn, copy=True)
+        return Factors(*stored.unbind())
 
     def _to_structure(self, stored: Tensor) -> Tensor:
         return Factors(*stored.unbind()).reconstruct()
@@ -406,6 +325,55 @@ class FactoredAlgebra(Algebra):
     def extra_repr(self) -> str:
         """Show the options of `Algebra` and the rank."""
         return f"{super().extra_repr()}, rank={self.factors.rank}"
+
+
+def action(algebra: Algebra, like: Tensor) -> Tensor:
+    """Return the product of a weight and an input, [m, n, n]: `Algebra.table`, restricted on the left to ``left``."""
+    left = algebra.left
+    if left is None:
+        return algebra.table(like)
+    return algebra._derive("action", like, lambda structure: torch.einsum("mi,ijk->mjk", left.to(structure), structure))
+
+
+def literal(algebra: Algebra) -> str:
+    """Return the `action` of a fixed product as text, which compiled graphs can contain; empty for any other product.
+
+    The text has m, n, and i, j, k and A[i, j, k] of each entry that is not zero. It is also empty in a compiled graph of a
+    layer that was not called before.
+    """
+    constants = algebra._constants
+    if constants is None:
+        return ""
+    if not constants.literal and not torch.compiler.is_compiling():
+        table = action(algebra, constants.table)
+        places = table.nonzero().tolist()
+        words = [word for place in places for word in (*place, table[tuple(place)].item())]
+        constants.literal = " ".join(map(str, (*table.shape[:2], *words)))
+    return constants.literal
+
+
+def factors_of(algebra: Algebra, like: Tensor) -> Factors | None:
+    """Return the factors that layers compute with, [R, m], [R, n] and [R, n], or None if R >= m n.
+
+    The factors of a fixed product are constants in the dtype and on the device of ``like``; callers must not write to them. A
+    compiled graph does not compute them: there they are None in a layer that was not called before.
+    """
+    constants = algebra._constants
+    if constants is None:
+        return _in_subspace(algebra, algebra.factors) if isinstance(algebra, FactoredAlgebra) else None
+    if torch.compiler.is_compiling():
+        return constants.find("factors", like)
+    constant: Factors | None = constants.get("factors", like, lambda: _fixed_factors(algebra))
+    return constant
+
+
+def _fixed_factors(algebra: Algebra) -> Factors | None:
+    factors = factorize(algebra.table(torch.empty(0, dtype=torch.float64, device="cpu")))
+    return _in_subspace(algebra, factors) if factors.rank < algebra.m * algebra.n else None
+
+
+def _in_subspace(algebra: Algebra, factors: Factors) -> Factors:
+    return factors if algebra.left is None else factors._replace(left=factors.left @ algebra.left.to(factors.left).T)
 
 
 def reals() -> Algebra:
@@ -428,9 +396,3 @@ def algebra(spec: str | Algebra) -> Algebra:
         raise InputError(f"{entry}: {entry.value} returned a {type(product).__name__}, expected a zoo.Algebra")
     product.spec = str(registry.Spec.parse(spec))
     return product.to(torch.get_default_device())
-
-
-class FixedProduct(ReadOnly):
-    """The structure tensor of a fixed product, or a part of it."""
-
-    message = "a fixed product is read-only: assign a new tensor to algebra.structure, or use a learned algebra"

@@ -16,7 +16,7 @@ from safetensors.torch import load_model, save_model
 from torch import nn
 
 from zoo import registry
-from zoo.algebras import Algebra, algebra
+from zoo.algebras import Algebra, action, algebra
 from zoo.atomic import new_folder, write_json, write_text
 from zoo.backbones.build import backbone, limited, untrained
 from zoo.checkpoint.config import FORMAT, KINDS, read_config
@@ -247,7 +247,7 @@ def _read_header(path: Path) -> Header:
 
 
 def fingerprint(product: Algebra) -> str:
-    """Return the SHA-256 of the shape and values (little-endian float64) of `Algebra.action`.
+    """Return the SHA-256 of the shape and values (little-endian float64) of `zoo.algebras.action`.
 
     A checkpoint stores the spec of a fixed algebra, not its table; the fingerprint detects a spec that builds another table.
     Compute it before the algebra is moved to another dtype, which rounds the table.
@@ -256,8 +256,8 @@ def fingerprint(product: Algebra) -> str:
     >>> fingerprint(reals())[:16]
     '871510ab4df18906'
     """
-    action = product.action(torch.empty(0, dtype=torch.float64, device="cpu")).detach().double().cpu()
-    table = (action + 0.0).numpy().astype("<f8")  # adding zero turns -0.0 into 0.0
+    values = action(product, torch.empty(0, dtype=torch.float64, device="cpu")).detach().double().cpu()
+    table = (values + 0.0).numpy().astype("<f8")  # adding zero turns -0.0 into 0.0
     return hashlib.sha256(repr(table.shape).encode() + table.tobytes()).hexdigest()
 
 
@@ -265,7 +265,7 @@ def fingerprint_of(spec: str) -> str | None:
     """Return the fingerprint of the algebra of a spec; None if its table is learned and stored with the weights."""
     with torch.random.fork_rng(devices=[]):
         product = algebra(spec)
-    return fingerprint(product) if product.known else None
+    return fingerprint(product) if product.kind == "fixed" else None
 
 
 def _check_algebra(config: Mapping[str, Any], product: Algebra | None = None) -> str | Algebra:
@@ -274,7 +274,7 @@ def _check_algebra(config: Mapping[str, Any], product: Algebra | None = None) ->
     if spec is None:
         if product is None:
             raise InputError("the algebra of this model has no spec: use zoo.load(FOLDER, algebra=THE_ALGEBRA)")
-        if product.known and fingerprint(product) != expected:  # an unknown table is stored with the weights
+        if product.kind == "fixed" and fingerprint(product) != expected:  # any other table is stored with the weights
             raise InputError("this is not the algebra that the model was trained over: its table differs")
         return product
     if expected != fingerprint_of(spec):

@@ -320,7 +320,7 @@ def _copy_biases(old: Any, layer: Any) -> None:
 
 def _set_trained(weight: Weight, parameter: Tensor) -> None:
     weight.components.requires_grad_(parameter.requires_grad)
-    if weight.algebra.learned and not weight.algebra.shared:
+    if weight.algebra.kind == "learned" and not weight.algebra.shared:
         weight.algebra.requires_grad_(parameter.requires_grad)
 
 

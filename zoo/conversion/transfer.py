@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.algebras import Algebra
+from zoo.algebras import Algebra, FactoredAlgebra
 from zoo.conversion.torch_layers import CONVOLUTIONS, real_weight
 from zoo.errors import InputError
 from zoo.kernels import AxisLayout
@@ -36,14 +36,14 @@ class Projection(NamedTuple):
 @torch.no_grad()
 def project(pairs: Mapping[str, tuple[Tensor, Weight]], product: Algebra) -> list[Projection]:
     """Set weights over an algebra to those nearest to real matrices [out, in, *kernel], and return the errors by layer."""
-    if product.learned and product.shared and pairs:
+    if product.kind == "learned" and product.shared and pairs:
         rows = (block_rows(matrix, weight.out, weight.inp) for matrix, weight in pairs.values())
-        product.rule.copy_(nearest_rule(nearest_product(rows, product.n), product))
+        product.stored.copy_(nearest_rule(nearest_product(rows, product.n), product))
     for matrix, weight in pairs.values():
         algebra = weight.algebra
-        if product.learned and not product.shared:
+        if product.kind == "learned" and not product.shared:
             rule = nearest_product([block_rows(matrix, weight.out, weight.inp)], algebra.n)
-            algebra.rule.copy_(nearest_rule(rule, algebra))
+            algebra.stored.copy_(nearest_rule(rule, algebra))
         weight.elements.copy_(nearest_components(matrix, weight.action(), weight.out, weight.inp))
     projections = []
     for name, (matrix, weight) in pairs.items():
@@ -174,7 +174,7 @@ def nearest_rule(table: Tensor, like: Algebra, sweeps: int = 100) -> Tensor:
 
     Factors are fitted by alternating least squares from the current ones (Carroll and Chang 1970, Harshman 1970).
     """
-    if like.factors is None:
+    if not isinstance(like, FactoredAlgebra):
         return table
     factors = [factor.detach().to(table) for factor in like.factors]
     for _ in range(sweeps):

@@ -65,7 +65,7 @@ class Terms(NamedTuple):
 
 @lru_cache(1024)
 def entries(text: str) -> tuple[int, int, list[tuple[int, int, int, float]]]:
-    """Read an `Algebra.literal`: m, n and the entries (i, j, k, A[i, j, k])."""
+    """Read an algebra as `zoo.algebras.literal` writes it: m, n and the entries (i, j, k, A[i, j, k])."""
     m, n, *words = text.split()
     numbers = [iter(words)] * 4
     return int(m), int(n), [(int(i), int(j), int(k), float(a)) for i, j, k, a in zip(*numbers, strict=True)]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from zoo import registry
-from zoo.algebras import Algebra, Factors, factors_of
+from zoo.algebras import Algebra, Factors, action, factors_of, literal
 from zoo.errors import InputError, one_line, shorten
 
 BYTES = 4  # of a float32
@@ -125,7 +125,7 @@ class Part(NamedTuple):
 
     components: Tensor  # w, [m, out elements, in elements, *kernel]
     table: Tensor | None  # A, [m, n, n], of a product that is learned or random, in the dtype of the components
-    literal: str  # a fixed product, see `Algebra.literal`
+    literal: str  # a fixed product, see `zoo.algebras.literal`
     out: AxisLayout
     inp: AxisLayout
 
@@ -140,11 +140,11 @@ class Operand(NamedTuple):
 
     def action(self) -> Tensor:
         """Return A, [m, n, n], in the dtype and on the device of the components; read-only."""
-        return self.algebra.action(self.components)
+        return action(self.algebra, self.components)
 
     def part(self) -> Part:
         """Return this weight as one whose matrix is to be assembled."""
-        text = self.algebra.literal()
+        text = literal(self.algebra)
         return Part(self.components, None if text else self.action(), text, self.out, self.inp)
 
     def factors(self) -> Factors:

@@ -36,8 +36,8 @@ def bound_call(weight: Weight, x: Tensor, bias: Tensor | None) -> Call | None:
         return None
     if is_any_autocast_enabled() or not is_plain_mode() or weight.needs_matrix:
         return None
-    w, constant, bound_bias, written, call = weight.cache.get(_call_key(weight, x), (None,) * 5)
-    is_same = w is weight.components and constant is weight.algebra.constant and bound_bias is bias
+    w, product, bound_bias, written, call = weight.cache.get(_call_key(weight, x), (None,) * 5)
+    is_same = w is weight.components and product is weight.algebra.stored and bound_bias is bias
     return call if is_same and (written is None or written == version(w)) else None
 
 
@@ -58,7 +58,7 @@ def apply_kernel(weight: Weight, x: Tensor, bias: Tensor | None, geometry: Geome
         return None
     if is_compiling():
         return _multiply_in_graph(weight, x, bias) if geometry is None else None
-    cache, constant = weight.cache, weight.algebra.constant  # before anything is computed: another thread may replace them
+    cache, product = weight.cache, weight.algebra.stored  # before anything is computed: another thread may replace them
     w, cast = weight.components, None if x.dtype == torch.float64 else autocast_dtype(x.device)
     has_one_dtype = x.dtype == w.dtype and (bias is None or bias.dtype == w.dtype)
     if not _fits(weight, x, bias, geometry) or (cast is None and not has_one_dtype):
@@ -75,11 +75,11 @@ def apply_kernel(weight: Weight, x: Tensor, bias: Tensor | None, geometry: Geome
     has_few_rows = geometry is None and x.numel() <= FEW_ROWS * x.shape[-1]
     if (
         has_few_rows
-        and weight.algebra.known
+        and weight.algebra.kind == "fixed"
         and not records_gradient(weight, x, bias)
         and (call := kernel.bind(operand, value))
     ):
-        cache[_call_key(weight, x)] = w, constant, bias, written, call
+        cache[_call_key(weight, x)] = w, product, bias, written, call
     return kernel.apply(x, operand, bias, value, geometry)
 
 
@@ -100,9 +100,7 @@ def _multiply_in_graph(weight: Weight, x: Tensor, bias: Tensor | None) -> Tensor
     """Multiply by the fused operator in a compiled graph; return None if the real matrix is required, as in exports."""
     if is_exporting() or weight.kernel not in (AUTO, "fused") or x.device.type != "cpu" or not weight.fits():
         return None
-    # The graph should not contain the factorization of a fixed product.
-    algebra, w = weight.algebra, weight.components
-    factors = algebra.derived("factors", w) if algebra.known else factors_of(algebra, w)
+    w, factors = weight.components, factors_of(weight.algebra, weight.components)
     is_float = x.dtype in fused.DTYPES and x.dtype == w.dtype
     if factors is None or not is_float or not fused.is_worth_compiling(weight.out, weight.inp) or not fused.is_available():
         return None
@@ -115,7 +113,7 @@ def _planned(weight: Weight, x: Tensor, geometry: Geometry | None, dtype: torch.
     training = trains_weight or (torch.is_grad_enabled() and x.requires_grad)
     prepared = weight.is_cached and not trains_weight
     algebra, size = weight.algebra, x.shape if geometry else x.numel()
-    product = algebra, algebra.rule.shape if algebra.constant is None else algebra.constant
+    product = algebra, algebra.stored if algebra.kind == "fixed" else algebra.stored.shape
     settings = training, prepared, dtype, x.device.type, torch.get_num_threads(), weight.kernel
     key = size, weight.components.shape, product, settings
     kernel: Kernel | None = weight.plans.get(key)
@@ -130,7 +128,7 @@ def describe_work(weight: Weight, x: Tensor, training: bool, prepared: bool = Fa
     factors = factors_of(weight.algebra, weight.components)
     rows, rank = x.numel() // max(1, weight.inp.channels), 0 if factors is None else factors.rank
     context = training, prepared, torch.get_num_threads(), x.dtype, x.device.type
-    work = Work(rows, weight.out, weight.inp, weight.algebra.m, rank, *context, learned=not weight.algebra.known)
+    work = Work(rows, weight.out, weight.inp, weight.algebra.m, rank, *context, learned=weight.algebra.kind != "fixed")
     work = work._replace(instructions=torch.backends.cpu.get_cpu_capability())
     if geometry is None:
         return work

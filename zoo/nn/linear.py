@@ -6,17 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from zoo.algebras import Algebra
-from zoo.algebras.read_only import ReadOnly
 from zoo.errors import InputError
 from zoo.kernels import AxisLayout
+from zoo.nn.computed_matrix import COMPUTED, ComputedMatrix
 from zoo.nn.kernel_choice import multiply
 from zoo.nn.weight import Weight, one_line, shown
-
-
-class ComputedMatrix(ReadOnly):
-    """The real matrix of a weight, a temporary tensor; it is read-only because writes to it would be lost."""
-
-    message = "the weight of a layer over an algebra is computed: change layer.components instead"
 
 
 class ComputedWeight(nn.Module):
@@ -57,7 +51,7 @@ class ComputedWeight(nn.Module):
 
     @weight.setter
     def weight(self, _: Tensor) -> None:
-        raise InputError(ComputedMatrix.message)
+        raise InputError(COMPUTED)
 
     def matrix(self) -> Tensor:
         """Return the real matrix of this layer; callers must not write to it."""
@@ -74,7 +68,7 @@ class ComputedWeight(nn.Module):
         if name == "components" or (name == "weight" and self.matrix() is self.components):
             self.weight_module.components = param  # type: ignore[assignment]
         elif name == "weight":
-            raise InputError(ComputedMatrix.message)
+            raise InputError(COMPUTED)
         else:
             super().register_parameter(name, param)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.compiler import is_compiling, is_exporting
 
-from zoo.algebras import Algebra, factors_of
+from zoo.algebras import Algebra, action, factors_of, literal
 from zoo.algebras import algebra as named
 from zoo.errors import InputError, check_choice
 from zoo.kernels import AxisLayout, Kernel, Operand, Part, assembled, axis_layout, real_matrix
@@ -68,8 +68,9 @@ class Weight(nn.Module):
         self.algebra, self.transposed, self.init, self.gain = algebra.for_layer(), transposed, init, gain
         self.inp, self.out = _layouts(n, in_channels, out_channels, groups, blocks)
         self._fans = fans or _fans(n, (in_channels, self.inp), (out_channels, self.out), groups, kernel_size)
-        is_real = n == 1 and algebra.known and algebra.left is None and bool(algebra.table(torch.empty(0, device="cpu")) == 1)
-        self._real_product = self.algebra.constant if is_real else None
+        is_fixed = algebra.kind == "fixed"
+        is_real = n == 1 and is_fixed and algebra.left is None and bool(algebra.table(torch.empty(0, device="cpu")) == 1)
+        self._real_product = self.algebra.stored if is_real else None
         shape = (self.out.elements, self.inp.elements, *kernel_size)
         shape = (shape[::-1] if transposed else shape) if n == 1 else (algebra.m, *shape)
         self.components = nn.Parameter(torch.empty(shape))
@@ -78,10 +79,10 @@ class Weight(nn.Module):
         self._opened: tuple[Any, ...] | None = None
         self.forget()
         self.reset_parameters()
-        if n > 1 and algebra.known:
+        if n > 1 and is_fixed:
             with torch.device("cpu"):
                 factors_of(self.algebra, self.components)  # cache them for compiled graphs
-            self.algebra.literal()
+            literal(self.algebra)
 
     def reset_parameters(self) -> None:
         """Redraw the components; `torch.manual_seed` determines the result."""
@@ -94,7 +95,7 @@ class Weight(nn.Module):
     @property
     def is_matrix(self) -> bool:
         """Whether the parameter is the matrix; false if another product has been assigned."""
-        return self._real_product is not None and self._real_product is self.algebra.constant
+        return self._real_product is not None and self._real_product is self.algebra.stored
 
     @property
     def elements(self) -> Tensor:
@@ -105,9 +106,9 @@ class Weight(nn.Module):
         return (w.mT if self.transposed else w)[None]
 
     def action(self) -> Tensor:
-        """Return the product of a weight and an input, [m, n, n], see `Algebra.action` and `check_fits`."""
+        """Return the product of a weight and an input, [m, n, n], see `zoo.algebras.action` and `check_fits`."""
         self.check_fits()
-        return self.algebra.action(self.components)
+        return action(self.algebra, self.components)
 
     def check_fits(self) -> None:
         """Raise `InputError` if the components, the product and the layouts do not fit, because one has been replaced."""
@@ -151,16 +152,16 @@ class Weight(nn.Module):
 
     def open(self, matrix: Tensor | None) -> None:
         """Set the matrix that a forward pass of the network uses, see `zoo.batch_matrices`; None ends it."""
-        w, rule = self.components, None if self.algebra.known else self.algebra.rule
-        self._opened = None if matrix is None else (matrix, w, rule, _versions(w, rule))
+        w, product = self.components, self.algebra.stored
+        self._opened = None if matrix is None else (matrix, w, product, _versions(w, product))
 
     def opened(self) -> Tensor | None:
         """Return the matrix set by `open`, unless its dtype does not fit or the components were replaced or written to."""
         if self._opened is None:
             return None
-        matrix, w, rule, versions = self._opened
-        is_same = w is self.components and (self.algebra.known or rule is self.algebra.rule)
-        is_unchanged = is_same and (is_compiling() or versions == _versions(w, rule))
+        matrix, w, product, versions = self._opened
+        is_same = w is self.components and product is self.algebra.stored
+        is_unchanged = is_same and (is_compiling() or versions == _versions(w, product))
         return matrix if is_unchanged and matrix.dtype in (w.dtype, self.product_dtype()) else None
 
     @property
@@ -179,7 +180,7 @@ class Weight(nn.Module):
 
     def requires_gradient(self) -> bool:
         """Return whether the components or the product are trained."""
-        return self.components.requires_grad or (not self.algebra.known and self.algebra.rule.requires_grad)
+        return self.components.requires_grad or self.algebra.stored.requires_grad
 
     def prune_axis(self, side: Literal["inp", "out"], elements: Tensor, layout: AxisLayout) -> None:
         """Keep the elements of an axis with these indices, under a new layout; not for groups and parametrized weights."""
@@ -202,10 +203,9 @@ class Weight(nn.Module):
         Tensors that `torch.func.functional_call` swaps in do not use the cached value.
         """
         # The cache is read first: see `scope`.
-        cache, w, algebra = self.cache, self.components, self.algebra
+        cache, w, product = self.cache, self.components, self.algebra.stored
         if not is_plain_mode() or is_recording(w):
             return make()
-        product = algebra.rule if algebra.constant is None else algebra.constant
         key, versions = (key, autocast_dtype(w.device), w.dtype, w.device), (version(w), version(product))
         entry = cache.get(key)
         if entry is None or entry[0] is not w or entry[1] is not product:
@@ -269,8 +269,8 @@ def one_line(module: nn.Module, *hidden: str) -> str:
     return "" if has_others else f"{type(module).__name__}({module.extra_repr()})"
 
 
-def _versions(w: Tensor, rule: Tensor | None) -> tuple[int | None, ...]:
-    return () if is_compiling() else tuple(version(tensor) for tensor in (w, rule) if tensor is not None)
+def _versions(*tensors: Tensor) -> tuple[int | None, ...]:
+    return () if is_compiling() else tuple(map(version, tensors))
 
 
 def version(tensor: Tensor) -> int | None:

@@ -157,8 +157,7 @@ class AlgebraContract:
         """There are m ceil(out / n) ceil(in / n) weights, out biases, and n^3 or 3 R n parameters of a learned product."""
         algebra = self.algebra()
         n = algebra.n
-        numbers = n**3 if algebra.factors is None else 3 * algebra.factors.rank * n
-        rule = numbers if algebra.learned else 0
+        rule = algebra.stored.numel() if algebra.kind == "learned" else 0
         for inp, out in ((10, 7), (4 * n, 2 * n)):
             expected = algebra.m * -(-out // n) * -(-inp // n) + out + rule
             assert sum(p.numel() for p in self.linear(inp, out).parameters()) == expected
@@ -260,8 +259,8 @@ class AlgebraContract:
         again = algebra(product.spec)
         assert product.spec in repr(product)
         assert again.spec == product.spec
-        assert (again.n, again.learned, again.shared) == (product.n, product.learned, product.shared)
-        if product.known:
+        assert (again.n, again.kind, again.shared) == (product.n, product.kind, product.shared)
+        if product.kind == "fixed":
             assert torch.equal(again.structure, product.structure)
 
 

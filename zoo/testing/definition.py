@@ -20,7 +20,7 @@ def elements(x: Tensor, n: int, blocks: int) -> list[list[Tensor]]:
 def linear(structure: Tensor, w: Tensor, x: Tensor, out_features: int, blocks: tuple[int, int] = (1, 1)) -> Tensor:
     """Compute w x, [..., in] to [..., out], one product of two elements at a time; w is [m, out elements, in elements].
 
-    The structure is the `action` of an algebra, [m, n, n], with m = n unless weights lie in a subspace.
+    The structure is the action of an algebra, [m, n, n], with m = n unless weights lie in a subspace.
     """
     n, size = structure.shape[1], out_features // blocks[1]
     flat = [element for block in elements(x, n, blocks[0]) for element in block]

@@ -339,6 +339,6 @@ def stands_for_spec(algebra: Algebra) -> bool:
         return False
     with torch.random.fork_rng(devices=[]):
         rebuilt = make_algebra(algebra.spec)
-    kinds = [(item.learned, item.shared, item.drawn, item.structure.shape) for item in (algebra, rebuilt)]
+    kinds = [(item.kind, item.shared, item.drawn, item.structure.shape) for item in (algebra, rebuilt)]
     is_equal = algebra.drawn or torch.equal(algebra.structure.cpu().double(), rebuilt.structure.cpu().double())
     return is_equal and kinds[0] == kinds[1]

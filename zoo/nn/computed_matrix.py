@@ -1,8 +1,8 @@
-"""Tensors that are computed or constant, so that writing to them would be lost or change a shared value."""
+"""The real matrix of a layer as a tensor that refuses writes, which would be lost."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,29 +10,29 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from zoo.errors import InputError
 
+COMPUTED = "the weight of a layer over an algebra is computed: change layer.components instead"
+WITHOUT_OPERATOR = {"__set__", "apply_", "map_", "map2_", "requires_grad_"}
+"""Functions that change a tensor and call no operator; ``__set__`` assigns an attribute, such as ``data``."""
 
-class ReadOnly(Tensor):
-    """A tensor that raises `InputError` when it, or a view of it, is written to; subclasses set the message.
+
+class ComputedMatrix(Tensor):
+    """The real matrix of a weight: a temporary tensor that raises `InputError` when it, or a view of it, is written to.
 
     Writes through its storage or a NumPy array are not detected, nor are writes in compiled graphs.
     """
 
-    message: ClassVar[str] = "this tensor is read-only: change a clone() of it"
-
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run a function of torch, unless it writes to a read-only tensor."""
+        """Run a function of torch, unless it writes to a computed matrix."""
         kwargs = kwargs or {}
         if torch.compiler.is_compiling():
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
-        # Setters and some in-place methods, such as requires_grad_, call no operator, and ``out`` is first checked by autograd.
         name = getattr(func, "__name__", "")
-        is_in_place = name == "__set__" or name.removesuffix("__").endswith("_")
-        for written in _tensors([*args[:is_in_place], kwargs.get("out")]):
-            if isinstance(written, ReadOnly):
-                raise InputError(written.message, code="unsupported")
-        sources = [tensor for tensor in _tensors([*args, *kwargs.values()]) if isinstance(tensor, ReadOnly)]
+        written = _computed([*args[: name in WITHOUT_OPERATOR], kwargs.get("out")])  # autograd checks ``out`` before operators
+        if any(True for _ in written):
+            raise InputError(COMPUTED, code="unsupported")
+        sources = list(_computed([*args, *kwargs.values()]))
         guard = nullcontext() if name == "__get__" else _WriteGuard(sources)  # getters only make views
         with torch._C.DisableTorchFunctionSubclass(), guard:
             return _protected(func(*args, **kwargs), sources)
@@ -52,20 +52,20 @@ class ReadOnly(Tensor):
 
 
 class _WriteGuard(TorchDispatchMode):
-    """Raise `InputError` for operators that, by their schema, write to an argument which shares memory with a tensor."""
+    """Raise `InputError` for operators that, by their schema, write to an argument which shares memory with a matrix."""
 
-    def __init__(self, tensors: list[ReadOnly]) -> None:
+    def __init__(self, matrices: list[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.tensors = tensors
+        self.matrices = matrices
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operator, unless it writes to one of the tensors."""
+        """Run an operator, unless it writes to one of the matrices."""
         values = dict(enumerate(args)) | (kwargs or {})
         for position, argument in enumerate(func._schema.arguments):
             if argument.alias_info is not None and argument.alias_info.is_write:
-                for written in _tensors([values.get(position), values.get(argument.name)]):
-                    if (source := _source(written, self.tensors)) is not None:
-                        raise InputError(source.message, code="unsupported")
+                written = _tensors([values.get(position), values.get(argument.name)])
+                if any(_shares_memory(tensor, self.matrices) for tensor in written):
+                    raise InputError(COMPUTED, code="unsupported")
         return func(*args, **(kwargs or {}))
 
 
@@ -78,16 +78,17 @@ def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
             yield from _tensors(value)
 
 
-def _source(tensor: Tensor, sources: list[ReadOnly]) -> ReadOnly | None:
-    """Return the read-only tensor that a tensor shares memory with, or None."""
-    return next((source for source in sources if torch._C._is_alias_of(tensor, source)), None)  # type: ignore[attr-defined]
+def _computed(values: Iterable[Any]) -> Iterator[Tensor]:
+    return (tensor for tensor in _tensors(values) if isinstance(tensor, ComputedMatrix))
 
 
-def _protected(result: Any, sources: list[ReadOnly]) -> Any:
-    """Make views of read-only tensors read-only, also in a list or tuple."""
+def _shares_memory(tensor: Tensor, matrices: list[Tensor]) -> bool:
+    return any(torch._C._is_alias_of(tensor, matrix) for matrix in matrices)  # type: ignore[attr-defined]
+
+
+def _protected(result: Any, matrices: list[Tensor]) -> Any:
+    """Make views of computed matrices read-only, also in a list or tuple."""
     if type(result) in (tuple, list):
-        return type(result)(_protected(part, sources) for part in result)
-    if not isinstance(result, Tensor) or isinstance(result, ReadOnly):
-        return result
-    source = _source(result, sources)
-    return result if source is None else result.as_subclass(type(source))
+        return type(result)(_protected(part, matrices) for part in result)
+    is_view = isinstance(result, Tensor) and not isinstance(result, ComputedMatrix) and _shares_memory(result, matrices)
+    return result.as_subclass(ComputedMatrix) if is_view else result
