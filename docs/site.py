@@ -18,8 +18,13 @@ from zoo.cli import main
 from zoo.cli.commands import command_names
 
 ROOT = Path(__file__).parents[1]
-PAGES = {"plugins/README.md": "plugins.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
-"""Pages outside of docs/, and their paths on the site."""
+PAGES = {
+    "README.md": "python.md",
+    "plugins/README.md": "plugins.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+}
+"""Pages outside of docs/, and their paths on the site; of README.md only the section Python."""
 LINK = re.compile(r"\[([^\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 EXTERNAL = re.compile(
     r"<(?:script|img|iframe|source|video|audio|embed)\b[^>]*\bsrc=[\"']?(?:https?:)?//[^\s>]*"
@@ -74,6 +79,15 @@ def rewrite(source: str, text: str) -> str:
     return LINK.sub(replace, text)
 
 
+def page_text(source: str) -> str:
+    """Return the text of a page outside of docs/."""
+    text = (ROOT / source).read_text(encoding="utf-8")
+    if source != "README.md":
+        return text
+    section, _, _ = text.partition("\n## Python\n")[2].partition("\n## ")
+    return f"# Python\n{section}"
+
+
 def help_of(*words: str) -> str:
     """Return the help text of the command line or of a command, 90 columns wide."""
     with patch.dict(os.environ, COLUMNS="90"), redirect_stdout(io.StringIO()) as printed, suppress(SystemExit):
@@ -91,7 +105,7 @@ def on_files(files: Any, config: Any) -> None:
     """Add the pages and linked files outside of docs/."""
     texts = {f"docs/{page.src_uri}": page.content_string for page in files.documentation_pages()}
     for source, name in PAGES.items():
-        texts[source] = (ROOT / source).read_text(encoding="utf-8")
+        texts[source] = page_text(source)
         files.append(File.generated(config, name, content=texts[source]))
     files.append(File.generated(config, "reference/commands.md", content=command_line()))
     linked = {path for source, text in texts.items() for path in targets(source, text)}

@@ -58,6 +58,15 @@ def test_links_are_not_external_resources():
     assert site.external(fine + '<img src="data:image/png;base64,//8=">') == []
 
 
+def test_a_page_shows_the_tested_python_section_of_the_readme():
+    readme = (PATH.parents[1] / "README.md").read_text(encoding="utf-8")
+    page = site.page_text("README.md")
+    assert page.startswith("# Python\n\n```python\nimport timm, torch, zoo\n")
+    assert re.findall(r"```python\n.*?```", page, re.DOTALL) == re.findall(r"```python\n.*?```", readme, re.DOTALL)
+    assert "\n## " not in page
+    assert "[your own Lightning code](tutorials/lightning.md)" in site.rewrite("README.md", page)
+
+
 def test_the_reference_page_has_the_help_of_each_command():
     page = site.command_line()
     for name in command_names():
