@@ -31,7 +31,7 @@ def frequencies(model: Any, *, top: int = 50) -> Report:
         raise InputError("frequencies: this model has no tokenizer; use a text model")
     ranking = rank(find_frequencies(model.net), vocabulary(model.tokenizer))
     most, least = ranking[:top], ranking[::-1][:top]
-    files = {"frequencies.csv": as_csv(ranking).encode(), "frequencies.png": draw_density(ranking, str(model.config["data"]))}
+    files = {"frequencies.csv": as_csv(ranking).encode(), "frequencies.png": draw_density(ranking, str(model.config.data))}
     values = {"words": len(ranking), "most": [word._asdict() for word in most], "least": [word._asdict() for word in least]}
     heading = f"{len(ranking):,} words by their sensitivity to position, delta = mean |w| in radians per position"
     return Report(values, f"\n{heading}\n\n{as_table(most, least)}", files)

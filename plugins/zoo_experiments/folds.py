@@ -17,17 +17,16 @@ from zoo.training.folder import claim, finished_run, read_summary, write_config
 from zoo.training.options import Fit, config_values
 from zoo.training.processes import Signals
 from zoo.training.resolve import load_data, resolve
+from zoo.training.summary import Summary
 from zoo.training.trainer import check_trainer
-from zoo_experiments.grid import Grid, Here, Point, Row, check_size, execute, processes, saying_how_to_resume
+from zoo_experiments.grid import Grid, Here, Point, check_size, execute, processes, saying_how_to_resume
 from zoo_experiments.options import Execution
 
-_OPTIONS = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "vectors_found", "seed")
-_SHARED = (*_OPTIONS, "teacher", "task", "parameters", "equal_size", "versions", "stayed_real", "device")
-"""Keys that are equal in the summaries of all folds; vectors_found, which differs a little, is that of the first."""
-_PER_FOLD = ("seconds", "epochs", "data_sha256")
+_NEEDED = ("backbone", "algebra", "seed", "task", "versions", "device", "seconds", "epochs", "data_sha256")
+"""What the summary of a fold must have."""
 
 
-class Folds(Grid):
+class Folds(Grid[Summary]):
     """The folds of a run."""
 
     def __init__(self, folder: Path, options: Fit, folds: list[Fit]) -> None:
@@ -38,18 +37,18 @@ class Folds(Grid):
         """Train or resume a fold in this process."""
         run_fit(replace(point.fit, run_dir=str(self.path(point)), resume="auto"))
 
-    def read_row(self, point: Point) -> Row:
+    def read_row(self, point: Point) -> Summary:
         """Read the summary of a fold."""
-        return read_summary(self.path(point), (*_SHARED, *_PER_FOLD))
+        return read_summary(self.path(point), _NEEDED)
 
     def write(self) -> None:
         """Write the summary of all folds once they are finished."""
         if len(self.rows) == len(self.points):
-            write_json(self.folder / "summary.json", self.summary())
+            write_json(self.folder / "summary.json", self.summary().to_json())
 
-    def summary(self) -> Row:
+    def summary(self) -> Summary:
         """Return the summary of all folds."""
-        return combine(self.sorted_rows()) | {"data": self.options.data, "run_dir": str(self.folder)}
+        return replace(combine(self.sorted_rows()), data=self.options.data, run_dir=str(self.folder))
 
     def resume_text(self) -> str:
         """Say how many folds are finished and how to resume."""
@@ -60,7 +59,7 @@ class Folds(Grid):
         return f"progress is saved, {finished} of {len(self.points)} folds are finished; resume with: {command}"
 
 
-def cross_validate(options: Fit) -> dict[str, Any]:
+def cross_validate(options: Fit) -> Summary:
     """Train every fold in its own folder and return their summary, which is also written to ``summary.json``.
 
     Resuming reads the finished folds and continues the interrupted one from its checkpoint.
@@ -110,26 +109,26 @@ def fold(options: Fit, number: int) -> Fit:
     )
 
 
-def combine(summaries: list[Row]) -> Row:
-    """Combine the summaries of all folds into one."""
-    columns = {name: [row["metrics"][name] for row in summaries] for name in summaries[0]["metrics"]}
-    validation = [row.get("validation") or {"value": None} for row in summaries]
-    value, _ = mean_std([chosen["value"] for chosen in validation])
-    return {
-        **{key: summaries[0][key] for key in _SHARED},
-        "validation": None if value is None else {key: validation[0][key] for key in ("metric", "mode")} | {"value": value},
-        "metrics": {name: mean_std(column)[0] for name, column in columns.items()},
-        "std": {name: mean_std(column)[1] for name, column in columns.items()},
-        "undefined": {
-            name: f"in fold {number}, {reason}"
-            for number, row in enumerate(summaries, 1)
-            for name, reason in row.get("undefined", {}).items()
-        },
-        "folds": [row["metrics"] for row in summaries],
-        "seconds": round(sum(row["seconds"] for row in summaries), 2),
-        "epochs": max(row["epochs"] for row in summaries),
-        "data_sha256": [row["data_sha256"] for row in summaries],
-    }
+def combine(summaries: list[Summary]) -> Summary:
+    """Combine the summaries of all folds into one; ``vectors_found``, which differs a little, is that of the first."""
+    first = summaries[0]
+    columns = {name: [row.metrics[name] for row in summaries] for name in first.metrics}
+    chosen = first.validation or {}
+    value, _ = mean_std([(row.validation or {"value": None})["value"] for row in summaries])
+    reasons = [(number, row.undefined.items()) for number, row in enumerate(summaries, 1)]
+    return replace(
+        first,
+        checkpoint=None,
+        resumed_from=None,
+        validation=None if value is None else {"metric": chosen["metric"], "mode": chosen["mode"], "value": value},
+        metrics={name: mean_std(column)[0] for name, column in columns.items()},
+        std={name: mean_std(column)[1] for name, column in columns.items()},
+        undefined={name: f"in fold {number}, {reason}" for number, items in reasons for name, reason in items},
+        folds=[row.metrics for row in summaries],
+        seconds=round(sum(row.seconds for row in summaries), 2),
+        epochs=max(row.epochs for row in summaries),
+        data_sha256=[str(row.data_sha256) for row in summaries],
+    )
 
 
 def mean_std(column: list[Any]) -> tuple[float | None, float | None]:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import yaml
 
@@ -30,7 +30,8 @@ from zoo_experiments.options import Execution
 from zoo_experiments.worker import Worker, python_process
 
 Result = TypeVar("Result")
-Row = dict[str, Any]
+Row = TypeVar("Row")
+"""The record of a finished run."""
 Failure = Future[str | None]
 """The reason why the training of a point has failed, or None."""
 PATIENCE = 120.0
@@ -61,7 +62,7 @@ class Point:
         return self.options if isinstance(self.options, Fit) else build(Fit, self.options)
 
 
-class Grid(ABC):
+class Grid(ABC, Generic[Row]):
     """The points of an experiment in training order, and its folder.
 
     Attributes:
@@ -143,7 +144,10 @@ class Grid(ABC):
 
 
 def execute(
-    grid: Grid, executor: Executor, report: Callable[[Point], None] = lambda point: None, wanted: Collection[str] | None = None
+    grid: Grid[Any],
+    executor: Executor,
+    report: Callable[[Point], None] = lambda point: None,
+    wanted: Collection[str] | None = None,
 ) -> None:
     """Train the wanted points (by default all) as soon as their predecessors are finished, and report each that has ended."""
     running: dict[Failure, Point] = {}
@@ -183,7 +187,7 @@ class Here:
     def __init__(self, train: Callable[[Point], None]) -> None:
         self.train = train
 
-    def submit(self, grid: Grid, point: Point) -> Failure:
+    def submit(self, grid: Grid[Any], point: Point) -> Failure:
         """Train a point. Errors other than a divergence end the experiment."""
         future = Failure()
         try:
@@ -204,7 +208,7 @@ class LocalProcesses:
         self._idle: list[Worker] = []
         self._running: dict[Failure, Worker] = {}
 
-    def submit(self, grid: Grid, point: Point) -> Failure:
+    def submit(self, grid: Grid[Any], point: Point) -> Failure:
         """Start the process of a point, which ends with this one and writes to a log."""
         for failure in [failure for failure in self._running if failure.done()]:
             self._idle.append(self._running.pop(failure))
@@ -250,7 +254,7 @@ class Ray:
         self._ray = ray
         self._train = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=3)(_run_on_node)
 
-    def submit(self, grid: Grid, point: Point) -> Failure:
+    def submit(self, grid: Grid[Any], point: Point) -> Failure:
         """Submit a point."""
         log, failure = _new_log(grid, point).absolute(), Failure()
 
@@ -287,7 +291,7 @@ def _run_on_node(arguments: list[str], folder: str, log: str) -> int:
         return subprocess.run(**python_process("zoo", arguments), **files, cwd=folder, check=False).returncode
 
 
-def _new_log(grid: Grid, point: Point) -> Path:
+def _new_log(grid: Grid[Any], point: Point) -> Path:
     """Create the empty log file of a point."""
     log = grid.folder / "logs" / f"{point.name.replace('/', '-')}.log"
     log.parent.mkdir(parents=True, exist_ok=True)

@@ -17,9 +17,10 @@ from zoo.training.folder import changed_options, claim_on_rank_0, read_run_confi
 from zoo.training.options import FREE, Fit, build, config_values
 from zoo.training.processes import Processes
 from zoo.training.resolve import Plan, plan_run
-from zoo_experiments.grid import Grid, Here, Point, Result, Row, check_size, execute, processes, saying_how_to_resume
+from zoo_experiments.grid import Grid, Here, Point, Result, check_size, execute, processes, saying_how_to_resume
 from zoo_experiments.options import Lottery, check_algebras, check_execution
 from zoo_experiments.round import Arm, folder_name, resume_text, ticket_options, train_round
+from zoo_experiments.rows import GridRow, LotteryResults, StoppedArm
 
 TICKETS = "lottery.json"
 """The file of the rows of the finished rounds, which is written after each round."""
@@ -114,7 +115,7 @@ def lottery_points(options: Lottery) -> list[Point]:
 # --- the experiment ---
 
 
-class Tickets(Grid):
+class Tickets(Grid[GridRow]):
     """The rounds of an experiment with lottery tickets; the same on all ranks."""
 
     def __init__(self, folder: Path, options: Lottery, task: str, processes: Processes) -> None:
@@ -124,14 +125,14 @@ class Tickets(Grid):
     @property
     def metric(self) -> tuple[str, str]:
         """The reported metric, and whether to maximize (``max``) or minimize it (``min``)."""
-        row = next(iter(self.rows.values()), {"metric": "loss", "mode": "min"})
-        return row["metric"], row["mode"]
+        row = next(iter(self.rows.values()), None)
+        return ("loss", "min") if row is None else (row.metric, row.mode)
 
     def first(self, function: Callable[[], Result]) -> Result:
         """Call a function on rank 0 and return its result on all ranks."""
         return self.processes.first(function)
 
-    def finished_rows(self) -> dict[str, Row]:
+    def finished_rows(self) -> dict[str, GridRow]:
         """Read the rows of an experiment that is resumed, and remove the training checkpoints of its finished rounds."""
         for name, old, new in changed_options(self.folder, config_values(self.options), MAY_CHANGE):
             text = f"the experiment '{self.folder}' has {name}={old}, not {new}: start a new one"
@@ -142,11 +143,13 @@ class Tickets(Grid):
                 self._remove_checkpoints(point)
         return rows
 
-    def read_row(self, point: Point) -> Row:
+    def read_row(self, point: Point) -> GridRow:
         """Read the row of a round from its summary."""
         summary = read_summary(self.path(point), ["lottery", "seconds"])
-        row: Row = point.axes["arm"].key | summary["lottery"]
-        return row | {"test": summary["metrics"], "seconds": summary["seconds"], "folder": point.name}
+        values = point.axes["arm"].key | (summary.lottery or {})
+        values |= {"test": summary.metrics, "seconds": summary.seconds, "folder": point.name}
+        message = f"'{self.path(point)}' has no results of a round: delete the folder to repeat the round"
+        return GridRow.from_json(values, message)
 
     def finish(self, point: Point) -> None:
         """Read the row of a round, write lottery.json, and remove the training checkpoints of the round."""
@@ -165,10 +168,10 @@ class Tickets(Grid):
         """Return whether the arm of a round has ended, or the round has failed."""
         return super().is_closed(point) or self.stopped(point.axes["arm"]) is not None
 
-    def stopped(self, arm: Arm) -> dict[str, Any] | None:
+    def stopped(self, arm: Arm) -> StoppedArm | None:
         """Return why an arm has no more rounds: its training diverged, or its validation metric collapsed."""
         name, maximize = self.metric[0], self.metric[1] == "max"
-        start = self.rows.get(arm.ticket.point(0), {"val": {}})["val"].get(name)
+        start = self._validation(arm.ticket.point(0), name)
         collapse = self.options.collapse or (0.5 if maximize else 1.0)
         limit = None
         if start is not None and start > 0 and collapse < 1:
@@ -177,27 +180,39 @@ class Tickets(Grid):
         for number in range(rounds + 1):
             failure = self.failed.get(arm.point(number), "")
             if failure.startswith(DIVERGED):
-                return arm.key | {"round": number, "reason": failure.partition(" (log:")[0]}
-            value = self.rows.get(arm.point(number), {"val": {}})["val"].get(name)
+                return StoppedArm(**arm.key, round=number, reason=failure.partition(" (log:")[0])
+            value = self._validation(arm.point(number), name)
             if limit is None or value is None or number == rounds:
                 continue
             if value < limit if maximize else value > limit:
                 text = f"{name} {value:.4g} in validation is {'below' if maximize else 'above'} {limit:.4g}"
-                return arm.key | {"round": number, "reason": f"{text} (--collapse {collapse:g})"}
+                return StoppedArm(**arm.key, round=number, reason=f"{text} (--collapse {collapse:g})")
         return None
 
-    def results(self) -> dict[str, Any]:
-        """Return the content of lottery.json."""
+    def _validation(self, point: str, metric: str) -> float | None:
+        row = self.rows.get(point)
+        return None if row is None else row.val.get(metric)
+
+    def results(self) -> LotteryResults:
+        """Return the results of the finished rounds."""
         options, (metric, mode) = self.options, self.metric
-        record: dict[str, Any] = {"backbone": options.backbone, "data": options.data, "task": self.task}
-        record |= {"metric": metric, "mode": mode, "rate": options.rate, "rounds": options.rounds}
-        record |= {"pruning": config_values(options)["pruning"], "rows": self.sorted_rows()}
-        record["stopped"] = [note for arm in arms_of(options) if (note := self.stopped(arm))]
-        return record | {"left": len(self.remaining())}
+        return LotteryResults(
+            backbone=options.backbone,
+            data=options.data,
+            task=self.task,
+            metric=metric,
+            mode=mode,
+            rate=options.rate,
+            rounds=options.rounds,
+            pruning=config_values(options)["pruning"],
+            rows=self.sorted_rows(),
+            stopped=[note for arm in arms_of(options) if (note := self.stopped(arm))],
+            left=len(self.remaining()),
+        )
 
     def write(self) -> None:
         """Write lottery.json."""
-        write_json(self.folder / TICKETS, self.results())
+        write_json(self.folder / TICKETS, self.results().to_json())
 
     def say(self, text: str) -> None:
         """Print a line on rank 0."""
@@ -213,7 +228,7 @@ class Tickets(Grid):
         else:
             self.first(self.write)
         if stopped := self.stopped(arm):
-            self.say(f"{arm.title}: no more rounds, {stopped['reason']}")
+            self.say(f"{arm.title}: no more rounds, {stopped.reason}")
         elif not row:
             self.say(f"{arm.title}, round {number} failed: {self.failed[point.name]}")
 
@@ -251,7 +266,7 @@ def lottery(options: Lottery | Mapping[str, Any]) -> dict[str, Any]:
             if resume_text(folder.path) is None:
                 folder.discard()
             raise
-    return grid.results() | {"run_dir": str(folder.path)}
+    return grid.results().to_json() | {"run_dir": str(folder.path)}
 
 
 def _train_one(options: Lottery) -> dict[str, Any]:
@@ -281,12 +296,11 @@ def _train_all(grid: Tickets, session: Session) -> None:
         raise InputError("; ".join(dict.fromkeys(grid.failed.values())), code="failed")
 
 
-def _round_text(row: Row) -> str:
+def _round_text(row: GridRow) -> str:
     """Format the result of a round."""
-    name = row["metric"]
-    parts = [f"{row['survivors'] / row['weights']:.1%} of {row['weights']:,} weights"]
-    if (value := row["val"].get(name)) is not None:
-        parts.append(f"val {name} {value:.4g} (epoch {row['epoch']})")
-    if (value := row["test"].get(name)) is not None:
-        parts.append(f"test {name} {value:.4g}")
-    return f"{', '.join(parts)}, {row['seconds']:.0f} s"
+    parts = [f"{row.survivors / row.weights:.1%} of {row.weights:,} weights"]
+    if (value := row.val.get(row.metric)) is not None:
+        parts.append(f"val {row.metric} {value:.4g} (epoch {row.epoch})")
+    if (value := row.test.get(row.metric)) is not None:
+        parts.append(f"test {row.metric} {value:.4g}")
+    return f"{', '.join(parts)}, {row.seconds:.0f} s"

@@ -24,6 +24,7 @@ from zoo.tasks.base import Task
 from zoo.training.checkpoints import DivergenceError
 from zoo.training.fit import Extension, Run, Session, train_run
 from zoo.training.folder import file_name, short_spec
+from zoo.training.network import model_config
 from zoo.training.resolve import Plan, plan_run
 from zoo.training.resume import STATE, AtomicCheckpointIO, Resumed, checkpoint_files, read_checkpoint
 from zoo.training.trainer import ProgressLines, SplitNote, as_list, check_trainer
@@ -203,7 +204,7 @@ def pruned_from(before: Mapping[str, Tensor], masks: Mapping[str, Tensor], numbe
 def real_weights(planned: Plan, ticket: LotteryTicket) -> int:
     """Count the prunable weights of the same network over the reals."""
     twin = nn.Module()
-    twin.net = real_twin(planned.options.backbone, **network_options(planned.config, planned.data.info))
+    twin.net = real_twin(planned.options.backbone, **network_options(model_config(planned), planned.data.info))
     names = [name for name, _ in twin.named_parameters()]
     patterns = {
         part: [pattern for pattern in getattr(ticket, part) if any(fnmatchcase(name, pattern) for name in names)]

@@ -21,11 +21,12 @@ from zoo.training.options import SPECS, flat
 from zoo.training.processes import Signals
 from zoo.training.resolve import plan_run
 from zoo.training.trainer import check_trainer
-from zoo_experiments.grid import Executor, Grid, Point, Row, check_size, execute, processes, saying_how_to_resume
+from zoo_experiments.grid import Executor, Grid, Point, check_size, execute, processes, saying_how_to_resume
 from zoo_experiments.options import Sweep, check_execution
 
 ROWS = "results.jsonl"
 """One line of JSON for each finished run, in the order of the grid."""
+Row = dict[str, Any]
 FROM_SUMMARY = ("metrics", "validation", "parameters", "epochs", "seconds", "task", "data_sha256", "versions", "device", "std")
 _NEEDED = {"name", "axes", "options", "metrics", "parameters"}
 
@@ -135,7 +136,7 @@ def read_rows(folder: Path) -> list[Row]:
     return rows
 
 
-class SweepGrid(Grid):
+class SweepGrid(Grid[Row]):
     """The folder of a sweep, with the rows of its finished runs."""
 
     def __init__(self, folder: Path, points: Sequence[Point]) -> None:
@@ -154,9 +155,9 @@ class SweepGrid(Grid):
 
     def read_row(self, point: Point) -> Row:
         """Read the row of a finished run from its summary."""
-        summary = read_summary(self.path(point))
+        values = read_summary(self.path(point)).to_json()
         row = {"name": point.name, "axes": dict(point.axes), "options": dict(point.options)}
-        row |= {key: summary[key] for key in FROM_SUMMARY if key in summary}
+        row |= {key: values[key] for key in FROM_SUMMARY if key in values}
         return row | {"folder": f"runs/{point.name}"}
 
     def write(self) -> None:

@@ -61,7 +61,7 @@ def copy_model(model: Any, folder: Path, sparse: bool) -> dict[str, Any]:
         "bytes": (folder / "model.safetensors").stat().st_size,
         "bytes_dense": dense,
     }
-    return result | {"packed": sorted(read_config(folder)["sparse"] or {}) if sparse else None}
+    return result | {"packed": sorted(read_config(folder).sparse or {}) if sparse else None}
 
 
 def print_export(result: dict[str, Any]) -> None:

@@ -77,9 +77,9 @@ def export(
 def describe_model(model: Model, format: str) -> dict[str, Any]:
     """Describe the network for other runtimes: specs, sizes, inputs, output and labels."""
     info, config = model.info, model.config
-    sizes = config.get("model_kwargs") if info is None else info.model_kwargs
+    sizes = config.model_kwargs if info is None else info.model_kwargs
     description: dict[str, Any] = {"format": format, "file": FORMATS[format]}
-    description |= {key: config.get(key) for key in ("backbone", "algebra", "scope", "embedding", "task", "data")}
+    description |= {key: getattr(config, key) for key in ("backbone", "algebra", "scope", "embedding", "task", "data")}
     description |= {"model_kwargs": sizes, "labels": list(getattr(info, "classes", ())) or None}
     if info is not None:
         with suppress(InputError):  # data without example inputs, which only programs require
@@ -173,7 +173,7 @@ def refusing(model: Model) -> Iterator[None]:
         except (InputError, OSError):
             raise
         except Exception as error:  # torch raises errors of a dozen classes here
-            kind = model.config.get("backbone") or type(model.net).__name__
+            kind = model.config.backbone or type(model.net).__name__
             raise InputError(
                 f"{kind} cannot be exported: {one_line(error)} (--format safetensors always can)", code="unsupported"
             ) from error

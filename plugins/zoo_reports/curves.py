@@ -5,25 +5,29 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from zoo_experiments.lottery import TICKETS
+from zoo_experiments.rows import GridRow, LotteryResults, Metrics
 
 from zoo.checkpoint.manifest import read_json
-from zoo.errors import check_rules
+from zoo.errors import InputError, check_rules
 from zoo_reports.frontier import half_width
 from zoo_reports.page import REAL, Table, percent_text, plus_minus
 
 Floats = NDArray[np.float64]
-LotteryRun = dict[str, Any]
-"""The content of ``lottery.json`` of a run, and its ``folder``."""
 LARGEST = 1e100
 """Larger values, which diverged training may report, are not drawn."""
-_OF_RUN = {"backbone", "data", "metric", "mode", "pruning", "rows", "stopped"}
-_OF_ROW = {"algebra", "control", "seed", "round", "folder", "survivors", "weights", "real_weights", "val", "test"}
 CONTROLS = {None: "", "random": ", random masks", "reinit": ", new initialization"}
+
+
+class LotteryRun(NamedTuple):
+    """The folder and the results of a lottery run."""
+
+    folder: Path
+    results: LotteryResults
 
 
 class CurvePoint(NamedTuple):
@@ -47,7 +51,7 @@ class Curve(NamedTuple):
     algebra: str
     control: str | None
     run: LotteryRun
-    rows: dict[tuple[int, int], dict[str, Any]]
+    rows: dict[tuple[int, int], GridRow]
     points: list[CurvePoint]
 
     @property
@@ -72,19 +76,18 @@ def read_runs(folders: Sequence[str]) -> list[LotteryRun]:
     runs = []
     for folder in dict.fromkeys(Path(folder).expanduser() for folder in folders):
         check_rules(((folder / TICKETS).exists(), f"'{folder}' is not a run of zoo lottery: no {TICKETS}"), code="missing")
-        runs.append({"folder": folder} | read_json(folder / TICKETS))
-        check_rules((bool(runs[-1].get("rows")), f"no round of '{folder}' is finished yet"), code="missing")
-        has_rows = all(isinstance(row, dict) and row.keys() >= _OF_ROW for row in runs[-1]["rows"])
-        text = f"'{folder / TICKETS}' is damaged: delete it, and resume to rebuild it from the rounds"
-        check_rules((has_rows and runs[-1].keys() >= _OF_RUN, text), code="corrupt")
-    data = {run["data"]: run["folder"] for run in runs}
+        results = LotteryResults.from_json(read_json(folder / TICKETS), folder / TICKETS)
+        if not results.rows:
+            raise InputError(f"no round of '{folder}' is finished yet", code="missing")
+        runs.append(LotteryRun(folder, results))
+    data = dict.fromkeys(str(run.results.data) for run in runs)
     check_rules((len(data) == 1, f"runs of different data cannot be compared ({', '.join(data)})"), code="mismatch")
     return runs
 
 
 def lottery_metric(runs: Sequence[LotteryRun], metric: str, mode: str) -> tuple[str, str]:
     """Return the metric to draw, and whether to maximize (``max``) or minimize it (``min``)."""
-    chosen = {(run["metric"], run["mode"]) for run in runs}
+    chosen = {(run.results.metric, run.results.mode) for run in runs}
     names = ", ".join(sorted(name for name, _ in chosen))
     is_clear = bool(metric) or len(chosen) == 1
     check_rules((is_clear, f"lottery: the runs have several metrics, use metric={names}"), code="mismatch")
@@ -96,37 +99,41 @@ def lottery_metric(runs: Sequence[LotteryRun], metric: str, mode: str) -> tuple[
 
 def collect(runs: Sequence[LotteryRun], split: str, metric: str) -> list[Curve]:
     """Collect the rows of runs into arms; the reals first, then in the order of the runs, each control after its algebra."""
-    groups: dict[tuple[int, str, str | None], dict[tuple[int, int], dict[str, Any]]] = {}
+    groups: dict[tuple[int, str, str | None], dict[tuple[int, int], GridRow]] = {}
     for number, run in enumerate(runs):
-        for row in run["rows"]:
-            groups.setdefault((number, row["algebra"], row["control"]), {})[row["seed"], row["round"]] = row
+        for row in run.results.rows:
+            groups.setdefault((number, row.algebra, row.control), {})[row.seed, row.round] = row
     algebras = sorted(dict.fromkeys(algebra for _, algebra, _ in groups), key=lambda algebra: algebra != REAL)
     repeats = Counter((algebra, control) for _, algebra, control in groups)
-    names = [run["folder"].name for run in runs]
+    names = [run.folder.name for run in runs]
     arms = []
     for number, algebra, control in sorted(groups, key=lambda key: (algebras.index(key[1]), key[2] or "", key[0])):
-        name = names[number] if names.count(names[number]) == 1 else str(runs[number]["folder"])
+        name = names[number] if names.count(names[number]) == 1 else str(runs[number].folder)
         label = f"{algebra}{CONTROLS[control]}" + (f" ({name})" if repeats[algebra, control] > 1 else "")
         rows = groups[number, algebra, control]
         if points := curve_points(rows, split, metric):
             arms.append(Curve(label, algebra, control, runs[number], rows, points))
-    known = sorted({name for run in runs for row in run["rows"] for name in row[split]})
+    known = sorted({name for run in runs for row in run.results.rows for name in _values(row, split)})
     text = f"no round has {metric} of the split {split}: it has {', '.join(known) or 'no metrics'}"
     check_rules((bool(arms), text), code="unknown")
     return arms
 
 
-def curve_points(rows: dict[tuple[int, int], dict[str, Any]], split: str, metric: str) -> list[CurvePoint]:
+def _values(row: GridRow, split: str) -> Metrics:
+    return row.test if split == "test" else row.val
+
+
+def curve_points(rows: dict[tuple[int, int], GridRow], split: str, metric: str) -> list[CurvePoint]:
     """Return the means over seeds of each round that has values."""
     points = []
     for number in sorted({number for _, number in rows}):
         values, left, percents = {}, [], []
-        for row in (row for (_, at), row in sorted(rows.items()) if at == number and row["survivors"]):
-            value = row[split].get(metric)
+        for row in (row for (_, at), row in sorted(rows.items()) if at == number and row.survivors):
+            value = _values(row, split).get(metric)
             if value is not None and abs(value) < LARGEST:
-                values[row["seed"]] = float(value)
-                left.append(row["survivors"])
-                percents.append(100 * row["survivors"] / row["real_weights"])
+                values[row.seed] = float(value)
+                left.append(row.survivors)
+                percents.append(100 * row.survivors / row.real_weights)
         if values:
             spread = stdev(values.values()) if len(values) > 1 else None
             points.append(CurvePoint(number, mean(left), mean(percents), mean(values.values()), spread, values))
@@ -147,9 +154,9 @@ def gaps(runs: Sequence[LotteryRun], arms: Sequence[Curve]) -> list[str]:
         notes += [f"{arm.label}, seed {seed}, round {number}: no value, not drawn" for seed, number in sorted(missing)]
         if thin := [str(point.round) for point in arm.points if point not in arm.complete]:
             notes.append(f"{arm.label}: round {', '.join(thin)} with fewer than {len(arm.seeds)} seeds (hollow points)")
-    for stop in (stop for run in runs for stop in run["stopped"]):
-        label = f"{stop['algebra']}{CONTROLS[stop['control']]}"
-        notes.append(f"{label}, seed {stop['seed']}: no round after {stop['round']}, {stop['reason']}")
+    for stop in (stop for run in runs for stop in run.results.stopped):
+        label = f"{stop.algebra}{CONTROLS[stop.control]}"
+        notes.append(f"{label}, seed {stop.seed}: no round after {stop.round}, {stop.reason}")
     return notes
 
 

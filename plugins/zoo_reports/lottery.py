@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import nn
 
-from zoo.checkpoint import find, load_network, read_config
+from zoo.checkpoint import ModelConfig, find, load_network, read_config
 from zoo.errors import InputError, check_rules
 from zoo.pruning import prunable
 from zoo.reports import Report
@@ -55,8 +55,8 @@ def lottery(runs: Sequence[str], *, split: str = "test", metric: str = "", mode:
     for arm in arms:
         tickets[arm.label], problems = read_ticket_weights(arm)
         notes += problems
-    backbones = dict.fromkeys(run["backbone"] for run in read)
-    title = f"Lottery tickets of {' and '.join(backbones)} on {read[0]['data']}"
+    backbones = dict.fromkeys(run.results.backbone for run in read)
+    title = f"Lottery tickets of {' and '.join(backbones)} on {read[0].results.data}"
     files = page.pictures("lottery", lambda: curves(arms, metric, split, title)) | weight_files(arms, tickets, title)
     findings = [f"{crossing.statement}." for crossing in crossings] or ["No crossing point: no two arms can be compared."]
     values: dict[str, Any] = {"metric": metric, "mode": mode, "split": split}
@@ -109,15 +109,15 @@ def read_ticket_weights(arm: Curve) -> tuple[dict[str, Layer], list[str]]:
     for number in sorted(number for other, number in arm.rows if other == seed):
         row = arm.rows[seed, number]
         try:
-            folder = find(arm.run["folder"] / row["folder"])
+            folder = find(arm.run.folder / row.folder)
             config = read_config(folder)
             sizes = sizes or prunable_sizes(config, folder, arm)
-            tensors, sparse = load_file(folder / "model.safetensors"), config["sparse"] or {}
+            tensors, sparse = load_file(folder / "model.safetensors"), config.sparse or {}
             values = {name: tensors[name].float().numpy().ravel() for name in sizes if name in tensors}
             # A packed parameter has only survivors.
             arrays = {name: value if name in sparse else value[value != 0] for name, value in values.items()}
             # A survivor may be zero by chance, but there cannot be more of them.
-            fits = sum(sizes.values()) == row["weights"] and sum(map(len, arrays.values())) <= row["survivors"]
+            fits = sum(sizes.values()) == row.weights and sum(map(len, arrays.values())) <= row.survivors
             fits = fits and arrays.keys() == sizes.keys() and all(np.isfinite(value).all() for value in arrays.values())
             check_rules((fits, "the weights of its model differ from lottery.json"), code="mismatch")
             rounds[number] = arrays
@@ -131,9 +131,9 @@ def read_ticket_weights(arm: Curve) -> tuple[dict[str, Layer], list[str]]:
     return {ALL: every} | layers, notes
 
 
-def prunable_sizes(config: dict[str, Any], folder: Path, arm: Curve) -> dict[str, int]:
+def prunable_sizes(config: ModelConfig, folder: Path, arm: Curve) -> dict[str, int]:
     """Return the number of weights of each prunable parameter of a model, under the options of its run."""
-    options = arm.run["pruning"]
+    options = arm.run.results.pruning
     patterns = {key: options.get(key, ()) for key in ("include", "exclude")}
     # Patterns apply to the names of the task, which holds the network as ``net``.
     matrices = prunable(nn.ModuleDict({"net": load_network(folder, config)}), options.get("matrices", "all"), **patterns)

@@ -95,7 +95,7 @@ class Served:
         metrics = {name: value for name, value in self.model.metrics.items() if name != "loss" and value is not None}
         facts: dict[str, Any] = {"name": self.name, "reads": self.reads}
         facts |= {"columns": list(getattr(task, "columns", ())), "metrics": metrics}
-        facts |= {key: str(config.get(key) or "") for key in ("backbone", "algebra", "task", "data")}
+        facts |= {key: str(getattr(config, key) or "") for key in ("backbone", "algebra", "task", "data")}
         facts |= {"parameters": count(self.model.net)["total"], "max_bytes": MAX_BYTES, "generates": False}
         if isinstance(task, GenerativeTask):
             facts |= {"generates": True, "continues": task.continues_prompt, "max_length": LIMITS["length"]}

@@ -13,6 +13,7 @@ from zoo_export.export import program
 import zoo
 from tests import networks
 from tests.networks import COLOUR, NETWORKS, TEXT, TOKENS
+from zoo.checkpoint import ModelConfig
 from zoo.data.info import CorpusInfo, ImageInfo, ParallelInfo, TextInfo, VectorInfo
 from zoo.inference.model import Model
 
@@ -63,7 +64,7 @@ def trained(name):
         found = TextInfo(**common, **TOKENS, classes=("a", "b", "c"), pair=info.get("pair", False))
     else:
         found = ParallelInfo(**common, **TOKENS) if "seq2seq" in info else CorpusInfo(**common, **TOKENS, stream=False)
-    model = Model(build(name), {"backbone": NETWORKS[name][0], "algebra": "complex"})
+    model = Model(build(name), ModelConfig(backbone=NETWORKS[name][0], algebra="complex"))
     model.info = found
     return model
 

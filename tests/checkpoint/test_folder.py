@@ -14,37 +14,30 @@ from tests.errors import raises
 from tests.faults.hostile import INFO, SPEC, seal
 from zoo.atomic import write_json
 from zoo.backbones.build import count
-from zoo.checkpoint import find, load_network, read_config, save
+from zoo.checkpoint import ModelConfig, find, load_network, read_config, save
 from zoo.checkpoint import folder as folders
 from zoo.checkpoint.manifest import read_json, sealed, verify
 from zoo.data import ImageInfo
 from zoo.data.text import TextInfo
 from zoo.errors import InputError
 
+FACTS = {"versions": {"torch": "2"}, "metrics": {"accuracy": 0.5}, "epochs": 1, "seed": 0}
 
-def config_of(algebra: str, **changes: object) -> dict[str, object]:
-    """Return the configuration and summary of a run."""
-    config = {
-        "backbone": SPEC,
-        "algebra": algebra,
-        "scope": "all",
-        "init": "variance",
-        "task": "image_classification",
-        "data": "digits",
-    }
-    config |= {"info": INFO.to_dict(), "versions": {"torch": "2"}, "metrics": {"accuracy": 0.5}}
-    return config | {"epochs": 1, "seed": 0} | changes
+
+def config_of(algebra: str, **changes: object) -> ModelConfig:
+    """Return the configuration of a model."""
+    names = {"backbone": SPEC, "algebra": algebra, "task": "image_classification", "data": "digits", "info": INFO.to_dict()}
+    return ModelConfig(**names | changes)
 
 
 def write(folder: Path, algebra: str = "quaternion", **changes: object) -> torch.nn.Module:
     config = config_of(algebra, **changes)
     torch.manual_seed(5)
-    net = zoo.backbone(config["backbone"], algebra, scope=config["scope"], **INFO.model_kwargs).eval()
+    net = zoo.backbone(SPEC, algebra, scope=config.scope, **INFO.model_kwargs).eval()
     with torch.no_grad():  # change every parameter
         for parameter in net.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.1)
-    summary = config | {"parameters": count(net) | {"real_twin": 10_000}}
-    save(folder, net, config, summary)
+    save(folder, net, config, FACTS | {"parameters": count(net) | {"real_twin": 10_000}})
     return net
 
 
@@ -96,9 +89,9 @@ def test_round_trip_is_bit_equal(tmp_path, algebra, scope):
 def test_files_of_the_folder(sound, tmp_path):
     assert {path.name for path in sound.iterdir()} == {"config.json", "model.safetensors", "manifest.json", "README.md"}
     config = read_config(str(sound.parent))  # the run folder
-    assert ImageInfo.from_dict(config["info"]) == INFO
+    assert ImageInfo.from_dict(config.info) == INFO
     expected = {"backbone": SPEC, "algebra": "quaternion", "scope": "all", "init": "variance"}
-    assert {key: config[key] for key in expected} == expected
+    assert {key: getattr(config, key) for key in expected} == expected
     manifest = json.loads((sound / "manifest.json").read_text())
     assert set(manifest["files"]) == {"config.json", "model.safetensors", "README.md"}
     assert manifest["metrics"] == {"accuracy": 0.5}
@@ -128,8 +121,8 @@ def write_text_model(folder: Path, embedding: str | None = "complex_order") -> t
         "quaternion", backbone="fasttext(dim=8)", info=TEXT.to_dict(), embedding=embedding, task="pair_classification"
     )
     net = zoo.backbone("fasttext(dim=8)", "quaternion", embedding=embedding, vectors=6, **TEXT.model_kwargs).eval()
-    summary = config | {"parameters": count(net) | {"real_twin": 10_000}}
-    save(folder, net, config, summary, {"tokenizer.json": WORDS})
+    facts = FACTS | {"parameters": count(net) | {"real_twin": 10_000}}
+    save(folder, net, config, facts, {"tokenizer.json": WORDS})
     return net
 
 
@@ -141,7 +134,7 @@ def test_round_trip_of_text_models(tmp_path, embedding):
     assert all(torch.equal(value, again.state_dict()[name]) for name, value in net.state_dict().items())
     assert (tmp_path / "model" / "tokenizer.json").read_text(encoding="utf-8") == WORDS
     config = read_config(tmp_path / "model")
-    assert (config["embedding"], TextInfo.from_dict(config["info"])) == (embedding, TEXT)
+    assert (config.embedding, TextInfo.from_dict(config.info)) == (embedding, TEXT)
 
 
 @pytest.mark.parametrize(

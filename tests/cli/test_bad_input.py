@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 import zoo
-from zoo.checkpoint import save
+from zoo.checkpoint import ModelConfig, save
 from zoo.data import ready
 from zoo.data.images import digits
 
@@ -69,11 +69,11 @@ def trained(tmp_path_factory):
     """The model folder of an untrained network."""
     info = ready(digits()).info
     net = zoo.backbone("vit(dim=16,depth=1,heads=1)", "quaternion", **info.model_kwargs)
-    config = {"backbone": "vit(dim=16,depth=1,heads=1)", "algebra": "quaternion", "scope": "all", "init": "variance"}
-    config |= {"task": "image_classification", "data": "digits", "build": info.model_kwargs, "info": info.to_dict()}
+    names = {"backbone": "vit(dim=16,depth=1,heads=1)", "algebra": "quaternion", "task": "image_classification"}
+    config = ModelConfig(**names, data="digits", info=info.to_dict())
     known = {"metrics": {}, "versions": {}, "parameters": zoo.count(net) | {"real_twin": 1}, "epochs": 0, "seed": 0}
     folder = tmp_path_factory.mktemp("run") / "model"
-    save(folder, net, config | known, config | known)
+    save(folder, net, config, known)
     return folder
 
 

@@ -31,7 +31,7 @@ def test_convert_test_and_fine_tune(call, run, tmp_path):
     assert mean == pytest.approx(sum(errors) / 4, abs=1e-4)
     assert "zoo fit --backbone 'vit(depth=1, dim=32)' --algebra quaternion --data digits --from result" in out
     model, real = zoo.load("result"), zoo.load(run)
-    assert (model.config["algebra"], model.config["data"], model.metrics) == ("quaternion", "digits", {})
+    assert (model.config.algebra, model.config.data, model.metrics) == ("quaternion", "digits", {})
     assert torch.equal(model.net.head.weight, real.net.head.weight)
     assert "projected onto the algebra" in (tmp_path / "result/README.md").read_text()
     assert call("verify", "result").code == 0

@@ -114,14 +114,14 @@ def test_a_folder_with_a_tokenizer_is_a_language_model(folder, call, tmp_path):
     assert model.generate("a small bird", top_k=1, length=4)[0].endswith(tokenizer.decode(greedy))
 
     assert call(*words, "quaternion", "--to", "result").code == 0
-    assert zoo.load("result").config["algebra"] == "quaternion"
+    assert zoo.load("result").config.algebra == "quaternion"
     (tmp_path / "text.txt").write_text(TEXT * 60)
     assert "perplexity" in call("test", "result", "--data", "corpus(path=text.txt)", "--trainer.accelerator", "cpu").out
     line = next(line for line in call(*words, "quaternion", "--to", "again").out.splitlines() if "zoo fit" in line)
     assert "tokenizer=again/tokenizer.json" in line
     data = "corpus(max_length=12, path=text.txt, tokenizer=again/tokenizer.json)"
     few = {"max_epochs": 1, "limit_train_batches": 2, "accelerator": "cpu", "logger": False, "enable_progress_bar": False}
-    backbone = zoo.load("again").config["backbone"]
+    backbone = zoo.load("again").config.backbone
     zoo.fit(backbone=backbone, algebra="quaternion", data=data, init_from="again", run_dir="run", trainer=few)
     assert zoo.load("run").tokenizer.to_json() == zoo.load("again").tokenizer.to_json()
 

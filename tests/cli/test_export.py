@@ -3,6 +3,7 @@
 import csv
 import errno
 import json
+from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
@@ -13,7 +14,7 @@ from zoo_export.export import OnnxNetwork, export, run_by
 import zoo
 from tests.errors import raises
 from zoo.backbones.build import count
-from zoo.checkpoint import find, save
+from zoo.checkpoint import ModelConfig, find, save
 from zoo.checkpoint.manifest import MEASURED
 from zoo.data.info import TextInfo
 from zoo.data.tokenizer import train_tokenizer
@@ -119,7 +120,7 @@ def test_invalid_exports_leave_no_files(call, refused, tmp_path):
     message = refused("export", "alone", "--to", "x", "--format", "pt2")
     assert "require example inputs" in message
     assert call("export", "alone", "--to", "x", "--format", "safetensors").code == 0
-    model.net, model.config["backbone"] = Stubborn(), None
+    model.net, model.config = Stubborn(), replace(model.config, backbone=None)
     with raises("unsupported", "Stubborn"):
         export(model, tmp_path / "y", "pt2")
     assert not list(tmp_path.glob("*y*"))
@@ -141,15 +142,15 @@ def write(tmp_path):
             sizes={"train": 2},
             sha256="ab",
         )
-        config = {"backbone": "fasttext(dim=8)", "algebra": "complex_order", "scope": "all", "init": "variance"}
-        config |= {"task": "text_classification", "data": "text", "embedding": embedding, "info": info.to_dict()}
-        net = zoo.backbone(config["backbone"], config["algebra"], embedding=embedding, **info.model_kwargs)
+        names = {"backbone": "fasttext(dim=8)", "algebra": "complex_order", "task": "text_classification", "data": "text"}
+        config = ModelConfig(**names, embedding=embedding, info=info.to_dict())
+        net = zoo.backbone(names["backbone"], names["algebra"], embedding=embedding, **info.model_kwargs)
         with torch.no_grad():
             for parameter in net.parameters():
                 parameter.add_(torch.randn_like(parameter))
-        summary = config | {"versions": {"torch": "2"}, "metrics": {}, "epochs": 1, "seed": 0, "parameters": count(net)}
-        summary["parameters"]["real_twin"] = 100
-        save(tmp_path / "run" / "model", net, config, summary, {"tokenizer.json": tokenizer.to_json()} if files else {})
+        facts = {"versions": {"torch": "2"}, "metrics": {}, "epochs": 1, "seed": 0, "parameters": count(net)}
+        facts["parameters"]["real_twin"] = 100
+        save(tmp_path / "run" / "model", net, config, facts, {"tokenizer.json": tokenizer.to_json()} if files else {})
         return net
 
     return run

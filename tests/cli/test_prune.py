@@ -9,6 +9,7 @@ import torch
 import yaml
 
 import zoo
+from zoo.checkpoint import ModelConfig
 from zoo.pruning import Pruning, prunable
 from zoo.pruning import masks as lib
 from zoo.training.compress import pruned
@@ -41,11 +42,11 @@ def test_prune_and_fine_tune(call, run, tmp_path):
     assert f"{spec} is in run/pruned-0.5" in out
     assert "fine-tuned for 1 epoch in run-pruned-0.5" in out
     before, after = zoo.load("run"), zoo.load("run/pruned-0.5")
-    assert after.config["backbone"] == zoo.load("run-pruned-0.5").config["backbone"] == spec
+    assert after.config.backbone == zoo.load("run-pruned-0.5").config.backbone == spec
     assert lines["parameters", f"{zoo.count(before.net)['total']:,}"][0] == f"{zoo.count(after.net)['total']:,}"
     assert "50% of the heads" in (tmp_path / "run/pruned-0.5/README.md").read_text()
     config = yaml.safe_load((tmp_path / "run-pruned-0.5/config.yaml").read_text())
-    assert (config["backbone"], config["init_from"], config["optimizer"]["lr"]) == (spec, "run/pruned-0.5", 0.001)
+    assert (config.backbone, config["init_from"], config["optimizer"]["lr"]) == (spec, "run/pruned-0.5", 0.001)
     assert config["trainer"]["max_epochs"] == 1
     tuned = zoo.load("run-pruned-0.5").net.state_dict()
     pruned_state = after.net.state_dict()
@@ -135,7 +136,7 @@ def test_the_spec_builds_the_pruned_network(spec, algebra):
     inputs = (x, x.flip(0)) if "seq2seq" in spec else (x,)
     info = SIZES if spec[0] in "cv" else TEXT
     data = SimpleNamespace(model_kwargs=info, example_inputs=lambda _: inputs if len(inputs) > 1 else x)
-    config = {"backbone": spec, "algebra": algebra, "scope": "all", "init": "variance", "embedding": None}
+    config = ModelConfig(backbone=spec, algebra=algebra)
     net, smaller, cuts = pruned(SimpleNamespace(config=config, info=data, net=zoo.backbone(spec, algebra, **info)), 0.5)
     if algebra == "octonion":
         assert SMALLER[spec] in smaller
@@ -150,7 +151,7 @@ def test_one_head_and_one_unit_are_kept(call, run):
     code, out, _ = call("prune", run, "--ratio", "0.99", *FEW)
     assert code == 0
     assert "the ratio would have left nothing of 2 layers, which keep one head or unit: blocks.0.attn, ..." in out
-    assert zoo.load("run/pruned-0.99").config["backbone"] == "vit(depth=1, dim=32, head_dim=8, heads=1, mlp_ratio=0.125)"
+    assert zoo.load("run/pruned-0.99").config.backbone == "vit(depth=1, dim=32, head_dim=8, heads=1, mlp_ratio=0.125)"
 
 
 def ticket(run):

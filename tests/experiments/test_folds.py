@@ -19,6 +19,7 @@ from zoo.data import ready
 from zoo.data.text import text
 from zoo.errors import Interrupted
 from zoo.training import fit as fit_module
+from zoo.training.folder import read_summary
 from zoo.training.network import spread
 
 TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False}
@@ -72,7 +73,7 @@ def test_every_row_is_tested_once_and_not_trained_on_in_its_fold(workdir, summar
         assert len(set().union(*locations.values())) == 60
         tested += locations["test"]
         config = zoo.checkpoint.read_config(workdir / "run" / NAMES[number])
-        assert config["info"]["sizes"] == {name: len(table) for name, table in splits.items()}
+        assert config.info["sizes"] == {name: len(table) for name, table in splits.items()}
         assert read(workdir, "run", NAMES[number])["data_sha256"] == summary["data_sha256"][number]
     assert len(tested) == len(set(tested)) == 60
     assert len(set(summary["data_sha256"])) == 3
@@ -94,13 +95,13 @@ def test_the_summary_combines_those_of_the_folds(workdir, summary):
 
 
 def test_a_metric_that_is_undefined_in_a_fold_has_no_mean(workdir):
-    rows = [read(workdir, "run", name) for name in NAMES]
-    rows[1] |= {"metrics": rows[1]["metrics"] | {"auroc": None}, "undefined": {"auroc": "the targets have 1 of 2 classes"}}
+    rows = [read_summary(workdir / "run" / name) for name in NAMES]
+    rows[1].metrics["auroc"], rows[1].undefined = None, {"auroc": "the targets have 1 of 2 classes"}
     combined = combine(rows)
-    assert (combined["metrics"]["auroc"], combined["std"]["auroc"]) == (None, None)
-    assert combined["metrics"]["loss"] is not None
-    assert combined["undefined"] == {"auroc": "in fold 2, the targets have 1 of 2 classes"}
-    assert manifest.number(combined["metrics"]["auroc"]) + spread(combined, "auroc") == "undefined"
+    assert (combined.metrics["auroc"], combined.std["auroc"]) == (None, None)
+    assert combined.metrics["loss"] is not None
+    assert combined.undefined == {"auroc": "in fold 2, the targets have 1 of 2 classes"}
+    assert manifest.number(combined.metrics["auroc"]) + spread(combined, "auroc") == "undefined"
 
 
 def test_the_configuration_of_a_fold_repeats_that_fold(workdir, summary, tmp_path):

@@ -13,6 +13,7 @@ from lightning.pytorch import Callback
 from zoo_experiments.lottery import Tickets, arms_of
 from zoo_experiments.options import Lottery
 from zoo_experiments.round import RoundExtension
+from zoo_experiments.rows import GridRow
 from zoo_reports.lottery import lottery as lottery_report
 
 import zoo
@@ -207,8 +208,9 @@ def experiment(values, high=True, **changes):
     """Return an experiment with two arms whose ticket has the given metric by round, and the arms."""
     chosen = Lottery("b", compare=("a",), **{"rounds": 4, "controls": ("random",), **changes})
     grid = Tickets(Path("e"), chosen, "t", None)
-    arms, metric = arms_of(chosen), {"metric": "x", "mode": "max" if high else "min"}
-    grid.rows = {arms[0].point(i): metric | {"val": {"x": value}} for i, value in enumerate(values)}
+    arms, facts = arms_of(chosen), {"metric": "x", "mode": "max" if high else "min", "test": {}, "folder": ""}
+    facts |= {"survivors": 1, "weights": 1, "real_weights": 1}
+    grid.rows = {arms[0].point(i): GridRow(**arms[0].key, **facts, round=i, val={"x": v}) for i, v in enumerate(values)}
     return grid, arms
 
 
@@ -228,7 +230,7 @@ def upcoming(grid, control):
 def test_an_arm_ends_when_its_metric_collapses(values, high, changes, ends):
     grid, arms = experiment(values, high, **changes)
     stopped = grid.stopped(arms[0])
-    assert (stopped and stopped["round"]) == ends
+    assert (stopped and stopped.round) == ends
     assert upcoming(grid, None) == ([] if ends else [*range(len(values), 5)])
     assert upcoming(grid, "random") == [*range(1, 1 + (ends or 4))], "a control has the same rounds as its ticket"
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from zoo.atomic import write_json
 from zoo.backbones.build import backbone
-from zoo.checkpoint import save
+from zoo.checkpoint import ModelConfig, save
 from zoo.checkpoint.manifest import sealed
 from zoo.data.info import CorpusInfo, ImageInfo, ParallelInfo, TableInfo, TextInfo
 from zoo.data.tokenizer import Tokenizer, train_corpus_tokenizer, train_tokenizer
@@ -78,10 +78,11 @@ def write_sound(folder: Path, kind: str = "image") -> None:
     spec, task, info, tokenizer = KINDS[kind]()
     torch.manual_seed(0)
     net = backbone(spec, "quaternion", **info.model_kwargs)
-    values = {"backbone": spec, "algebra": "quaternion", "scope": "all", "init": "variance", "task": task, "data": "digits"}
-    values |= {"info": info.to_dict()} | ({"decoding": {"length": 6}} if kind in ("bytes", "letters") else {})
+    decoding = {"length": 6} if kind in ("bytes", "letters") else None
+    names = {"backbone": spec, "algebra": "quaternion", "task": task, "data": "digits"}
+    config = ModelConfig(**names, info=info.to_dict(), decoding=decoding)
     files = {} if tokenizer is None else {"tokenizer.json": tokenizer.to_json()}
-    save(folder, net, values, {"metrics": {}, "versions": {"torch": "2"}}, files)
+    save(folder, net, config, {"metrics": {}, "versions": {"torch": "2"}}, files)
 
 
 def command(kind: str, folder: Path, place: Path) -> list[str]:

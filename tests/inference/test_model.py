@@ -62,7 +62,7 @@ def test_the_attributes_of_a_model(model):
     assert isinstance(model.net, nn.Module)
     assert model.task.net is model.net
     assert (model.info.image_size, model.tokenizer, model.device) == (8, None, torch.device("cpu"))
-    assert model.config["backbone"] == "vit(depth=1, dim=32)"
+    assert model.config.backbone == "vit(depth=1, dim=32)"
     assert set(model.metrics) == {"loss", "accuracy", "f1"}
     assert not model.net.training
     assert "quaternion" in repr(model)

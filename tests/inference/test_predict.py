@@ -204,7 +204,7 @@ def test_an_invalid_line_is_named(place, tmp_path, kind, content, code, location
 
 
 def test_a_text_that_is_too_long_is_truncated_on_request(run):
-    max_length = zoo.checkpoint.read_config(run)["info"]["max_length"]
+    max_length = zoo.checkpoint.read_config(run).info["max_length"]
     words = ["film"] * max_length
     (whole,) = predict(run, [" ".join(words)])
     (truncated,) = predict(run, [" ".join([*words, "bad", "bad"])], truncation=True)

@@ -126,8 +126,8 @@ def test_percents_refer_to_the_real_network(lottery_run):
     real, ours = arms_of(lottery_run(lambda *_: 0.5))
     assert [point.percent for point in real.points] == pytest.approx([100, 50, 25, 12.5], rel=0.01)
     row = ours.rows[0, 0]
-    assert ours.points[0].percent == 100 * row["weights"] / row["real_weights"] < 30
-    assert ours.points[1].survivors == ours.rows[0, 1]["survivors"]
+    assert ours.points[0].percent == 100 * row.weights / row.real_weights < 30
+    assert ours.points[1].survivors == ours.rows[0, 1].survivors
 
 
 def test_mean_and_spread_over_seeds(lottery_run):
@@ -229,8 +229,8 @@ def test_histograms_count_surviving_weights(run_with_models):
     assert len(layers) == 1 + len(weights)
     every = layers[ALL]
     assert list(every.left) == [0, 1, 2, 3]
-    assert every.left[2] == sum(np.count_nonzero(weight) for weight in weights.values()) == arm.rows[0, 2]["survivors"]
-    assert every.numbers == arm.rows[0, 2]["weights"]
+    assert every.left[2] == sum(np.count_nonzero(weight) for weight in weights.values()) == arm.rows[0, 2].survivors
+    assert every.numbers == arm.rows[0, 2].weights
     fc1 = layers["blocks.0.mlp.fc1"]
     weight = weights["blocks.0.mlp.fc1.weight_module.components"]
     assert fc1.counts[2] == np.histogram(weight[weight != 0], fc1.edges)[0].tolist()

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from pathlib import Path
 from statistics import mean, stdev
 
 import pytest
@@ -13,6 +14,7 @@ from tests.errors import raises
 from zoo.backbones.build import equal_size
 from zoo.cli import main
 from zoo.reports import by_layer, layer_table
+from zoo.training.folder import read_summary
 from zoo.training.network import next_commands
 from zoo.training.options import Fit
 
@@ -96,11 +98,14 @@ def test_info_prints_a_table_or_json(tmp_path, monkeypatch, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_fit_suggests_the_real_network_of_equal_size(options):
+def test_fit_suggests_how_to_find_the_real_network_of_equal_size(options, capsys):
     summary = zoo.fit(**options(run_dir="run"))
     backbone, parameters = equal_size(summary["backbone"], summary["parameters"]["total"], **INFO)
-    assert summary["equal_size"] == {"backbone": backbone, "parameters": parameters}
-    assert any(shlex.quote(backbone) in command for command, _ in next_commands(summary))
+    (command,) = (command for command, _ in next_commands(read_summary(Path("run"))) if command.startswith("zoo info "))
+    capsys.readouterr()
+    assert main(shlex.split(command)[1:]) == 0
+    assert f"{parameters:,} parameters" in (printed := capsys.readouterr().out)
+    assert backbone in printed
 
 
 TEST = {("real", 0): 0.90, ("real", 1): 0.94, ("quaternion", 0): 0.97, ("quaternion", 1): 0.93, ("octonion", 0): 0.80}

@@ -32,6 +32,7 @@ import zoo  # noqa: E402
 from tests.errors import raises  # noqa: E402
 from tests.faults.hostile import config, seal, write_sound  # noqa: E402
 from zoo import registry  # noqa: E402
+from zoo.checkpoint import ModelConfig  # noqa: E402
 from zoo.cli import main  # noqa: E402
 from zoo.data import ready  # noqa: E402
 from zoo.inference.model import Model  # noqa: E402
@@ -72,7 +73,7 @@ def untrained(data, backbone):
     torch.manual_seed(0)
     net = zoo.backbone(backbone, "complex", **module.info.model_kwargs).eval()
     task = task_type(module.task)[0].from_info(net, module.info, getattr(module, "tokenizer", None))
-    return Model(net, {"backbone": backbone, "algebra": "complex", "task": module.task, "data": data}, task)
+    return Model(net, ModelConfig(backbone=backbone, algebra="complex", task=module.task, data=data), task)
 
 
 def test_images_get_the_labels_of_predict(digits, tmp_path):
@@ -275,7 +276,7 @@ def test_texts_pairs_and_numbers(corpus, tmp_path):
     assert "1 to 256 at a time" in error_of(page.post("/predict", json={"inputs": [row] * 257}))
     assert "0 inputs" in error_of(page.post("/predict", json={"inputs": []}))
     with raises("invalid", "no task"):
-        serving.application(Model(texts.net, {"task": None}), "alone")
+        serving.application(Model(texts.net, ModelConfig()), "alone")
 
 
 # --- the page in a browser ---

@@ -13,9 +13,14 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import zoo
+from zoo.backbones import build
 from zoo.cli import main
 from zoo.data import ready
 from zoo.data.images import digits
+from zoo.nn import Layers
+from zoo.training.fit import Extension, start_session, train_run
+from zoo.training.options import Fit
+from zoo.training.resolve import plan_run
 from zoo.training.resume import newest
 
 WORDS = ("fit", "--backbone", "vit(dim=32,depth=1)", "--algebra", "quaternion", "--data", "digits")
@@ -99,7 +104,7 @@ def test_the_configuration_is_complete(run):
 # --- summary.json ---
 
 KEYS = {"backbone", "algebra", "data", "task", "parameters", "metrics", "seconds", "seed", "epochs", "checkpoint", "versions"}
-KEYS |= {"device", "data_sha256", "scope", "init", "embedding", "vectors", "equal_size", "vectors_found", "run_dir"}
+KEYS |= {"device", "data_sha256", "scope", "init", "embedding", "vectors", "vectors_found", "run_dir"}
 KEYS |= {"resumed_from", "stayed_real", "teacher", "validation", "undefined"}
 
 
@@ -127,6 +132,25 @@ def test_the_best_checkpoint_is_the_model(summary, run, net):
     assert Path(summary["checkpoint"]) == Path(summary["run_dir"]) / "checkpoints" / best
     state = torch.load(run / "checkpoints" / best, weights_only=True)["state_dict"]
     assert all(torch.equal(state[f"net.{name}"], value) for name, value in net.state_dict().items())
+
+
+def test_a_fit_builds_its_network_and_the_real_twin(tmp_path, monkeypatch):
+    """Any others are outlines, which check sizes without memory before the network is built."""
+    devices = []
+
+    class Counted(Layers):
+        def __init__(self, *arguments):
+            devices.append(torch.empty(0).device.type)
+            super().__init__(*arguments)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(build, "Layers", Counted)
+    trainer = {"max_epochs": 1, "accelerator": "cpu", "limit_train_batches": 1, "limit_val_batches": 1}
+    planned = plan_run(Fit("vit(dim=24,depth=1,heads=2)", "quaternion", "digits", trainer=trainer, run_dir="run"))
+    devices.clear()
+    with start_session(planned) as session:
+        train_run(planned, session, Extension())
+    assert devices == ["meta", "cpu", "meta"]  # an outline, the network, and the twin
 
 
 # --- output ---

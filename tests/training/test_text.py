@@ -125,7 +125,7 @@ def some(*names: str):
 
 def info_of(run):
     config = zoo.checkpoint.read_config(run)
-    return task_type(config["task"])[0].info_type.from_dict(config["info"])
+    return task_type(config.task)[0].info_type.from_dict(config.info)
 
 
 # --- the folder ---
@@ -145,8 +145,8 @@ def test_the_info_of_the_data_is_stored(run, name, workdir, summary):
     is_stream = {"stream": True} if name == "xl" else {}
     data = ready(registry.create("zoo.datasets", DATA[RUNS[name][0]].format(workdir=workdir), **is_stream))
     assert (info, summary["data_sha256"]) == (data.info, data.info.sha256)
-    assert summary["task"] == config["task"] == data.task
-    assert summary["embedding"] == config["embedding"] == ("complex_order" if name == "xl" else None)
+    assert summary["task"] == config.task == data.task
+    assert summary["embedding"] == config.embedding == ("complex_order" if name == "xl" else None)
     assert "stream" not in yaml.safe_load((run / "config.yaml").read_text())["data"]  # which the backbone implies
     counted = summary["parameters"]
     assert counted["embedding"] % info.vocab_size == 0

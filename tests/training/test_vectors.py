@@ -72,12 +72,12 @@ def test_the_file_and_width_are_stored(workdir, summary):
     path = str(workdir / "glove6.txt")
     assert summary["vectors"] == path
     assert yaml.safe_load((workdir / "run" / "config.yaml").read_text())["vectors"] == path
-    assert zoo.checkpoint.read_config(workdir / "run")["info"]["vectors"] == 6
+    assert zoo.checkpoint.read_config(workdir / "run").info["vectors"] == 6
     assert torch.load(summary["checkpoint"], weights_only=True)["zoo_run"]["vectors"] == path
 
 
 def test_parameters_of_fixed_and_trained_vectors(workdir, summary):
-    net, vocab = zoo.load(workdir / "run").net, zoo.checkpoint.read_config(workdir / "run")["info"]["vocab_size"]
+    net, vocab = zoo.load(workdir / "run").net, zoo.checkpoint.read_config(workdir / "run").info["vocab_size"]
     assert summary["parameters"]["embedding"] == 0
     assert zoo.count(net)["total"] == summary["parameters"]["total"]
     trained = fit(workdir, "trained", embedding="table(trained=true)")

@@ -7,12 +7,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from zoo.checkpoint.config import read_config
+    from zoo.checkpoint.config import ModelConfig, read_config
     from zoo.checkpoint.folder import load_network, save
     from zoo.checkpoint.manifest import find
 
-_MODULES = {"find": "manifest", "load_network": "folder", "read_config": "config", "save": "folder"}
-__all__ = ["find", "load_network", "read_config", "save"]
+_MODULES = {"ModelConfig": "config", "find": "manifest", "load_network": "folder", "read_config": "config", "save": "folder"}
+__all__ = ["ModelConfig", "find", "load_network", "read_config", "save"]
 
 
 def __getattr__(name: str) -> Any:

@@ -6,6 +6,7 @@ import math
 import platform
 from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import replace
 from importlib.metadata import distribution, distributions
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,13 @@ from zoo import registry
 from zoo.algebras import Algebra, action, algebra
 from zoo.atomic import new_folder, write_json, write_text
 from zoo.backbones.build import backbone, limited, untrained
-from zoo.checkpoint.config import FORMAT, KINDS, read_config
+from zoo.checkpoint.card import card
+from zoo.checkpoint.config import ModelConfig, read_config
 from zoo.checkpoint.manifest import (
     HEADER_BYTES,
     MEASURED,
     TEXT_BYTES,
     WEIGHTS,
-    card,
     file_record,
     find,
     read_manifest,
@@ -55,30 +56,27 @@ TABLES = 50 * 2**20
 def save(
     folder: Path,
     net: nn.Module,
-    config: Mapping[str, Any],
-    summary: Mapping[str, Any],
+    config: ModelConfig,
+    facts: Mapping[str, Any],
     files: Mapping[str, str] | None = None,
     sparse: bool = False,
 ) -> None:
     """Write a model folder atomically, replacing an existing one.
 
-    ``config`` has the values that rebuild the network, see `KINDS`; objects without a spec are None, with ``conversion`` in
-    place of a backbone and ``algebra_sha256`` in place of an algebra. ``summary`` has ``versions``, ``metrics`` and other facts
-    for the manifest and the card, and ``files`` additional text files by name, such as the tokenizer. ``sparse`` stores a bit
-    mask and only the nonzero weights; the key ``sparse`` of config.json then holds the shapes of the packed tensors.
+    In ``config`` objects without a spec are None, with ``conversion`` in place of a backbone and ``algebra_sha256`` in place of
+    an algebra. ``facts`` has ``versions``, ``metrics`` and other facts for the manifest and the card, and ``files`` additional
+    text files by name, such as the tokenizer. ``sparse`` stores a bit mask and only the nonzero weights.
     """
-    values = {key: config.get(key) for key in KINDS} | {"versions": summary["versions"]}
-    spec = values["algebra"]
-    fingerprint = config["algebra_sha256"] if spec is None else fingerprint_of(spec)
+    if config.algebra is not None:
+        config = replace(config, algebra_sha256=fingerprint_of(config.algebra))
     with new_folder(folder) as part:
-        values["sparse"] = save_weights(net, part / WEIGHTS, folder, sparse)
-        values = {key: value for key, value in values.items() if value is not None}
-        write_json(part / "config.json", {"format": FORMAT, "algebra_sha256": fingerprint, **values})
+        packed = save_weights(net, part / WEIGHTS, folder, sparse)
+        write_json(part / "config.json", replace(config, versions=facts["versions"], sparse=packed).to_json())
         for name, text in (files or {}).items():
             write_text(part / name, text)
-        write_text(part / "README.md", card(config, summary))
+        write_text(part / "README.md", card(config, facts))
         records = {path.name: file_record(path) for path in sorted(part.iterdir())}
-        measured = {key: summary[key] for key in MEASURED if key in summary}
+        measured = {key: facts[key] for key in MEASURED if key in facts}
         write_json(part / "manifest.json", sealed({"files": records} | measured))
 
 
@@ -96,7 +94,7 @@ def save_weights(net: nn.Module, file: Path, folder: Path, sparse: bool = False)
 
 def load_network(
     path: str | Path,
-    config: Mapping[str, Any] | None = None,
+    config: ModelConfig | None = None,
     *,
     info: Any = None,
     module: nn.Module | None = None,
@@ -109,11 +107,11 @@ def load_network(
     """
     config = read_config(path) if config is None else config
     weights = find(path) / WEIGHTS
-    name, sparse = config["backbone"] or "the module", config["sparse"] or {}
+    name, sparse = config.backbone or "the module", config.sparse or {}
     header, masks = unpack_header(weights, _read_header(weights), sparse)
     try:
-        if info is None and config["info"] is not None:
-            info = task_type(config["task"])[0].info_type.from_dict(config["info"])
+        if info is None and config.info is not None:
+            info = task_type(str(config.task))[0].info_type.from_dict(config.info)
         over = _check_algebra(config, product)
         if module is None:
             net = _build(config, over, info, weights, header)
@@ -132,14 +130,14 @@ def load_network(
     return net.eval()
 
 
-def _build(config: Mapping[str, Any], over: str | Algebra, info: Any, weights: Path, header: Header) -> nn.Module:
+def _build(config: ModelConfig, over: str | Algebra, info: Any, weights: Path, header: Header) -> nn.Module:
     """Build the network of a configuration after comparing its shapes with the header of the weights on the meta device."""
-    if config["backbone"] is None:
-        real = (config["conversion"] or {}).get("module", "network")
+    if config.backbone is None:
+        real = (config.conversion or {}).get("module", "network")
         advice = f"use zoo.load(FOLDER, module=A_{real.split('.')[-1]})"
         raise InputError(f"{weights.parent} contains a {real}, which has no spec: {advice}")
     options = network_options(config, info)
-    spec = untrained(config["backbone"])
+    spec = untrained(config.backbone)
     message = f"the weights in {weights.parent} do not fit {spec}"
     most = 100 + 4 * len(header)
     numbers = sum(math.prod(shape) for shape, _ in header.values())
@@ -149,29 +147,29 @@ def _build(config: Mapping[str, Any], over: str | Algebra, info: Any, weights: P
     with torch.random.fork_rng(devices=[]):
         try:
             with torch.device("meta"), limited(most, f"{message}: the network has more than {most} parameter tensors"):
-                outline = backbone(spec, deepcopy(config["algebra"] or over), **options)  # backbone() moves a given algebra
+                outline = backbone(spec, deepcopy(config.algebra or over), **options)  # backbone() moves a given algebra
         except InputError:
             raise
         except Exception as error:  # a network of an invalid size fails anywhere
             raise InputError(f"{message}: {one_line(error)}") from error
-        _check_header(weights, outline, config["backbone"], header)
+        _check_header(weights, outline, config.backbone, header)
         size = sum(buffer.nbytes for buffer in outline.buffers())
         if size > TABLES + 2 * weights.stat().st_size:
             raise InputError(f"{message}: its buffers would take {size:,} bytes")
         return backbone(spec, over, **options)
 
 
-def network_options(config: Mapping[str, Any], info: Any) -> dict[str, Any]:
+def network_options(config: ModelConfig, info: Any) -> dict[str, Any]:
     """Return the keyword arguments of `backbone` other than the spec and the algebra; no info for a network without data."""
-    sizes = config["model_kwargs"] or {} if info is None else {**info.model_kwargs, "vectors": getattr(info, "vectors", None)}
-    return {key: config.get(key) for key in ("scope", "init", "embedding")} | sizes
+    sizes = config.model_kwargs or {} if info is None else {**info.model_kwargs, "vectors": getattr(info, "vectors", None)}
+    return {"scope": config.scope, "init": config.init, "embedding": config.embedding} | sizes
 
 
-def _convert_again(module: nn.Module, over: str | Algebra, config: Mapping[str, Any]) -> nn.Module:
+def _convert_again(module: nn.Module, over: str | Algebra, config: ModelConfig) -> nn.Module:
     """Convert the layers of a module that are recorded as converted in the configuration."""
-    record = config["conversion"]
-    if config["backbone"] is not None or record is None:
-        raise InputError(f"the model has a spec, {config['backbone']}: remove the argument module")
+    record = config.conversion
+    if config.backbone is not None or record is None:
+        raise InputError(f"the model has a spec, {config.backbone}: remove the argument module")
     names = set(record.get("converted", ()))
     if missing := sorted(names - {name for name, _ in module.named_modules()}):
         raise InputError(f"the module has no '{missing[0]}', which was converted: use the architecture that was saved")
@@ -204,19 +202,19 @@ def conversion_record(net: nn.Module) -> dict[str, Any]:
     return {"module": f"{type(net).__module__}.{type(net).__qualname__}", "converted": list(converted)}
 
 
-def _with_missing_plugins(error: InputError, config: Mapping[str, Any]) -> InputError:
+def _with_missing_plugins(error: InputError, config: ModelConfig) -> InputError:
     """Extend an error by the distributions of the model that are not installed."""
-    names = [name for name in config["versions"] if name != "python" and not any(distributions(name=name))]
+    names = [name for name in config.versions if name != "python" and not any(distributions(name=name))]
     if not names:
         return error
-    missing = ", ".join(f"{name} {config['versions'][name]}" for name in names)
+    missing = ", ".join(f"{name} {config.versions[name]}" for name in names)
     return InputError(f"{error}; the model was saved with {missing}, not installed: pip install {names[0]}", code="dependency")
 
 
-def library_versions(config: Mapping[str, Any]) -> dict[str, str]:
+def library_versions(config: ModelConfig) -> dict[str, str]:
     """Return the versions of Python, the libraries, and the distributions that provide the specs of a configuration."""
     groups = {"backbone": "backbones", "algebra": "algebras", "embedding": "embeddings", "data": "datasets", "task": "tasks"}
-    resolved = [registry.resolve(group, config[key])[0] for key, group in groups.items() if config.get(key)]
+    resolved = [registry.resolve(group, spec)[0] for key, group in groups.items() if (spec := getattr(config, key))]
     libraries = {"python": platform.python_version(), **{name: distribution(name).version for name in LIBRARIES}}
     return libraries | {entry.distribution: entry.version for entry in resolved}
 
@@ -268,9 +266,9 @@ def fingerprint_of(spec: str) -> str | None:
     return fingerprint(product) if product.kind == "fixed" else None
 
 
-def _check_algebra(config: Mapping[str, Any], product: Algebra | None = None) -> str | Algebra:
+def _check_algebra(config: ModelConfig, product: Algebra | None = None) -> str | Algebra:
     """Return the spec of the algebra of a model, or else the given algebra, after comparing its fingerprint."""
-    spec, expected = config["algebra"], config.get("algebra_sha256")
+    spec, expected = config.algebra, config.algebra_sha256
     if spec is None:
         if product is None:
             raise InputError("the algebra of this model has no spec: use zoo.load(FOLDER, algebra=THE_ALGEBRA)")
@@ -279,7 +277,7 @@ def _check_algebra(config: Mapping[str, Any], product: Algebra | None = None) ->
         return product
     if expected != fingerprint_of(spec):
         entry, _ = registry.resolve("zoo.algebras", spec)
-        recorded = config["versions"].get(entry.distribution, "another version")
+        recorded = config.versions.get(entry.distribution, "another version")
         text = f"'{spec}' of {entry.distribution} {entry.version} is not the algebra this model was trained over"
         raise InputError(f"{text} (its table differs): install {recorded}, with which it was saved")
     return str(spec)

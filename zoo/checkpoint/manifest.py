@@ -26,30 +26,6 @@ RUNS = ("*", "seed-*/round-*", "*/seed-*/round-*")
 """Patterns of run folders inside runs/ and inside a lottery."""
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 SHA256 = re.compile(r"[0-9a-f]{64}")
-CARD = """\
----
-library_name: hypercomplex-zoo
-{license}tags: {tags}
-datasets: {datasets}
-metrics: {names}
----
-
-# {title}
-
-{facts}
-
-{table}
-
-```python
-import zoo
-
-model = zoo.load({source}{module})
-print(model, model.metrics)
-```
-
-Loading verifies every file against `manifest.json`. The metrics are measured on the test split of its data set; results on
-other data may differ. Versions: {versions}.
-"""
 MEASURED = ("metrics", "undefined", "spread", "validation", "averaged", "parameters", "pruned", "projected", "epochs", "seed")
 """Keys of a manifest that describe the training, from which the card can be regenerated."""
 
@@ -194,61 +170,6 @@ def _finite(text: str) -> float:
     if not math.isfinite(value := float(text)):
         raise ValueError(f"{text} is not a finite number")
     return value
-
-
-def card(
-    config: Mapping[str, Any], summary: Mapping[str, Any], source: str = "path/to/this/folder", license: str | None = None
-) -> str:
-    """Write the card of a model; the summary has ``versions`` and the available values of `MEASURED`."""
-    metrics, backbone = summary.get("metrics") or {}, config.get("backbone")
-    return CARD.format(
-        title=f"{backbone or 'A converted network'} over {config['algebra']}",
-        facts=_facts(config, summary),
-        tags=json.dumps(["hypercomplex", *([backbone.partition("(")[0]] if backbone else []), config["algebra"]]),
-        names=json.dumps(list(metrics)),
-        datasets=json.dumps(re.findall(r"^[\w./-]+", config.get("data") or "")),
-        license=f"license: {json.dumps(license)}\n" if license else "",
-        source=json.dumps(source, ensure_ascii=False),
-        table=_table(metrics, summary.get("undefined") or {}, summary.get("spread")),
-        module="" if backbone else ", module=the_real_network",
-        versions=", ".join(f"{name} {version}" for name, version in summary["versions"].items()),
-    )
-
-
-def _table(metrics: Mapping[str, float | None], undefined: Mapping[str, str], spread: Mapping[str, Any] | None) -> str:
-    """Format the test metrics of a model, and their mean and standard deviation over seeds if available."""
-    head, rows = ["metric", "test"], [[name, number(value)] for name, value in metrics.items()] or [["(no test split)", ""]]
-    if spread:
-        head.append(f"mean ± standard deviation of {len(spread['seeds'])} seeds")
-        texts = {
-            name: f"{number(mean)} ± {number(spread['std'][name])}" for name, mean in spread["mean"].items() if mean is not None
-        }
-        rows = [[*row, texts.get(row[0], number(None))] for row in rows]
-    lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
-    return "\n".join(lines + [f"\n{name} is undefined: {reason}." for name, reason in undefined.items()])
-
-
-def _facts(config: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
-    parameters, text, notes = summary.get("parameters") or {}, [], [""]
-    if "real_twin" in parameters:
-        total, twin = parameters["total"], parameters["real_twin"]
-        text.append(f"{total / twin:.1%} of the parameters of the same network over the reals ({total:,} of {twin:,})")
-    elif parameters:
-        text.append(f"{parameters['total']:,} parameters")
-    if config.get("data") and "epochs" in summary:
-        text.append(f"trained on `{config['data']}` for {summary['epochs']} epochs (seed {summary['seed']})")
-    if averaged := summary.get("averaged"):
-        notes.append(f"Its weights are the mean of the last {len(averaged)} checkpoints.")
-    if pruned := summary.get("pruned"):
-        notes.append(f"{100 * pruned:g}% of the heads, hidden units and channels of a trained network were removed.")
-    if sparse := config.get("sparse"):
-        notes.append(f"{len(sparse)} of its tensors are stored sparsely, as a bit mask and the nonzero values.")
-    if size := (config.get("info") or {}).get("image_size"):
-        notes.append(f"Images are resized to a short side of {size} pixels and cropped to a square at the centre.")
-    if "projected" in summary:
-        error = f"(mean relative error per matrix {summary['projected']:g}), without fine-tuning."
-        notes.append(f"Its weights are those of a trained real network projected onto the algebra {error}")
-    return f"{', '.join(text)}.{' '.join(notes)}" if text else "Saved with `zoo.save`."
 
 
 def number(value: float | None) -> str:

@@ -90,7 +90,7 @@ def to_fetch(run: str | Path) -> str | None:
     from zoo.checkpoint import find, read_config
 
     folder = find(run)
-    data = read_config(folder)["data"]
+    data = read_config(folder).data
     if data is None or any((parent / "config.yaml").is_file() for parent in folder.absolute().parents[:2]):
         return None
     entry, spec = registry.resolve("zoo.datasets", data)

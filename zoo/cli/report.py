@@ -4,12 +4,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from zoo import registry
 from zoo.cli.result import Result
 from zoo.errors import InputError
 from zoo.training.options import Bench, Fit, Info
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import ModelConfig
 
 
 def info(run: str | None = None, *, options: Info, kernels: bool = False) -> Result:
@@ -21,7 +24,9 @@ def info(run: str | None = None, *, options: Info, kernels: bool = False) -> Res
     """
     config = None if run is None else _trained_config(run, options)
     if config is not None:
-        options = replace(options, **{key: config[key] for key in asdict(options) if config.get(key) is not None})
+        options = replace(
+            options, **{key: value for key in asdict(options) if (value := getattr(config, key, None)) is not None}
+        )
     network = Fit(**asdict(_with_names("info", options)))
     if kernels:
         from zoo.training.bench import kernel_table, print_kernels
@@ -35,12 +40,12 @@ def info(run: str | None = None, *, options: Info, kernels: bool = False) -> Res
     if config is None:
         sizes = load_data(network).info.model_kwargs
     else:  # the sizes at training, without loading its data
-        facts = config["info"] and task_type(config["task"])[0].info_type.from_dict(config["info"])
-        sizes = facts.model_kwargs if facts else config["model_kwargs"]
+        facts = config.info and task_type(str(config.task))[0].info_type.from_dict(config.info)
+        sizes = facts.model_kwargs if facts else config.model_kwargs or {}
     return Result(layer_table(network, sizes), print_table)
 
 
-def _trained_config(source: str, options: Info) -> dict[str, Any]:
+def _trained_config(source: str, options: Info) -> "ModelConfig":
     """Return the configuration of a trained model that has a spec; no option may be set."""
     from zoo.checkpoint import read_config
     from zoo.hub.sources import locate
@@ -48,7 +53,7 @@ def _trained_config(source: str, options: Info) -> dict[str, Any]:
     if options != Info():
         raise InputError(f"zoo info {source}: the specs are those of the model, leave the flags out", code="conflict")
     config = read_config(locate(source))
-    if config["backbone"] is None or config["algebra"] is None:
+    if config.backbone is None or config.algebra is None:
         raise InputError(f"'{source}' contains a network without a spec: use zoo.load(FOLDER, module=...)")
     return config
 

@@ -10,8 +10,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from zoo.atomic import new_folder, write_json, write_text
+from zoo.checkpoint.card import card
 from zoo.checkpoint.config import read_config
-from zoo.checkpoint.manifest import MEASURED, card, file_record, find, read_manifest, sealed, verify
+from zoo.checkpoint.manifest import MEASURED, file_record, find, read_manifest, sealed, verify
 from zoo.errors import InputError, check_rules, one_line, shorten
 from zoo.hub import cache
 from zoo.hub.sources import FORMAT, HUB, NAME, locate, of_catalogue
@@ -91,10 +92,10 @@ def write_release(model: Path, folder: Path, source: str, license: str | None, r
     if repeats:
         known["spread"] = spread_of([model, *(find(locate(repeat)) for repeat in repeats)])
     licensed = {"license": license} if license else {}
-    write_text(folder / "README.md", card(config, known | {"versions": config["versions"]}, source, license))
+    write_text(folder / "README.md", card(config, known | {"versions": config.versions}, source, license))
     records = {path.name: file_record(path) for path in sorted(folder.iterdir())}
     write_json(folder / "manifest.json", sealed({"files": records} | known | licensed))
-    facts = {key: config[key] for key in FACTS if config.get(key)}
+    facts = {key: spec for key in FACTS if (spec := getattr(config, key))}
     facts |= {key: known[key] for key in ("metrics", "spread", "parameters") if key in known}
     size = sum(record["size"] for record in records.values())
     return facts | licensed | {"bytes": size, "sha256": file_record(folder / "manifest.json")["sha256"]}
@@ -114,7 +115,7 @@ def spread_of(folders: Sequence[Path]) -> dict[str, Any]:
     configs, rows = [read_config(folder) for folder in folders], [measured_facts(folder) for folder in folders]
     expected = rows[0].get("metrics") or {}
     for folder, config, row in zip(folders, configs, rows, strict=True):
-        metrics, other = row.get("metrics") or {}, [key for key in SETTINGS if config.get(key) != configs[0].get(key)]
+        metrics, other = row.get("metrics") or {}, [key for key in SETTINGS if getattr(config, key) != getattr(configs[0], key)]
         is_same = bool(metrics) and metrics.keys() == expected.keys()
         check_rules(
             (not other, f"{folder} has other values of {', '.join(other)}: repeats may differ only in the seed"),

@@ -64,7 +64,7 @@ def evaluate(
         raise InputError(f"split='{split}': use val or test")
     task, device = model.configured(decoding), model.device
     runner = make_trainer(dict(trainer or {}), device, model.net)
-    spec = data if data is not None else model.config["data"]
+    spec = data if data is not None else model.config.data
     source = matching_data(model, spec, split, batch_size, num_workers) if isinstance(spec, str) else spec
     if normalized and not (is_arrays(source) and isinstance(model.info, ImageInfo)):
         raise InputError("normalized=True applies only to arrays of images: leave it out", code="conflict")
@@ -77,7 +77,7 @@ def evaluate(
         arguments = {"datamodule": source}
         if split == "test":
             source.test_dataloader()  # raises for data without a test split
-        if spec == model.config["data"]:
+        if spec == model.config.data:
             warn_if_changed(model.info, getattr(source, "info", None))
     else:
         subject = "the model was trained on data without a spec" if data is None else f"data={data!r:.60}"
@@ -170,7 +170,7 @@ def target_tensor(targets: Sequence[Any], info: Any, by_value: bool = False) -> 
 def matching_data(model: Any, spec: str, split: str, batch_size: int, num_workers: int) -> Any:
     """Create data from a spec, with the options `DataModule.model_options` and the split of the model's training."""
     parsed = registry.Spec.parse(spec)
-    trained = registry.Spec.parse(model.config["data"]) if model.config["data"] else None
+    trained = registry.Spec.parse(model.config.data) if model.config.data else None
     stream = model.info.inputs == "token_stream"
     context: dict[str, Any] = {"batch_size": batch_size, "num_workers": num_workers, "stream": stream}
     data = registry.create("zoo.datasets", parsed, **context)
@@ -210,7 +210,7 @@ def origin(spec: registry.Spec, names: Iterable[str]) -> tuple[str, ...]:
 
 def checked_data(model: Any, data: Any, name: str) -> Any:
     """Set up data, check that their sizes and labels fit the model, and use the statistics of the training data."""
-    task, expected = getattr(data, "task", None), model.config.get("task")
+    task, expected = getattr(data, "task", None), model.config.task
     if task and expected and model.info is not None and model.info.inputs not in task_type(task)[0].inputs:
         raise InputError(f"data '{name}' has task = {task}, the model was trained with {expected}")
     data.prepare_data()

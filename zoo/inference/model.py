@@ -12,7 +12,7 @@ from lightning.pytorch.utilities import move_data_to_device
 from torch import Tensor, nn
 
 from zoo.algebras import Algebra
-from zoo.checkpoint import find, load_network, read_config
+from zoo.checkpoint import ModelConfig, find, load_network, read_config
 from zoo.checkpoint.folder import read_text
 from zoo.checkpoint.manifest import MEASURED, read_json
 from zoo.data.info import DataInfo, ImageInfo
@@ -43,7 +43,7 @@ class Model:
         tokenizer: The tokenizer of a text model, or None.
 
     Example:
-        >>> model = Model(nn.Linear(2, 2), {"backbone": "linear", "task": None})
+        >>> model = Model(nn.Linear(2, 2), ModelConfig(backbone="linear"))
         >>> model.device, model.task
         (device(type='cpu'), None)
     """
@@ -51,24 +51,24 @@ class Model:
     def __init__(
         self,
         net: nn.Module,
-        config: Mapping[str, Any],
+        config: ModelConfig,
         task: Task | None = None,
         metrics: Mapping[str, float | None] | None = None,
         known: Mapping[str, Any] | None = None,
     ) -> None:
-        self.net, self.task, self.config, self.metrics = net, task, dict(config), dict(metrics or {})
+        self.net, self.task, self.config, self.metrics = net, task, config, dict(metrics or {})
         self.known = dict(known or {})
         self.info: Any = None if task is None else task.info
         self.tokenizer: Tokenizer | None = None if task is None else task.tokenizer
         if task is not None:
-            decoding = self.config.get("decoding")
+            decoding = self.config.decoding
             task.eval()
             if isinstance(task, GenerativeTask) and decoding:
                 task.decoding = build_options(Decoding, decoding)
 
     def __repr__(self) -> str:
         """Show the specs and the device."""
-        names = ", ".join(f"{key}={self.config.get(key)!r}" for key in ("backbone", "algebra", "task", "data"))
+        names = ", ".join(f"{key}={getattr(self.config, key)!r}" for key in ("backbone", "algebra", "task", "data"))
         return f"zoo.Model({names}, device='{self.device}')"
 
     @property
@@ -222,7 +222,7 @@ class Model:
         """Return a copy of a generative task with other decoding options; `InputError` for other tasks."""
         task = self.configured(decoding or {})
         if not isinstance(task, GenerativeTask):
-            raise InputError(f"a model of {self.config['task']} does not generate text: use zoo predict")
+            raise InputError(f"a model of {self.config.task} does not generate text: use zoo predict")
         return task
 
     def evaluate(self, data: Any = None, split: str = "test", **options: Any) -> dict[str, float]:
@@ -243,7 +243,7 @@ class Model:
             task.decoding = build_options(Decoding, {**trained, **decoding})
             task.check_decoding(task.decoding)
         elif decoding:
-            raise InputError(f"a model of {self.config['task']} does not generate text: leave {', '.join(decoding)} out")
+            raise InputError(f"a model of {self.config.task} does not generate text: leave {', '.join(decoding)} out")
         if self.tokenizer is not None:
             limit = None if _reads_any_length(self.net) and not truncation else self.info.max_length
             task.tokenizer = self.tokenizer.limited(limit, truncation=truncation)
@@ -287,13 +287,13 @@ def load(
     """
     path = locate(path)
     config, target = read_config(path), choose_device(device)
-    spec: Any = task or config["task"]
+    spec: Any = task or config.task
     kind, options = task_type(spec) if isinstance(spec, str) else (spec, {})
     info = trained_task = None
-    if config["info"] is not None:
+    if config.info is not None:
         if kind is None:
             raise InputError(f"'{path}' was trained with a task in Python: use zoo.load(FOLDER, task=CLASS)")
-        info = _read_info(path, kind, config["info"])
+        info = _read_info(path, kind, config.info)
     elif task is not None:
         raise InputError(f"'{path}' has no info about its data, which a task requires: leave task out and call model.net")
     net = load_network(path, config, info=info, module=module, product=algebra)

@@ -1,6 +1,7 @@
 """Save a trained model, a network built from a spec, or a converted network as a model folder."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from zoo import checkpoint
 from zoo.algebras import Algebra
 from zoo.backbones.build import backbone as build_backbone
 from zoo.backbones.build import count, untrained
-from zoo.checkpoint.folder import conversion_record, fingerprint, library_versions
+from zoo.checkpoint import ModelConfig
+from zoo.checkpoint.folder import conversion_record, fingerprint, library_versions, network_options
 from zoo.conversion import Conversion
 from zoo.errors import InputError
 from zoo.inference.model import Model
@@ -67,27 +69,27 @@ def save(
             files[model.info.tokenizer] = model.tokenizer.to_json()
     else:
         net = model
-        names = {"backbone": backbone, "algebra": algebra, "scope": scope, "init": init, "embedding": embedding}
-        config = _converted(net) if backbone is None else _built(net, names, model_kwargs)
+        config = ModelConfig(backbone=backbone, algebra=algebra, scope=scope, init=init, embedding=embedding)
+        config = _converted(net) if backbone is None else _built(net, replace(config, model_kwargs=model_kwargs))
     known |= {"metrics": dict(metrics or {}), "parameters": (known.get("parameters") or {}) | count(net)}
     checkpoint.save(folder, net, config, known | {"versions": library_versions(config)}, files, sparse)
     return folder
 
 
-def _built(net: nn.Module, names: dict[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
+def _built(net: nn.Module, config: ModelConfig) -> ModelConfig:
     """Return the configuration of a network built from a spec, after comparing shapes with a rebuilt network."""
-    if names["algebra"] is None:
-        raise InputError(f"missing the algebra of {names['backbone']}: use algebra=SPEC", code="missing")
+    if config.algebra is None:
+        raise InputError(f"missing the algebra of {config.backbone}: use algebra=SPEC", code="missing")
     with torch.random.fork_rng(devices=[]):
-        rebuilt = build_backbone(untrained(names["backbone"]), **{k: v for k, v in names.items() if k != "backbone"}, **sizes)
+        rebuilt = build_backbone(untrained(str(config.backbone)), config.algebra, **network_options(config, None))
     ours, theirs = ({key: value.shape for key, value in network.state_dict().items()} for network in (net, rebuilt))
     if different := sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key)):
-        text = f"{names['backbone']} over {names['algebra']} with these sizes is another network"
+        text = f"{config.backbone} over {config.algebra} with these sizes is another network"
         raise InputError(f"{text}: '{different[0]}' differs")
-    return names | {"model_kwargs": sizes}
+    return config
 
 
-def _converted(net: nn.Module) -> dict[str, Any]:
+def _converted(net: nn.Module) -> ModelConfig:
     record = getattr(net, "conversion", None)
     if not isinstance(record, Conversion) or not record.converted:
         kind = type(net).__name__
@@ -97,5 +99,5 @@ def _converted(net: nn.Module) -> dict[str, Any]:
     if len(specs) != 1:
         raise InputError(f"the network is over several algebras, {', '.join(sorted(specs))}: save it with torch.save")
     (algebra,) = specs
-    over = {"algebra": algebra} if algebra else {"algebra": None, "algebra_sha256": fingerprint(products[0])}
-    return {"backbone": None, **over, "scope": "all", "init": "variance", "conversion": conversion_record(net)}
+    digest = None if algebra else fingerprint(products[0])
+    return ModelConfig(algebra=algebra or None, algebra_sha256=digest, conversion=conversion_record(net))

@@ -16,7 +16,7 @@ from zoo import registry
 from zoo.algebras import algebra as make_algebra
 from zoo.atomic import scratch_folder, write_bytes
 from zoo.backbones.build import backbone, count, real_twin, untrained
-from zoo.checkpoint import find, read_config, save
+from zoo.checkpoint import ModelConfig, find, read_config, save
 from zoo.checkpoint.folder import library_versions, model_files, network_options
 from zoo.checkpoint.manifest import read_json
 from zoo.conversion import stayed_real, transfer
@@ -45,7 +45,7 @@ class RealModel:
     """A trained network over the reals, with the configuration, data info and further files of its model folder."""
 
     net: nn.Module
-    config: dict[str, Any]
+    config: ModelConfig
     info: Any = None
     files: dict[str, str] = field(default_factory=dict)
 
@@ -67,9 +67,9 @@ def convert(options: Convert) -> dict[str, Any]:
     check_rules((bool(options.algebra), "missing --algebra: zoo list algebras shows what is installed"), code="missing")
     product, is_timm = make_algebra(options.algebra), options.source.startswith(TIMM)
     model = _load_imported(imported, options) if imported else _load_timm(options) if is_timm else _load_zoo(options)
-    config = model.config | {"algebra": canonical(options.algebra), "scope": options.scope or model.config["scope"]}
+    config = replace(model.config, algebra=canonical(options.algebra), scope=options.scope or model.config.scope)
     with torch.random.fork_rng(devices=[]):
-        net = backbone(untrained(config["backbone"]), product, **network_options(config, model.info))
+        net = backbone(untrained(str(config.backbone)), product, **network_options(config, model.info))
     try:
         rows = transfer(model.net, net, product)
     except InputError as error:
@@ -80,11 +80,11 @@ def convert(options: Convert) -> dict[str, Any]:
     facts |= {"projected": round(errors["mean"], 4)} if errors else {}
     folder.parent.mkdir(parents=True, exist_ok=True)
     save(folder, net, config, facts, model.files)
-    specs = {key: config[key] for key in ("backbone", "algebra", "scope", "embedding", "data")}
+    specs = {key: getattr(config, key) for key in ("backbone", "algebra", "scope", "embedding", "data")}
     layers = [row._asdict() | {"shape": list(row.shape)} for row in rows]
     result = {"folder": options.to, "source": options.source, **specs, "parameters": parameters}
-    result |= {"task": config["task"], "max_length": (config.get("info") or {}).get("max_length")}
-    result["has_teacher"] = not is_timm and bool(config["data"])
+    result |= {"task": config.task, "max_length": (config.info or {}).get("max_length")}
+    result["has_teacher"] = not is_timm and bool(config.data)
     return result | {"error": errors, "layers": layers, "stayed_real": stayed_real(net)}
 
 
@@ -105,8 +105,8 @@ def _load_zoo(options: Convert) -> RealModel:
     path = locate(source)
     model = load(path)
     if algebras_of(model.net):
-        raise InputError(f"{source} is already over {model.config['algebra'] or 'an algebra'}: use a real network")
-    if model.config["backbone"] is None:
+        raise InputError(f"{source} is already over {model.config.algebra or 'an algebra'}: use a real network")
+    if model.config.backbone is None:
         raise InputError(f"{source} has no spec: use zoo.convert(module, algebra, weights='project') in Python")
     return RealModel(model.net, model.config, model.info, model_files(find(path)))
 
@@ -118,9 +118,8 @@ def _load_timm(options: Convert) -> RealModel:
     data = None if options.data is None else load_data(resolve(Fit(spec, REALS, options.data)))
     info: DataInfo = _imagenet_info(given) if data is None else data.info
     net = backbone(str(Spec(given.name, given.options | {"pretrained": True})), make_algebra(REALS), **info.model_kwargs)
-    config: dict[str, Any] = {"backbone": spec, "algebra": REALS, "scope": "all", "init": "variance", "embedding": None}
-    config |= {"task": "image_classification", "data": options.data, "info": info.to_dict()}
-    return RealModel(net.eval(), config, info)
+    facts: dict[str, Any] = {"task": "image_classification", "data": options.data, "info": info.to_dict()}
+    return RealModel(net.eval(), ModelConfig(backbone=spec, algebra=REALS, **facts), info)
 
 
 def _load_imported(imported: ImportedNetwork, options: Convert) -> RealModel:
@@ -131,13 +130,12 @@ def _load_imported(imported: ImportedNetwork, options: Convert) -> RealModel:
     except RuntimeError as error:
         text = f"the weights in '{options.source}' do not match the network: {one_line(error)}"
         raise InputError(text, code="mismatch") from error
-    config: dict[str, Any] = {"backbone": imported.backbone, "algebra": REALS, "scope": "all", "init": "variance"}
-    config |= {"embedding": None, "task": None, "data": None}
+    config = ModelConfig(backbone=imported.backbone, algebra=REALS)
     if imported.tokenizer is None:
-        return RealModel(net.eval(), config | {"model_kwargs": imported.sizes})
+        return RealModel(net.eval(), replace(config, model_kwargs=imported.sizes))
     info = CorpusInfo(**imported.sizes, stream=False, sizes={}, sha256="")
     tokenizer = Tokenizer.from_json(imported.tokenizer, info).to_json()
-    config |= {"task": "language_model", "info": info.to_dict()}
+    config = replace(config, task="language_model", info=info.to_dict())
     return RealModel(net.eval(), config, info, {info.tokenizer: tokenizer})
 
 
@@ -188,7 +186,7 @@ def prune(run: str | Path, options: Prune) -> dict[str, Any]:
         plan_run(tuning)  # checks the options before anything is written
     manifest = read_json(model_folder / "manifest.json")
     files = model_files(model_folder)
-    config |= {"backbone": spec}
+    config = replace(config, backbone=spec)
     sizes = {"real_twin": count(real_twin(spec, **network_options(before.config, before.info)))["total"]}
     summary: dict[str, Any] = {"versions": library_versions(config), "parameters": count(net) | sizes, "pruned": options.ratio}
     splits = ("validation", "metrics") if manifest["metrics"] else ("validation",)
@@ -199,13 +197,13 @@ def prune(run: str | Path, options: Prune) -> dict[str, Any]:
         save(temporary / "model", net, config, summary, files)
         result["after"] = measure_splits(temporary, splits, options, options.data)
         after = load(temporary, device="auto")
-    save(out, net, config, summary | result["after"], files, sparse=bool(config["sparse"]))
+    save(out, net, config, summary | result["after"], files, sparse=bool(config.sparse))
     result["parameters"] = {"before": count(before.net)["total"], "after": count(net)["total"]}
     result["forward"] = _forward_times(before, after, options.batch_size)
     if tuning is not None:
         tuned = run_fit(replace(tuning, init_from=str(out)))
-        result |= {key: tuned[key] for key in ("run_dir", "epochs")}
-        result["tuned"] = measure_splits(tuned["run_dir"], splits, options, options.data)
+        result |= {"run_dir": tuned.run_dir, "epochs": tuned.epochs}
+        result["tuned"] = measure_splits(str(tuned.run_dir), splits, options, options.data)
     return result
 
 
@@ -226,8 +224,8 @@ def _tuning_options(folder: Path, options: Prune) -> Fit:
 
 def pruned(model: Model, ratio: float) -> tuple[nn.Module, str, list[Cut]]:
     """Prune a copy of the network of a model on the CPU; return it, its spec and the cuts."""
-    spec = model.config["backbone"]
-    if spec is None or model.info is None or model.config["algebra"] is None:
+    spec, algebra = model.config.backbone, model.config.algebra
+    if spec is None or model.info is None or algebra is None:
         raise InputError(
             "a network without a spec is not supported: use zoo.pruning.prune_structure in Python", code="unsupported"
         )
@@ -241,7 +239,7 @@ def pruned(model: Model, ratio: float) -> tuple[nn.Module, str, list[Cut]]:
         raise InputError(f"{spec}: {error}") from error
     smaller = _smaller_spec(spec, cuts)
     with torch.random.fork_rng(devices=[]):
-        built = backbone(smaller, model.config["algebra"], **network_options(model.config, model.info))
+        built = backbone(smaller, algebra, **network_options(model.config, model.info))
     shapes, built_shapes = ({name: t.shape for name, t in network.state_dict().items()} for network in (net, built))
     if shapes != built_shapes:
         raise InputError(_unsupported(spec))

@@ -13,7 +13,7 @@ import lightning.pytorch as pl
 import torch
 
 from zoo import registry
-from zoo.checkpoint import save
+from zoo.checkpoint import ModelConfig, save
 from zoo.checkpoint.manifest import read_manifest
 from zoo.data.loader import check_order
 from zoo.errors import LOGGERS, InputError, Interrupted, Stop, check_rules, quiet
@@ -30,11 +30,20 @@ from zoo.training.folder import (
     write_config,
     write_summary,
 )
-from zoo.training.network import build_network, load_teacher, print_summary, read_token_vectors, record
+from zoo.training.network import (
+    build_network,
+    load_teacher,
+    model_config,
+    network_keywords,
+    print_summary,
+    read_token_vectors,
+    summarize,
+)
 from zoo.training.options import Fit, build, check_not_tickets
 from zoo.training.processes import Processes, Signals, is_first_process, join
 from zoo.training.resolve import NO_OBJECTS, Objects, Plan, check_data, plan_run, take_objects
 from zoo.training.resume import Resumed, check_unchanged, checkpoint_files, position_of, read_checkpoint, resume, set_counters
+from zoo.training.summary import Summary
 from zoo.training.threads import choose_threads, restored_threads
 from zoo.training.trainer import check_trainer, lightning_errors, make_trainer, restore_batch_size
 
@@ -69,7 +78,7 @@ def fit(*, verbose: bool = True, **options: Any) -> dict[str, Any]:
         summary = run_fit(built, objects)
     if verbose and is_first_process():
         print_summary(summary)
-    return summary
+    return summary.to_json()
 
 
 def lottery(**options: Any) -> dict[str, Any]:
@@ -109,15 +118,16 @@ def _merge_resumed(options: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass
 class Run:
-    """The parts of a run that is ready to train; for `record` and its part `summary` see `zoo.training.network.record`."""
+    """The parts of a run that is ready to train; ``files`` are the additional files of its model folder."""
 
     plan: Plan
     folder: Path
     task: Task
     trainer: pl.Trainer
     checkpoints: Checkpoints
-    record: dict[str, Any]
-    summary: dict[str, Any]
+    config: ModelConfig
+    files: dict[str, str]
+    summary: Summary
     sparse: bool
 
 
@@ -141,7 +151,7 @@ class Extension:
         """Prepare a run before training."""
 
     def finish(self, run: Run, resumed: Resumed | None) -> dict[str, Any]:
-        """Return additional keys of the summary, after training and before the model is saved."""
+        """Return fields of the summary to change, after training and before the model is saved."""
         return {}
 
     def resume_text(self, folder: Path, trained: bool) -> str | None:
@@ -156,8 +166,8 @@ class Extension:
         return f"progress up to {position_of(paths[-1])} is saved; resume with: zoo fit --resume {name}"
 
 
-def run_fit(options: Fit, objects: Objects = NO_OBJECTS, extension: Extension | None = None) -> dict[str, Any]:
-    """Train and test a network, and return the content of summary.json.
+def run_fit(options: Fit, objects: Objects = NO_OBJECTS, extension: Extension | None = None) -> Summary:
+    """Train and test a network, and return its summary.
 
     The run folder contains config.yaml, metrics.csv, tensorboard/, checkpoints/, model/ (see `zoo.checkpoint`) and
     summary.json. The model has the weights of the best validation (`zoo.tasks.Task.monitor`). It is saved before the test, and
@@ -188,7 +198,7 @@ def start_session(planned: Plan) -> Iterator[Session]:
     processes.end()
 
 
-def train_run(planned: Plan, session: Session, extension: Extension) -> dict[str, Any]:
+def train_run(planned: Plan, session: Session, extension: Extension) -> Summary:
     """Train, save and test a run; return its summary."""
     options, (settings, processes, _) = planned.options, session
     with (
@@ -206,12 +216,13 @@ def train_run(planned: Plan, session: Session, extension: Extension) -> dict[str
             folder.discard()
             raise
         train(run, folder, resumed)
-        run.summary.update(processes.first(lambda: extension.finish(run, resumed)))
+        for name, value in processes.first(lambda: extension.finish(run, resumed)).items():
+            setattr(run.summary, name, value)
         with report_interruption(folder, extension.resume_text, trained=True):
             test(run)
         if settings.get("fast_dev_run"):
             folder.discard()
-            run.summary["run_dir"] = None
+            run.summary.run_dir = None
     return run.summary
 
 
@@ -242,9 +253,10 @@ def set_up(planned: Plan, session: Session, resumed: Resumed | None, folder: Pat
         teacher = load_teacher(options.teacher, options.distillation.temperature, options.distillation.weight, data)
         trainer.callbacks.append(teacher)  # type: ignore[attr-defined]
     check_order(getattr(net, "has_memory", False), trainer.world_size)
-    model = record(planned, net, vectors)
-    model["summary"] |= {"run_dir": str(folder), "resumed_from": None if resumed is None else str(resumed.path)}
-    checkpoints.model = model
+    config, files = model_config(planned, net), dict(getattr(data, "files", {}))
+    summary = summarize(planned, net, vectors, str(folder), None if resumed is None else str(resumed.path))
+    checkpoints.model = {"config": config.to_json(), "files": files, "network": network_keywords(planned)}
+    checkpoints.model |= {"summary": summary.to_json()}
     if trainer.is_global_zero:
         for name in ("summary.json", CHECKSUMS):  # if a finished run is trained further
             (folder / name).unlink(missing_ok=True)
@@ -253,7 +265,7 @@ def set_up(planned: Plan, session: Session, resumed: Resumed | None, folder: Pat
             logger.log_hyperparams(planned.config)
     if options.compile:
         net.compile()  # in place, which keeps the names in its state_dict
-    return Run(planned, folder, task, trainer, checkpoints, model, model["summary"], extension.sparse)
+    return Run(planned, folder, task, trainer, checkpoints, config, files, summary, extension.sparse)
 
 
 def train(run: Run, folder: RunFolder, resumed: Resumed | None) -> None:
@@ -261,7 +273,7 @@ def train(run: Run, folder: RunFolder, resumed: Resumed | None) -> None:
     checkpoints, checkpoint, summary = run.checkpoints, None, run.summary
     if resumed is not None and resumed.finished:
         checkpoints.best, checkpoint = resumed.state["best"], resumed.checkpoint
-        summary |= {"seconds": round(resumed.state["seconds"], 2), "epochs": resumed.state["epochs"]}
+        summary.seconds, summary.epochs = round(resumed.state["seconds"], 2), resumed.state["epochs"]
     else:
         try:
             with lightning_errors():
@@ -270,15 +282,15 @@ def train(run: Run, folder: RunFolder, resumed: Resumed | None) -> None:
             if not checkpoint_files(checkpoints.folder):
                 folder.discard()
             raise
-        summary |= {"seconds": round(checkpoints.seconds, 2), "epochs": run.trainer.current_epoch}
+        summary.seconds, summary.epochs = round(checkpoints.seconds, 2), run.trainer.current_epoch
     if resumed is not None and not checkpoints.finished:  # no step was left to train
         set_counters(run.trainer, resumed.state["epochs"], resumed.state["logged_steps"])
-    summary |= {"metrics": {}, "undefined": {}, "device": device_name(run.trainer), "checkpoint": None}
+    summary.device = device_name(run.trainer)
     if best := run.trainer.strategy.broadcast(checkpoints.best):
         checkpoint = read_checkpoint(checkpoints.folder / best["file"])
-        summary["validation"] = {"metric": best["monitor"].removeprefix("val_"), "mode": checkpoints.mode}
-        summary["validation"] |= {"value": finite(best["score"]), "epoch": best["epoch"], "step": best["step"]}
-        summary["checkpoint"] = str(checkpoints.folder / best["file"])
+        summary.validation = {"metric": best["monitor"].removeprefix("val_"), "mode": checkpoints.mode}
+        summary.validation |= {"value": finite(best["score"]), "epoch": best["epoch"], "step": best["step"]}
+        summary.checkpoint = str(checkpoints.folder / best["file"])
     if checkpoint is not None:
         run.task.load_state_dict(checkpoint["state_dict"])
 
@@ -290,8 +302,8 @@ def test(run: Run) -> None:
         with lightning_errors():
             measured = run.trainer.test(run.task, run.plan.data, verbose=False)
         for metrics in measured:  # empty with limit_test_batches=0
-            run.summary["metrics"] = {name.removeprefix("test_"): finite(value) for name, value in metrics.items()}
-            run.summary["undefined"] = run.task.undefined("test")
+            run.summary.metrics = {name.removeprefix("test_"): finite(value) for name, value in metrics.items()}
+            run.summary.undefined = run.task.undefined("test")
         save_model(run)
     if run.trainer.is_global_zero:
         write_summary(run.folder, run.summary)
@@ -300,7 +312,7 @@ def test(run: Run) -> None:
 def save_model(run: Run) -> None:
     """Save the model folder on rank 0."""
     if run.trainer.is_global_zero:
-        save(run.folder / "model", run.task.net, run.record["config"], run.summary, run.record["files"], run.sparse)
+        save(run.folder / "model", run.task.net, run.config, run.summary.to_json(), run.files, run.sparse)
 
 
 @contextmanager

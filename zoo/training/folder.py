@@ -19,11 +19,12 @@ from filelock import BaseFileLock, FileLock, Timeout
 from zoo import registry
 from zoo.atomic import to_json, write_json, write_text
 from zoo.checkpoint.manifest import file_record, read_json, read_small
-from zoo.errors import InputError, check_rules
+from zoo.errors import InputError
 from zoo.registry import Spec
 from zoo.training.options import FREE, flat, is_object
 from zoo.training.processes import Processes, is_first_process
 from zoo.training.resolve import default_embedding
+from zoo.training.summary import Summary
 
 LOCK, CHECKSUMS = ".lock", "checksums.json"
 _WRITTEN = ("config.yaml", "metrics.csv", "summary.json", "model", "lottery.json")
@@ -146,7 +147,7 @@ def _last_saved(folder: Path) -> float:
     return max((path.stat().st_mtime for pattern in _PROGRESS for path in folder.glob(pattern)), default=0.0)
 
 
-def finished_run(config: Mapping[str, Any], run_dir: str | None, resume: str | None) -> dict[str, Any] | None:
+def finished_run(config: Mapping[str, Any], run_dir: str | None, resume: str | None) -> Summary | None:
     """Return the summary of a finished run of this configuration in `run_dir` with ``resume=auto``; otherwise None."""
     if resume != "auto" or run_dir is None:
         return None
@@ -266,23 +267,20 @@ def changed_options(folder: Path, config: Mapping[str, Any], free: Collection[st
     return [(name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)]
 
 
-def read_summary(run: Path, needed: Iterable[str] = ()) -> dict[str, Any]:
+def read_summary(run: Path, needed: Iterable[str] = ()) -> Summary:
     """Load the summary of a finished run and check that it has metrics, parameters and the needed keys."""
     file = run / "summary.json"
-    summary = read_json(file)
-    is_valid = all(isinstance(summary.get(key), dict) for key in ("metrics", "parameters")) and summary.keys() >= set(needed)
-    check_rules((is_valid, f"'{file}' is not the summary of a run: delete the run folder to repeat the run"))
-    return summary
+    return Summary.from_json(read_json(file), file, needed)
 
 
-def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
+def write_summary(folder: Path, summary: Summary) -> None:
     """Write checksums.json, with the size and SHA-256 of all files that do not contain their own, then summary.json.
 
     summary.json marks a run as finished, so it is the last file.
     """
     paths = [path for pattern in _CHECKED for path in sorted(folder.glob(pattern)) if path.is_file()]
     records = {path.relative_to(folder).as_posix(): file_record(path) for path in paths}
-    text = to_json(summary)
+    text = to_json(summary.to_json())
     data = text.encode()
     records["summary.json"] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     write_json(folder / CHECKSUMS, records)

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from zoo.backbones.build import backbone, check_fit, check_size, count, equal_size, real_twin
-from zoo.checkpoint import find, load_network, read_config
+from zoo.backbones.build import backbone, check_fit, check_size, count, real_twin
+from zoo.checkpoint import ModelConfig, find, load_network, read_config
 from zoo.checkpoint.folder import conversion_record, fingerprint, fingerprint_of, library_versions, network_options
 from zoo.checkpoint.manifest import number
 from zoo.conversion import stayed_real
@@ -24,6 +24,7 @@ from zoo.tasks import task_type
 from zoo.tasks.distillation import Distillation
 from zoo.training.options import is_object
 from zoo.training.resolve import Plan, algebras_of, stands_for_spec
+from zoo.training.summary import Summary
 
 Vectors = tuple[Tensor, Tensor]
 """Pretrained vectors of the tokens, [tokens, width], and whether each token has one, [tokens]."""
@@ -37,7 +38,7 @@ def build_network(planned: Plan, vectors: Vectors | None) -> nn.Module:
         if info is None:
             raise InputError("the data module has no info to build a backbone from: pass a task with its network")
         spec, algebra = objects.backbone or options.backbone, objects.algebra or options.algebra
-        sizes = network_options(planned.config, info)
+        sizes = network_options(model_config(planned), info)
         if isinstance(spec, str):
             check_size(spec, algebra, options.max_parameters, **sizes)
         net = backbone(spec, algebra, **sizes)
@@ -73,11 +74,11 @@ def _load_initial(net: nn.Module, planned: Plan) -> None:
     options = planned.options
     path = locate(str(options.init_from))
     config = read_config(path)
-    source = f"--from {options.init_from} is {config['backbone'] or 'a network without a spec'} over {config['algebra']}"
-    has_specs = config["algebra"] is not None and planned.objects.algebra is None and not is_object(options.algebra)
-    if has_specs and fingerprint_of(config["algebra"]) != fingerprint_of(options.algebra):
+    source = f"--from {options.init_from} is {config.backbone or 'a network without a spec'} over {config.algebra}"
+    has_specs = planned.objects.algebra is None and not is_object(options.algebra)
+    if has_specs and config.algebra is not None and fingerprint_of(config.algebra) != fingerprint_of(options.algebra):
         raise InputError(f"{source}, expected {options.algebra}", code="mismatch")
-    if config["backbone"] is None:
+    if config.backbone is None:
         raise InputError(f"{source}: use a model whose backbone has a spec", code="unsupported")
     if not _has_files(path, planned.data):
         raise InputError(f"{source}, and its tokenizer differs from that of the data: use the data that it was trained on")
@@ -109,70 +110,83 @@ def load_teacher(source: str, temperature: float, weight: float, data: Any) -> D
     return Distillation(teacher.net, temperature, weight)
 
 
-SPEC_KEYS = ("backbone", "algebra", "data", "scope", "init", "embedding")
+_SPECS = ("backbone", "algebra", "data", "scope", "init", "embedding")
 
 
-def record(plan: Plan, net: nn.Module, vectors: Vectors | None) -> dict[str, Any]:
-    """Collect the facts of a run that are known before training.
+def _names(plan: Plan) -> dict[str, str | None]:
+    """Return the specs of a run and the names of its objects."""
+    names = {key: plan.config.get(key) for key in _SPECS}
+    return names | {"task": plan.config.get("task") or getattr(plan.data, "task", None)}
 
-    Returns:
-        ``summary``, the first keys of summary.json; ``config`` and ``files`` of the model folder (`zoo.checkpoint.save`); and
-        ``network``, the keywords that rebuild the network, or None if an object has no spec.
-    """
+
+def model_config(plan: Plan, net: nn.Module | None = None) -> ModelConfig:
+    """Return the configuration of the model of a run, whose data are set up; without a spec it depends on the network."""
     info, product = getattr(plan.data, "info", None), plan.objects.algebra
-    layers = None if plan.objects.net is not None else network_options(plan.config, info)
-    names = {key: plan.config.get(key) for key in SPEC_KEYS}
-    names["task"] = plan.config.get("task") or getattr(plan.data, "task", None)
-    config: dict[str, Any] = {key: None if is_object(name) else name for key, name in names.items()}
-    config |= {"info": None if info is None else info.to_dict()}
-    summary = names | {key: plan.config.get(key) for key in ("vectors", "teacher", "seed")}
-    parameters = count(net)
-    if layers is not None:
-        parameters["real_twin"] = count(real_twin(plan.objects.backbone or plan.options.backbone, **layers))["total"]
-    summary |= {"parameters": parameters, "equal_size": None, "versions": library_versions(config)}
-    if layers is not None and plan.objects.backbone is None and parameters["total"] < parameters["real_twin"]:
-        nearest = equal_size(str(names["backbone"]), parameters["total"], **layers)
-        summary["equal_size"] = nearest and {"backbone": nearest[0], "parameters": nearest[1]}
-    summary |= {"data_sha256": getattr(info, "sha256", None), "stayed_real": stayed_real(net)}
-    summary["vectors_found"] = vectors and {"found": int(vectors[1].sum()), "words": len(vectors[1])}
-    if hasattr(plan.task, "decoding"):
-        summary["decoding"] = config["decoding"] = plan.config["decoding"]
-    if given := [key for key in ("backbone", "algebra", "data", "task") if is_object(names[key])]:
-        objects = ", ".join(given)
-        summary["note"] = f"given in Python: {objects}; zoo.load needs them again, and config.yaml cannot repeat the run"
-    if config["backbone"] is None:
-        config["conversion"] = conversion_record(net)
-    if config["algebra"] is None:
-        config["algebra_sha256"] = fingerprint(product if product is not None else algebras_of(net)[0])
-    has_spec = plan.objects.backbone is None and (product is None or stands_for_spec(product))
-    files = dict(getattr(plan.data, "files", {}))
-    return {"config": config, "files": files, "network": layers if has_spec else None, "summary": summary}
+    specs: dict[str, Any] = {key: None if is_object(name) else name for key, name in _names(plan).items()}
+    decoding = plan.config["decoding"] if hasattr(plan.task, "decoding") else None
+    config = ModelConfig(**specs, info=None if info is None else info.to_dict(), decoding=decoding)
+    if net is not None and config.backbone is None:
+        config = replace(config, conversion=conversion_record(net))
+    if net is not None and config.algebra is None:
+        config = replace(config, algebra_sha256=fingerprint(product if product is not None else algebras_of(net)[0]))
+    return config
 
 
-def print_summary(summary: dict[str, Any]) -> None:
+def network_keywords(plan: Plan) -> dict[str, Any] | None:
+    """Return the keywords of `zoo.backbone` that build the network of a run again; None if an object has no spec."""
+    objects = plan.objects
+    has_specs = objects.net is None and objects.backbone is None
+    has_specs = has_specs and (objects.algebra is None or stands_for_spec(objects.algebra))
+    return network_options(model_config(plan), plan.data.info) if has_specs else None
+
+
+def summarize(plan: Plan, net: nn.Module, vectors: Vectors | None, folder: str, resumed_from: str | None) -> Summary:
+    """Return the facts of a run that are known before training; builds the same network over the reals to count it."""
+    info, names, objects = getattr(plan.data, "info", None), _names(plan), plan.objects
+    config, parameters = model_config(plan), count(net)
+    if objects.net is None:
+        twin = real_twin(objects.backbone or plan.options.backbone, **network_options(config, info))
+        parameters["real_twin"] = count(twin)["total"]
+    given = ", ".join(key for key in ("backbone", "algebra", "data", "task") if is_object(names[key]))
+    return Summary(
+        **names,
+        **{key: plan.config.get(key) for key in ("vectors", "teacher", "seed")},
+        parameters=parameters,
+        versions=library_versions(config),
+        data_sha256=getattr(info, "sha256", None),
+        stayed_real=stayed_real(net),
+        vectors_found=vectors and {"found": int(vectors[1].sum()), "words": len(vectors[1])},
+        decoding=config.decoding,
+        note=f"given in Python: {given}; zoo.load needs them again, and config.yaml cannot repeat the run" if given else None,
+        run_dir=folder,
+        resumed_from=resumed_from,
+    )
+
+
+def print_summary(summary: Summary) -> None:
     """Print parameters, metrics and the next commands of a run."""
     console = plain_console()
-    parameters, run = summary["parameters"], summary["run_dir"]
+    parameters, run = summary.parameters, summary.run_dir
     twin = parameters.get("real_twin")  # None for a network object
-    table = plain_table("", summary["algebra"], *(("real twin", "relative to real") if twin else ()))
+    table = plain_table("", str(summary.algebra), *(("real twin", "relative to real") if twin else ()))
     comparison = (f"{twin:,}", f"{parameters['total'] / twin:.1%}") if twin else ()
     table.add_row("parameters", f"{parameters['total']:,}", *comparison)
-    for name, value in summary["metrics"].items():
+    for name, value in summary.metrics.items():
         table.add_row(f"test {name}", number(value) + spread(summary, name))
     console.print()
     console.print(table)
-    for name, reason in summary.get("undefined", {}).items():
+    for name, reason in summary.undefined.items():
         console.print(f"test {name} is undefined: {reason}")
-    if vectors := summary["vectors_found"]:
+    if vectors := summary.vectors_found:
         console.print(f"pretrained vectors for {vectors['found']:,} of {vectors['words']:,} words")
-    if summary["stayed_real"]:
-        console.print(f"stayed real: {list_reasons(summary['stayed_real'])}")
-    if not summary["metrics"] and run:
-        folder = f"{run}/fold-01" if "folds" in summary else run
-        console.print(f"not tested: {summary['data']} has no test split; {folder}/metrics.csv has the validation metrics")
-    epochs = f"{summary['epochs']} epoch{'s' * (summary['epochs'] != 1)}"
-    duration = f"{epochs} in {summary['seconds']:.1f} s on {summary['device']}"
-    console.print(f"{summary['backbone']} on {summary['data']}, {duration}")
+    if summary.stayed_real:
+        console.print(f"stayed real: {list_reasons(summary.stayed_real)}")
+    if not summary.metrics and run:
+        folder = f"{run}/fold-01" if summary.folds else run
+        console.print(f"not tested: {summary.data} has no test split; {folder}/metrics.csv has the validation metrics")
+    epochs = f"{summary.epochs} epoch{'s' * (summary.epochs != 1)}"
+    duration = f"{epochs} in {summary.seconds:.1f} s on {summary.device}"
+    console.print(f"{summary.backbone} on {summary.data}, {duration}")
     if run is None:
         console.print("fast_dev_run trained a few batches and saved nothing")
         return
@@ -181,27 +195,26 @@ def print_summary(summary: dict[str, Any]) -> None:
         console.print(f"  {command}  # {purpose}")
 
 
-def next_commands(summary: dict[str, Any]) -> list[tuple[str, str]]:
+def next_commands(summary: Summary) -> list[tuple[str, str]]:
     """Return the commands to try after a run, each with its purpose."""
-    folder = shlex.quote(summary["run_dir"])
-    run = f"{folder}/fold-01" if "folds" in summary else folder
-    measure = (f"zoo {'test' if summary['metrics'] else 'validate'} {run}", "evaluate the model again")
-    real = summary.get("equal_size")
-    spec = real and shlex.quote(real["backbone"])
-    size = f"a real network of about the same size, {real['parameters']:,} parameters" if real else ""
-    if "note" in summary:  # the commands cannot build objects
-        return [] if is_object(summary["backbone"]) or is_object(summary["task"]) else [measure]
+    folder = shlex.quote(str(summary.run_dir))
+    run = f"{folder}/fold-01" if summary.folds else folder
+    measure = (f"zoo {'test' if summary.metrics else 'validate'} {run}", "evaluate the model again")
+    if summary.note:  # the commands cannot build objects
+        return [] if is_object(summary.backbone) or is_object(summary.task) else [measure]
+    is_smaller = summary.parameters["total"] < summary.parameters.get("real_twin", 0)
     return [
         measure,
-        *((f"zoo {verb.format(run=run)}", purpose) for verb, purpose in task_type(summary["task"])[0].next_commands),
+        *((f"zoo {verb.format(run=run)}", purpose) for verb, purpose in task_type(str(summary.task))[0].next_commands),
         (f"zoo fit -c {folder}/config.yaml --algebra ANOTHER", "the same run over another algebra (zoo list algebras)"),
-        *([(f"zoo fit -c {folder}/config.yaml --algebra real --backbone {spec}", size)] if real else []),
+        *([(f"zoo info {run}", "its layers, and the real network of about the same size")] if is_smaller else []),
     ]
 
 
-def spread(summary: dict[str, Any], name: str) -> str:
+def spread(summary: Summary, name: str) -> str:
     """Format the standard deviation over folds as a suffix; empty without folds and if it is undefined."""
-    return f" ± {number(summary['std'][name])}" if summary.get("std", {}).get(name) is not None else ""
+    std = (summary.std or {}).get(name)
+    return "" if std is None else f" ± {number(std)}"
 
 
 def list_reasons(names: dict[str, list[str]]) -> str:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from zoo.atomic import scratch_folder
 from zoo.backbones.build import backbone, untrained
-from zoo.checkpoint import find, load_network, read_config, save
+from zoo.checkpoint import ModelConfig, find, load_network, read_config, save
 from zoo.checkpoint.folder import model_files
 from zoo.checkpoint.manifest import is_intact, is_record, read_json
 from zoo.errors import InputError, check_rules
@@ -103,8 +103,8 @@ def recover(run: str | Path) -> dict[str, Any]:
         model = checkpoint[MODEL]
         if not model or model["network"] is None:
             raise InputError(f"'{path.name}' has objects without a spec: load its state_dict into the network in Python")
-        config, summary = model["config"], model["summary"] | {"metrics": {}, "epochs": best["epoch"]}
-        net = backbone(untrained(config["backbone"]), config["algebra"], **model["network"])
+        config, summary = ModelConfig.from_json(model["config"], path), model["summary"] | {"epochs": best["epoch"]}
+        net = backbone(untrained(str(config.backbone)), str(config.algebra), **model["network"])
         net.load_state_dict(network_state(checkpoint))
         save(folder / "model", net, config, summary, model["files"])
     return {"folder": str(folder / "model"), "checkpoint": str(path), "epoch": best["epoch"]}
@@ -115,13 +115,17 @@ def verify(run: Path) -> list[dict[str, str]]:
     rows, checkpoints = [], checkpoint_files(run / "checkpoints")
     if not checkpoints or (run / "model").exists():
         folder = find(run)
-        rows.append(_row(folder, lambda: "{backbone} over {algebra}".format(**read_config(folder))))
+        rows.append(_row(folder, lambda: _describe(read_config(folder))))
     rows += [_row(path, partial(_verify_checkpoint, path)) for path in checkpoints]
     if os.path.lexists(file := run / CHECKSUMS) or (run / "summary.json").is_file():  # which a finished run has both
         rows.append(_row(file, lambda: f"lists {len(_checksums(file))} files"))
         sums = _checksums(file) if rows[-1]["status"] == "ok" else {}
         rows += [_row(run / name, partial(_verify_file, run / name, record)) for name, record in sums.items()]
     return rows
+
+
+def _describe(config: ModelConfig) -> str:
+    return f"{config.backbone} over {config.algebra}"
 
 
 def _checksums(file: Path) -> dict[str, Any]:
