@@ -2,6 +2,7 @@
 
 import copy
 import io
+import pickle
 
 import pytest
 import torch
@@ -136,6 +137,15 @@ def test_computed_weight_can_be_read():
         assert torch.equal(same, w)
     w.sum().backward()
     assert layer.components.grad.abs().max() > 0
+
+
+def test_the_weight_of_a_copied_real_layer_is_a_parameter():
+    layer = make("real")
+    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert other.weight is other.components
+        assert isinstance(other.weight, nn.Parameter)
+        other.algebra.structure = torch.full((1, 1, 1), 2.0)
+        torch.testing.assert_close(other.weight.detach(), 2 * layer.weight.detach())
 
 
 def test_weight_can_be_assigned_only_over_the_reals():

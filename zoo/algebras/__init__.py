@@ -6,6 +6,7 @@ from zoo.algebras.product import FactoredAlgebra as FactoredAlgebra
 from zoo.algebras.product import action as action
 from zoo.algebras.product import algebra as algebra
 from zoo.algebras.product import factors_of as factors_of
+from zoo.algebras.product import is_reals as is_reals
 from zoo.algebras.product import laws as laws
 from zoo.algebras.product import literal as literal
 from zoo.algebras.product import reals as reals

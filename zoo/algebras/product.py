@@ -327,6 +327,12 @@ class FactoredAlgebra(Algebra):
         return f"{super().extra_repr()}, rank={self.factors.rank}"
 
 
+def is_reals(algebra: Algebra) -> bool:
+    """Return whether a product is that of the real numbers, so that a matrix of components is the real matrix."""
+    constants = algebra._constants
+    return constants is not None and constants.is_one and algebra.left is None
+
+
 def action(algebra: Algebra, like: Tensor) -> Tensor:
     """Return the product of a weight and an input, [m, n, n]: `Algebra.table`, restricted on the left to ``left``."""
     left = algebra.left

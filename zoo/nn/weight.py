@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.compiler import is_compiling, is_exporting
 
-from zoo.algebras import Algebra, action, factors_of, literal
+from zoo.algebras import Algebra, action, factors_of, is_reals, literal
 from zoo.algebras import algebra as named
 from zoo.errors import InputError, check_choice
 from zoo.kernels import AxisLayout, Kernel, Operand, Part, assembled, axis_layout, real_matrix
@@ -68,9 +68,6 @@ class Weight(nn.Module):
         self.algebra, self.transposed, self.init, self.gain = algebra.for_layer(), transposed, init, gain
         self.inp, self.out = _layouts(n, in_channels, out_channels, groups, blocks)
         self._fans = fans or _fans(n, (in_channels, self.inp), (out_channels, self.out), groups, kernel_size)
-        is_fixed = algebra.kind == "fixed"
-        is_real = n == 1 and is_fixed and algebra.left is None and bool(algebra.table(torch.empty(0, device="cpu")) == 1)
-        self._real_product = self.algebra.stored if is_real else None
         shape = (self.out.elements, self.inp.elements, *kernel_size)
         shape = (shape[::-1] if transposed else shape) if n == 1 else (algebra.m, *shape)
         self.components = nn.Parameter(torch.empty(shape))
@@ -79,7 +76,7 @@ class Weight(nn.Module):
         self._opened: tuple[Any, ...] | None = None
         self.forget()
         self.reset_parameters()
-        if n > 1 and is_fixed:
+        if n > 1 and algebra.kind == "fixed":
             with torch.device("cpu"):
                 factors_of(self.algebra, self.components)  # cache them for compiled graphs
             literal(self.algebra)
@@ -95,7 +92,7 @@ class Weight(nn.Module):
     @property
     def is_matrix(self) -> bool:
         """Whether the parameter is the matrix; false if another product has been assigned."""
-        return self._real_product is not None and self._real_product is self.algebra.stored
+        return self.inp.n == 1 and is_reals(self.algebra)
 
     @property
     def elements(self) -> Tensor:
