@@ -71,7 +71,7 @@ class LotteryResults:
     task: str | None = None
     metric: str
     mode: str
-    rate: float | None = None
+    rate: float | str | None = None
     rounds: int | None = None
     pruning: dict[str, Any]
     rows: list[GridRow]

@@ -367,10 +367,11 @@ def factors_of(algebra: Algebra, like: Tensor) -> Factors | None:
     constants = algebra._constants
     if constants is None:
         return _in_subspace(algebra, algebra.factors) if isinstance(algebra, FactoredAlgebra) else None
-    if torch.compiler.is_compiling():
-        return constants.find("factors", like)
-    constant: Factors | None = constants.get("factors", like, lambda: _fixed_factors(algebra))
-    return constant
+    is_compiling = torch.compiler.is_compiling()
+    found: Factors | None = (
+        constants.find("factors", like) if is_compiling else constants.get("factors", like, lambda: _fixed_factors(algebra))
+    )
+    return found
 
 
 def _fixed_factors(algebra: Algebra) -> Factors | None:

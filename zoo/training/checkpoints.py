@@ -58,7 +58,7 @@ class Checkpoints(Callback):
 
     Attributes:
         enabled: Whether to write checkpoints; signals stop a run in any case.
-        model: How to rebuild the model without the data, see `zoo.training.network.record`.
+        model: How to rebuild the model without the data: the values of `zoo.checkpoint.save`, and the keywords of the network.
         best: ``file``, ``monitor``, ``score``, ``metrics`` (of its validation), ``epoch`` (from 1) and ``step`` of the best
             checkpoint, or None.
         newest: File name of the newest checkpoint.

@@ -113,7 +113,7 @@ def load_teacher(source: str, temperature: float, weight: float, data: Any) -> D
 _SPECS = ("backbone", "algebra", "data", "scope", "init", "embedding")
 
 
-def _names(plan: Plan) -> dict[str, str | None]:
+def _names(plan: Plan) -> dict[str, Any]:
     """Return the specs of a run and the names of its objects."""
     names = {key: plan.config.get(key) for key in _SPECS}
     return names | {"task": plan.config.get("task") or getattr(plan.data, "task", None)}
@@ -122,7 +122,7 @@ def _names(plan: Plan) -> dict[str, str | None]:
 def model_config(plan: Plan, net: nn.Module | None = None) -> ModelConfig:
     """Return the configuration of the model of a run, whose data are set up; without a spec it depends on the network."""
     info, product = getattr(plan.data, "info", None), plan.objects.algebra
-    specs: dict[str, Any] = {key: None if is_object(name) else name for key, name in _names(plan).items()}
+    specs = {key: None if is_object(name) else name for key, name in _names(plan).items()}
     decoding = plan.config["decoding"] if hasattr(plan.task, "decoding") else None
     config = ModelConfig(**specs, info=None if info is None else info.to_dict(), decoding=decoding)
     if net is not None and config.backbone is None:
@@ -150,7 +150,9 @@ def summarize(plan: Plan, net: nn.Module, vectors: Vectors | None, folder: str, 
     given = ", ".join(key for key in ("backbone", "algebra", "data", "task") if is_object(names[key]))
     return Summary(
         **names,
-        **{key: plan.config.get(key) for key in ("vectors", "teacher", "seed")},
+        vectors=plan.config.get("vectors"),
+        teacher=plan.config.get("teacher"),
+        seed=plan.config.get("seed"),
         parameters=parameters,
         versions=library_versions(config),
         data_sha256=getattr(info, "sha256", None),
