@@ -104,8 +104,7 @@ def test_fit_suggests_how_to_find_the_real_network_of_equal_size(options, capsys
     (command,) = (command for command, _ in next_commands(read_summary(Path("run"))) if command.startswith("zoo info "))
     capsys.readouterr()
     assert main(shlex.split(command)[1:]) == 0
-    assert f"{parameters:,} parameters" in (printed := capsys.readouterr().out)
-    assert backbone in printed
+    assert f"this size: {backbone}, {parameters:,};" in capsys.readouterr().out
 
 
 TEST = {("real", 0): 0.90, ("real", 1): 0.94, ("quaternion", 0): 0.97, ("quaternion", 1): 0.93, ("octonion", 0): 0.80}

@@ -122,7 +122,7 @@ def _names(plan: Plan) -> dict[str, Any]:
 def model_config(plan: Plan, net: nn.Module | None = None) -> ModelConfig:
     """Return the configuration of the model of a run, whose data are set up; without a spec it depends on the network."""
     info, product = getattr(plan.data, "info", None), plan.objects.algebra
-    specs = {key: None if is_object(name) else name for key, name in _names(plan).items()}
+    specs: dict[str, Any] = {key: None if is_object(name) else name for key, name in _names(plan).items()}
     decoding = plan.config["decoding"] if hasattr(plan.task, "decoding") else None
     config = ModelConfig(**specs, info=None if info is None else info.to_dict(), decoding=decoding)
     if net is not None and config.backbone is None:
