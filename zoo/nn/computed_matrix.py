@@ -29,10 +29,10 @@ class ComputedMatrix(Tensor):
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
         name = getattr(func, "__name__", "")
-        written = _computed([*args[: name in WITHOUT_OPERATOR], kwargs.get("out")])  # autograd checks ``out`` before operators
-        if any(True for _ in written):
+        # Autograd checks ``out`` before it calls operators.
+        if _computed([*args[: name in WITHOUT_OPERATOR], kwargs.get("out")]):
             raise InputError(COMPUTED, code="unsupported")
-        sources = list(_computed([*args, *kwargs.values()]))
+        sources = _computed([*args, *kwargs.values()])
         guard = nullcontext() if name == "__get__" else _WriteGuard(sources)  # getters only make views
         with torch._C.DisableTorchFunctionSubclass(), guard:
             return _protected(func(*args, **kwargs), sources)
@@ -78,8 +78,8 @@ def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
             yield from _tensors(value)
 
 
-def _computed(values: Iterable[Any]) -> Iterator[Tensor]:
-    return (tensor for tensor in _tensors(values) if isinstance(tensor, ComputedMatrix))
+def _computed(values: Iterable[Any]) -> list[Tensor]:
+    return [tensor for tensor in _tensors(values) if isinstance(tensor, ComputedMatrix)]
 
 
 def _shares_memory(tensor: Tensor, matrices: list[Tensor]) -> bool:
