@@ -21,6 +21,7 @@ from zoo.errors import Interrupted
 from zoo.training import fit as fit_module
 from zoo.training.folder import read_summary
 from zoo.training.network import spread
+from zoo.training.summary import Summary
 
 TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False}
 NAMES = ("fold-01", "fold-02", "fold-03")
@@ -198,9 +199,8 @@ def test_changed_folds_are_not_resumed(again, summary):
     assert zoo.fit(resume=str(again / "run")) == summary
 
 
-def test_the_mean_is_none_if_a_metric_is_not_finite(summary):
-    shared = {key: summary[key] for key in summary if key not in ("metrics", "std", "folds")}
-    rows = [shared | {"metrics": {"loss": loss, "accuracy": 0.25 * k}} for k, loss in ((1, None), (3, 1.0))]
+def test_the_mean_is_none_if_a_metric_is_not_finite():
+    rows = [Summary(metrics={"loss": loss, "accuracy": 0.25 * k}) for k, loss in ((1, None), (3, 1.0))]
     combined = combine(rows)
-    assert combined["metrics"] == {"loss": None, "accuracy": 0.5}
-    assert combined["std"] == {"loss": None, "accuracy": pytest.approx(0.5 / 2**0.5)}
+    assert combined.metrics == {"loss": None, "accuracy": 0.5}
+    assert combined.std == {"loss": None, "accuracy": pytest.approx(0.5 / 2**0.5)}
