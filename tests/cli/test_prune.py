@@ -46,7 +46,7 @@ def test_prune_and_fine_tune(call, run, tmp_path):
     assert lines["parameters", f"{zoo.count(before.net)['total']:,}"][0] == f"{zoo.count(after.net)['total']:,}"
     assert "50% of the heads" in (tmp_path / "run/pruned-0.5/README.md").read_text()
     config = yaml.safe_load((tmp_path / "run-pruned-0.5/config.yaml").read_text())
-    assert (config.backbone, config["init_from"], config["optimizer"]["lr"]) == (spec, "run/pruned-0.5", 0.001)
+    assert (config["backbone"], config["init_from"], config["optimizer"]["lr"]) == (spec, "run/pruned-0.5", 0.001)
     assert config["trainer"]["max_epochs"] == 1
     tuned = zoo.load("run-pruned-0.5").net.state_dict()
     pruned_state = after.net.state_dict()
