@@ -30,7 +30,7 @@ using at::Tensor;
 
 constexpr int64_t kMostRows = 256;             // rows of a tile
 constexpr int64_t kFewestRows = 32;            // rows per thread below which threads split the outputs instead of the rows
-constexpr int64_t kFewProducts = 8;            // rows times a matrix that read it once; more are a product of torch
+constexpr int64_t kFewProducts = 8;            // products of rows with a matrix that take as long as reading it
 constexpr int64_t kWork = 1 << 20;             // multiplications per thread that outweigh waking it up
 constexpr int64_t kTileBytes = 4 << 20;        // combinations and products of a tile
 constexpr int64_t kGradientBytes = 256 << 20;  // gradients of all workers
@@ -479,7 +479,8 @@ Tensor products(const Tensor& x, const Tensor& w, const std::optional<Tensor>& l
   const int64_t rows = rows_of_x.size(0), i = inp.elements, o = out.elements, stride = rows_of_x.stride(0);
   const int64_t matrices = left ? left->size(0) : w.size(0), gathered = right.size(0);
   const bool pairs = result.size(0) != matrices || gathered != matrices;
-  const int64_t each = pairs ? gathered : 1, workers = threads(double(rows) * matrices * each * i * o);
+  const int64_t each = pairs ? gathered : 1;
+  const int64_t workers = threads(double(std::max(rows * each, kFewProducts)) * matrices * i * o);
   auto shape = x.sizes().vec();
   shape.back() = out.channels;
   Tensor y = at::empty(shape, x.options());
