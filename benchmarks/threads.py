@@ -85,6 +85,18 @@ def simulate() -> list[dict[str, Any]]:
     return rows
 
 
+def table(results: dict[str, Any]) -> list[str]:
+    """Format the times of a step, and the threads that the rule gives to networks on more cores."""
+    where, titles = results["machine"], {"alone": "alone", "busy": "beside a busy process per core", "four": "four runs at once"}
+    rows = results["milliseconds"]
+    lines = [f"Measured {where['date']} on {where['cores']} cores of {where['processor']}, {where['capability']}.", ""]
+    lines += [f"| | {' | '.join(titles[name] for name in rows)} |", f"|---|{'---:|' * len(rows)}"]
+    lines += [f"| {policy} | {' | '.join(str(row[policy]['mean_ms']) for row in rows.values())} |" for policy in POLICIES]
+    names = [f"{cores} cores" for cores in CORES]
+    lines += ["", "Threads by the rule, for a batch of 64:", "", f"| network | {' | '.join(names)} |", f"|---|{'---:|' * len(names)}"]
+    return lines + [f"| {row['network']} | {' | '.join(str(row[name]) for name in names)} |" for row in results["simulated"]]
+
+
 def main() -> None:
     """Measure the selected situations and store them with the others."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
