@@ -59,6 +59,8 @@ class Situation(NamedTuple):
 
 SITUATIONS = {"alone": Situation(1, 0), "busy": Situation(1, os.cpu_count() or 1), "four": Situation(4, 0)}
 
+TITLES = {"alone": "alone", "busy": "beside a busy process per core", "four": "four runs at once"}
+
 
 def measure(policy: str, situation: Situation, seconds: float) -> dict[str, float]:
     """Train in separate processes; return milliseconds per step of a run, and the steps per second of all runs."""
@@ -86,14 +88,16 @@ def simulate() -> list[dict[str, Any]]:
 
 
 def table(results: dict[str, Any]) -> list[str]:
-    """Format the times of a step, and the threads that the rule gives to networks on more cores."""
-    where, titles = results["machine"], {"alone": "alone", "busy": "beside a busy process per core", "four": "four runs at once"}
-    rows = results["milliseconds"]
+    """Format the steps per second, and the threads that the rule gives to networks on more cores."""
+    where, rows = results["machine"], results["speeds"]
     lines = [f"Measured {where['date']} on {where['cores']} cores of {where['processor']}, {where['capability']}.", ""]
-    lines += [f"| | {' | '.join(titles[name] for name in rows)} |", f"|---|{'---:|' * len(rows)}"]
-    lines += [f"| {policy} | {' | '.join(str(row[policy]['mean_ms']) for row in rows.values())} |" for policy in POLICIES]
+    lines += [f"| threads | {' | '.join(TITLES[name] for name in rows)} |", f"|---|{'---:|' * len(rows)}"]
+    lines += [
+        f"| {policy} | {' | '.join(str(row[policy]['steps_per_second']) for row in rows.values())} |" for policy in POLICIES
+    ]
     names = [f"{cores} cores" for cores in CORES]
-    lines += ["", "Threads by the rule, for a batch of 64:", "", f"| network | {' | '.join(names)} |", f"|---|{'---:|' * len(names)}"]
+    lines += ["", "Threads by the rule, for a batch of 64:", ""]
+    lines += [f"| network | {' | '.join(names)} |", f"|---|{'---:|' * len(names)}"]
     return lines + [f"| {row['network']} | {' | '.join(str(row[name]) for name in names)} |" for row in results["simulated"]]
 
 
@@ -104,12 +108,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20, help="duration of each measurement")
     options = parser.parse_args()
     stored = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-    rows = {name: measured for name, measured in stored.get("milliseconds", {}).items() if name in SITUATIONS}
+    rows = stored.get("speeds", {})
     for name in [options.only] if options.only else SITUATIONS:
         rows[name] = {policy: measure(policy, SITUATIONS[name], options.seconds) for policy in POLICIES}
     shape = f"vit on digits over the quaternions, batch {BATCH}, training step"
     about = {"machine": machine.info(), "commit": machine.commit(), "rule": RULE, "shape": shape}
-    machine.write(RESULTS, {**about, "milliseconds": rows, "simulated": simulate()})
+    machine.write(RESULTS, {**about, "speeds": rows, "simulated": simulate()})
     print(RESULTS.read_text(encoding="utf-8"))
 
 
