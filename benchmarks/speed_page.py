@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import convnets, fused, gpu, growth, machine, memory, papers_times, peers, plan
+from benchmarks import convnets, fused, gpu, growth, machine, memory, papers_times, peers, plan, threads
 from zoo.kernels import base
 from zoo.kernels import fused as operator
 
@@ -50,7 +50,7 @@ def text() -> str:
     parts |= {"memory": "\n".join(memory.table(used)), "memory_made": made(used)}
     parts |= {"growth": "\n".join(growth.section(grown)), "growth_threads": grown["features"]["ms"]["machine"]["threads"]}
     parts |= {"peers": "\n".join(peers.section(others)), "peers_made": made(others), "peers_libraries": libraries}
-    parts |= gpu_parts(read(gpu.RESULTS))
+    parts |= {"threads": "\n".join(threads.table(read(threads.RESULTS)))} | gpu_parts(read(gpu.RESULTS))
     parts |= papers_times.parts(read(papers_times.RESULTS))
     return TEMPLATE.read_text(encoding="utf-8").format_map(parts)
 
@@ -121,7 +121,7 @@ def section(key: str, sets: Results) -> list[str]:
     }
     chosen = {instructions: rows for instructions, rows in chosen.items() if rows}
     if key == "evaluation":
-        return [*evaluation(chosen), "", *caption(chosen)]
+        return [*caption(chosen), "", *evaluation(chosen)]
     names = dict.fromkeys(name for rows in chosen.values() for name in rows)
     goals = {name: row["goal"] for rows in chosen.values() for name, row in rows.items()}
     columns: dict[str, Any] = {"goal": goals, "limit": {name: limit(name, sets) for name in names}}
@@ -131,7 +131,7 @@ def section(key: str, sets: Results) -> list[str]:
         cells = [cell(rows[name]) if name in rows else "" for rows in chosen.values()]
         cells += [f"{values[name]:.2f}" if values[name] else "" for values in columns.values()]
         lines.append(f"| {' | '.join((name, *cells))} |")
-    return [*lines, "", *caption(chosen)]
+    return [*caption(chosen), "", *lines]
 
 
 def evaluation(sets: Results) -> list[str]:
@@ -203,7 +203,7 @@ def planned(results: dict[str, Any]) -> list[str]:
         f"{entry['machine']['gflops']:.0f} GFLOP/s."
         for name, entry in results.items()
     ]
-    return [*plan.table(results), "", *made]
+    return [*made, "", *plan.table(results)]
 
 
 def attention(results: dict[str, Any]) -> list[str]:

@@ -67,12 +67,18 @@ class Case:
         with torch.no_grad():
             combined = torch.ops.zoo.fused_combinations(x, self.w, self.factors[0])
             z = torch.ops.zoo.fused_combined(x, combined, *self.factors[1:], self.bias, self.out, self.inp)
-            assert (z.double() - y64).abs().max() / y64.abs().max() < TOLERANCE[self.dtype]
+            table = torch.einsum("ri,rj,rk->ijk", *self.factors).flatten(0, 1)
+            every = torch.eye(self.inp.n, dtype=self.wide)
+            pairs = torch.ops.zoo.fused_combined(x, self.w.to(self.dtype), every, table, self.bias, self.out, self.inp)
+            for product in (z, pairs):
+                assert (product.double() - y64).abs().max() / y64.abs().max() < TOLERANCE[self.dtype]
 
 
 CASES = [
     (2, 2, 3, (64, 64), (1, 1), 70),
     (3, 3, 7, (7, 5), (1, 1), 1),
+    (4, 4, 8, (210, 83), (1, 1), 2),
+    (7, 7, 9, (470, 64), (1, 1), 1),
     (4, 4, 8, (22, 33), (2, 3), 130),
     (4, 4, 8, (256, 512), (1, 1), 5),
     (5, 2, 6, (203, 37), (1, 1), 600),

@@ -164,18 +164,17 @@ def gradients(part: Part, g: Tensor, need_table: bool) -> tuple[Tensor, Tensor |
     w, out, inp, n = part.components, part.out, part.inp, part.out.n
     if w.device.type != "cpu":
         return _gradients_by_definition(part, g, need_table)
-    rows, axes, sums = _rows(w.detach()), _axes(w, inp), terms_of(part, backward=True)
-    m, size = rows.shape
+    axes, sums, m = _axes(w, inp), terms_of(part, backward=True), len(w)
     g = g if len(axes) == 2 else g.permute(0, 2, 3, 1)
     if inp.is_padded or out.is_padded:
         g = g.reshape(out.blocks, out.size, *axes[:-1], -1)
         g = F.pad(g, (0, n * axes[-1] - g.shape[-1], *(0, 0) * (len(axes) - 1), 0, n * out.width - out.size))
     g = g.reshape(out.blocks, n, out.width, *axes[:-1], n, axes[-1]).permute(_INVERSE[len(axes)])
-    if n * n * size <= LARGE:
+    if g.numel() <= LARGE:
         blocks = g.reshape(n * n, -1).to(w.dtype)
-        gw, g_table = sums.sum_rows(blocks), blocks @ rows.T if need_table else None
+        gw, g_table = sums.sum_rows(blocks), blocks @ _rows(w.detach()).T if need_table else None
     else:
-        rows, g_table = rows.view(m, out.elements, -1), w.new_zeros(n * n, m) if need_table else None
+        rows, g_table = _rows(w.detach()).view(m, out.elements, -1), w.new_zeros(n * n, m) if need_table else None
         gw = torch.empty_like(rows)
         for block, tile, elements in _tiles(out, n * n * rows.shape[2]):
             blocks = g[:, :, block, tile].reshape(n * n, -1).to(w.dtype)

@@ -63,7 +63,7 @@ class AxisLayout(NamedTuple):
     @property
     def width(self) -> int:
         """Algebra elements of one block, rounded up."""
-        return -(-self.size // self.n)
+        return -(-self.channels // (self.blocks * self.n))
 
     @property
     def elements(self) -> int:
@@ -73,7 +73,7 @@ class AxisLayout(NamedTuple):
     @property
     def is_padded(self) -> bool:
         """Whether n does not divide the size of a block."""
-        return self.size != self.n * self.width
+        return self.channels % (self.blocks * self.n) != 0
 
 
 def axis_layout(channels: int, n: int, blocks: int = 1) -> AxisLayout:

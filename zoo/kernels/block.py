@@ -66,16 +66,16 @@ def block_linear(x: Tensor, part: Part, bias: Tensor | None = None) -> Tensor:
     Equivalent to ``F.linear(x, real_matrix(...), bias)`` as one autograd node that saves only matrices up to `SMALL`; larger
     ones are reassembled in the backward pass.
     """
-    inputs = part.components, part.table, bias, part._replace(components=None, table=None)  # type: ignore[arg-type]
-    y: Tensor = _Block.apply(x.reshape(-1, part.inp.channels), *inputs)
+    components, table, *product = part
+    y: Tensor = _Block.apply(x.reshape(-1, part.inp.channels), components, table, bias, product)
     return y.view(*x.shape[:-1], part.out.channels)
 
 
 class _Block(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor, table: Tensor | None, bias: Tensor | None, product: Part) -> Tensor:
-        matrix = assemble(product._replace(components=w, table=table), w.dtype)
-        is_small = product.out.channels * product.inp.channels <= SMALL
+    def forward(ctx: Any, x: Tensor, w: Tensor, table: Tensor | None, bias: Tensor | None, product: Any) -> Tensor:
+        matrix = assemble(Part(w, table, *product), w.dtype)
+        is_small = matrix.numel() <= SMALL
         ctx.save_for_backward(x, w, table, bias, matrix if is_small else None)
         ctx.product = product
         return F.linear(x, matrix, bias)
@@ -84,7 +84,7 @@ class _Block(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> Any:
         """Return the gradients; if they are to be differentiated, by the definition."""
         x, w, table, bias, matrix = ctx.saved_tensors
-        part: Part = ctx.product._replace(components=w, table=table)
+        part = Part(w, table, *ctx.product)
         need_x, need_w, need_table, need_bias = ctx.needs_input_grad[:4]
         if torch.is_grad_enabled():
             y = F.linear(x, real_matrix(action_of(part), w, part.out, part.inp), bias)

@@ -30,6 +30,7 @@ using at::Tensor;
 
 constexpr int64_t kMostRows = 256;             // rows of a tile
 constexpr int64_t kFewestRows = 32;            // rows per thread below which threads split the outputs instead of the rows
+constexpr int64_t kFewProducts = 8;            // products of rows with a matrix that take as long as reading it
 constexpr int64_t kWork = 1 << 20;             // multiplications per thread that outweigh waking it up
 constexpr int64_t kTileBytes = 4 << 20;        // combinations and products of a tile
 constexpr int64_t kGradientBytes = 256 << 20;  // gradients of all workers
@@ -212,40 +213,55 @@ struct Matrices {
   }
 };
 
-template <class V>
-auto total(V v) {
-  std::remove_reference_t<decltype(v[0])> parts[sizeof(V) / sizeof(v[0])];
-  std::memcpy(parts, &v, sizeof(V));
-  for (size_t half = sizeof(V) / sizeof(v[0]) / 2; half; half /= 2)
-    for (size_t l = 0; l < half; ++l) parts[l] += parts[l + half];
-  return parts[0];
+// The sum of a vector, by halves in registers: compilers store and load the elements of a wide vector one by one.
+template <class A, class V>
+A total(V v) {
+  if constexpr (sizeof(V) > 16) {
+    typedef A Half __attribute__((vector_size(sizeof(V) / 2)));
+    Half halves[2];
+    std::memcpy(halves, &v, sizeof(V));
+    return total<A>(Half(halves[0] + halves[1]));
+  } else {
+    A parts[sizeof(V) / sizeof(A)];
+    std::memcpy(parts, &v, sizeof(V));
+    for (size_t half = sizeof(V) / sizeof(A) / 2; half; half /= 2)
+      for (size_t l = 0; l < half; ++l) parts[l] += parts[l + half];
+    return parts[0];
+  }
 }
 
-// c[m, n] = a[m, k] b[n, k]^T for m < 3, reading b once, two rows at a time
+// c[u, r] = a[u] . b[r] for m vectors a and one or two vectors b, all of length k; the rows of c are `step` numbers apart
 template <int m, class T>
-void multiply_few(int64_t n, int64_t k, const T* a, const T* b, T* c) {
+void dots(int64_t k, const T* a, const T* b, int64_t of_b, T* c, int64_t step) {
   using A = Acc<T>;
   using V = Vector<A>;
   constexpr int64_t w = lanes<A>;
-  for (int64_t row = 0; row < n; row += 2) {
-    const T* of[2] = {b + row * k, b + std::min(row + 1, n - 1) * k};
-    V sums[2][m] = {};
-    int64_t j = 0;
-    for (; j + w <= k; j += w) {
-      const V first = load<V>(of[0] + j), second = load<V>(of[1] + j);
-      for (int u = 0; u < m; ++u) {
-        const V v = load<V>(a + u * k + j);
-        sums[0][u] += first * v;
-        sums[1][u] += second * v;
-      }
+  const T* second = of_b == 2 ? b + k : b;
+  V sums[2][m] = {};
+  int64_t j = 0;
+  for (; j + w <= k; j += w) {
+    const V parts[2] = {load<V>(b + j), load<V>(second + j)};
+    for (int u = 0; u < m; ++u) {
+      const V v = load<V>(a + u * k + j);
+      sums[0][u] += parts[0] * v;
+      sums[1][u] += parts[1] * v;
     }
-    for (int64_t r = 0; r < std::min<int64_t>(2, n - row); ++r)
-      for (int u = 0; u < m; ++u) {
-        A sum = total(sums[r][u]);
-        for (int64_t l = j; l < k; ++l) sum += A(of[r][l]) * A(a[u * k + l]);
-        c[u * n + row + r] = T(sum);
-      }
   }
+  for (int64_t r = 0; r < of_b; ++r)
+    for (int u = 0; u < m; ++u) {
+      A sum = total<A>(sums[r][u]);
+      for (int64_t l = j; l < k; ++l) sum += A(b[r * k + l]) * A(a[u * k + l]);
+      c[u * step + r] = T(sum);
+    }
+}
+
+// c[m, n] = a[m, k] b[n, k]^T for few m, reading b once from memory; m sums of two rows of b stay in registers
+template <class T>
+void multiply_few(int64_t m, int64_t n, int64_t k, const T* a, const T* b, T* c) {
+  constexpr decltype(&dots<1, T>) of_rows[] = {dots<1, T>, dots<2, T>, dots<3, T>, dots<4, T>};
+  for (int64_t row = 0; row < n; row += 2)
+    for (int64_t u = 0; u < m; u += 4)
+      of_rows[std::min<int64_t>(m - u, 4) - 1](k, a + u * k, b + row * k, std::min<int64_t>(n - row, 2), c + u * n + row, n);
 }
 
 template <class T>
@@ -463,7 +479,8 @@ Tensor products(const Tensor& x, const Tensor& w, const std::optional<Tensor>& l
   const int64_t rows = rows_of_x.size(0), i = inp.elements, o = out.elements, stride = rows_of_x.stride(0);
   const int64_t matrices = left ? left->size(0) : w.size(0), gathered = right.size(0);
   const bool pairs = result.size(0) != matrices || gathered != matrices;
-  const int64_t each = pairs ? gathered : 1, workers = threads(double(rows) * matrices * each * i * o);
+  const int64_t each = pairs ? gathered : 1;
+  const int64_t workers = threads(double(std::max(rows * each, kFewProducts)) * matrices * i * o);
   auto shape = x.sizes().vec();
   shape.back() = out.channels;
   Tensor y = at::empty(shape, x.options());
@@ -497,10 +514,9 @@ Tensor products(const Tensor& x, const Tensor& w, const std::optional<Tensor>& l
       else
         by = whole.const_data_ptr<T>() + first * i;
       const int64_t step = combines ? width * i : o * i, count = b * each;
-      if (count <= 2)
+      if (count <= kFewProducts)
         for (int64_t m = 0; m < matrices; ++m)
-          (count == 1 ? multiply_few<1, T> : multiply_few<2, T>)(
-              width, i, of_rows + (pairs ? 0 : m * b * i), by + m * step, parts + m * count * width);
+          multiply_few<T>(count, width, i, of_rows + (pairs ? 0 : m * b * i), by + m * step, parts + m * count * width);
       else
         multiply<T>(matrices, {parts, count, width, count * width}, {of_rows, count, i, pairs ? 0 : b * i},
                     Matrices<const T>{by, width, i, step}.t());

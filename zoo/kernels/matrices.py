@@ -38,14 +38,15 @@ def assembled(part: Part, dtype: torch.dtype) -> Tensor:
     """Return the real matrix of one weight as `matrices`; on a CPU without the overhead of the operator."""
     if is_compiling() or part.components.device.type != "cpu":
         return matrices([part], dtype)[0]
-    made: Tensor = _Matrix.apply(part.components, part.table, part._replace(components=None, table=None), dtype)  # type: ignore[arg-type]
+    components, table, *product = part
+    made: Tensor = _Matrix.apply(components, table, product, dtype)
     return made
 
 
 class _Matrix(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, w: Tensor, table: Tensor | None, product: Part, dtype: torch.dtype) -> Tensor:
-        ctx.part = part = product._replace(components=w, table=table)
+    def forward(ctx: Any, w: Tensor, table: Tensor | None, product: Any, dtype: torch.dtype) -> Tensor:
+        ctx.part = part = Part(w, table, *product)
         ctx.versions = _versions([w], [] if table is None else [table])
         return assemble(part, dtype)
 

@@ -165,9 +165,11 @@ class Weight(nn.Module):
     def is_batched(self) -> bool:
         """Whether the matrix is assembled by itself or with those of other weights: in training, where no kernel is faster."""
         w = self.components
+        if w.device.type not in BATCHED:
+            return False
         is_plain = type(w) is nn.Parameter and not (self.transposed or self._forward_pre_hooks or self._forward_hooks)
         is_trained = torch.is_grad_enabled() and self.requires_gradient()
-        return is_plain and is_trained and w.device.type in BATCHED and self.inp.n > 1 and self.kernel in ("auto", "block")
+        return is_plain and is_trained and self.inp.n > 1 and self.kernel in ("auto", "block")
 
     @property
     def needs_matrix(self) -> bool:
