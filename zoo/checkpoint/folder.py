@@ -18,7 +18,7 @@ from torch import nn
 from zoo import registry
 from zoo.algebras import Algebra, algebra
 from zoo.atomic import new_folder, write_json, write_text
-from zoo.backbones.build import backbone, limited, untrained
+from zoo.backbones.build import backbone, outlined, untrained
 from zoo.checkpoint.config import FORMAT, KINDS, read_config
 from zoo.checkpoint.manifest import (
     HEADER_BYTES,
@@ -148,7 +148,7 @@ def _build(config: Mapping[str, Any], over: str | Algebra, info: Any, weights: P
             raise InputError(f"{message}: {key}={value}, but there are only {numbers} weights")
     with torch.random.fork_rng(devices=[]):
         try:
-            with torch.device("meta"), limited(most, f"{message}: the network has more than {most} parameter tensors"):
+            with outlined(most, f"{message}: the network has more than {most} parameter tensors"):
                 outline = backbone(spec, deepcopy(config["algebra"] or over), **options)  # backbone() moves a given algebra
         except InputError:
             raise
