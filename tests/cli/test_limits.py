@@ -9,7 +9,6 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
-import torch
 import yaml
 from lightning.pytorch import Trainer
 from zoo_experiments.options import Lottery, PruningOptions, Sweep
