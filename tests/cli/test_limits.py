@@ -9,7 +9,6 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
-import torch
 import yaml
 from lightning.pytorch import Trainer
 from zoo_experiments.options import Lottery, PruningOptions, Sweep
@@ -17,7 +16,7 @@ from zoo_experiments.options import Lottery, PruningOptions, Sweep
 from tests.errors import raises
 from tests.faults.process import zoo_command
 from zoo import registry
-from zoo.backbones.build import SizeError, backbone, check_size, limited
+from zoo.backbones.build import SizeError, backbone, check_size, outlined
 from zoo.cli.models import Evaluate, Generate, Predict
 from zoo.cli.parser import Loader
 from zoo.errors import InputError
@@ -161,7 +160,7 @@ def build_hostile(spec: str) -> None:
     accepted = signature(registry.load(entry)).parameters
     with suppress(InputError):
         check_sizes(entry.name, parsed.options)
-        with torch.device("meta"), limited(300, "too many layers"):
+        with outlined(300, "too many layers"):
             backbone(spec, "quaternion", **{name: value for name, value in INFO.items() if name in accepted})
 
 

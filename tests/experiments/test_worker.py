@@ -48,37 +48,40 @@ def begin(worker, run, tmp_path):
     return thread
 
 
-def test_runs_of_a_worker_equal_separate_processes_whatever_ran_before(tmp_path):
-    (tmp_path / "log").touch()
+@pytest.fixture(scope="module")
+def worker():
+    """The worker of all tests; the last one kills it."""
     worker = Worker("1")
-    try:
-        before = fit(tmp_path / "first", "phm-4", "--seed", "3", "--trainer.deterministic", "true")
-        assert worker.run(before, tmp_path / "log") == 0
-        assert worker.run(fit(tmp_path / "wrong", "nothing"), tmp_path / "log") == 2
-        assert "unknown algebra 'nothing'" in (tmp_path / "log").read_text()
-        thread = begin(worker, tmp_path / "killed", tmp_path)
-        assert child_of(worker.process)
-        os.kill(child_of(worker.process), signal.SIGKILL)
-        thread.join()
-        assert thread.code == -signal.SIGKILL
-        thread = begin(worker, tmp_path / "stopped", tmp_path)
-        worker.terminate()
-        thread.join()
-        assert thread.code == 128 + signal.SIGTERM
-        assert "resume with" in (tmp_path / "log").read_text()
-        assert worker.is_alive
-        assert worker.run(fit(tmp_path / "shared", "quaternion"), tmp_path / "log") == 0
-    finally:
-        worker.close()
+    yield worker
+    worker.close()
     assert not worker.is_alive
+
+
+def test_runs_of_a_worker_equal_separate_processes_whatever_ran_before(worker, tmp_path):
+    (tmp_path / "log").touch()
+    before = fit(tmp_path / "first", "phm-4", "--seed", "3", "--trainer.deterministic", "true")
+    assert worker.run(before, tmp_path / "log") == 0
+    assert worker.run(fit(tmp_path / "wrong", "nothing"), tmp_path / "log") == 2
+    assert "unknown algebra 'nothing'" in (tmp_path / "log").read_text()
+    thread = begin(worker, tmp_path / "killed", tmp_path)
+    assert child_of(worker.process)
+    os.kill(child_of(worker.process), signal.SIGKILL)
+    thread.join()
+    assert thread.code == -signal.SIGKILL
+    thread = begin(worker, tmp_path / "stopped", tmp_path)
+    worker.terminate()
+    thread.join()
+    assert thread.code == 128 + signal.SIGTERM
+    assert "resume with" in (tmp_path / "log").read_text()
+    assert worker.is_alive
+    assert worker.run(fit(tmp_path / "shared", "quaternion"), tmp_path / "log") == 0
     subprocess.run(**python_process("zoo", fit(tmp_path / "alone", "quaternion"), "1"), check=True)
     for file in ("metrics.csv", "model/model.safetensors", "config.yaml"):
         assert (tmp_path / "shared" / file).read_bytes() == (tmp_path / "alone" / file).read_bytes()
 
 
-def test_a_run_ends_with_its_worker_and_a_worker_with_its_parent(tmp_path):
+def test_a_run_ends_with_its_worker_and_a_worker_with_its_parent(worker, tmp_path):
     (tmp_path / "log").touch()
-    worker = Worker()
     thread = begin(worker, tmp_path / "run", tmp_path)
     child = child_of(worker.process)
     worker.kill()

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.overrides import TorchFunctionMode
 
 from zoo import registry
 from zoo.algebras import Algebra, reals
@@ -258,7 +259,7 @@ def check_size(spec: str, algebra: str | Algebra, most: float, **options: Any) -
     text = f"{spec}: more than {tensors:,} parameter tensors, the limit for {most:,.0f} parameters: {advice}"
     given = deepcopy(algebra)  # a given algebra would be moved
     try:
-        with torch.random.fork_rng(devices=[]), torch.device("meta"), limited(tensors, text):
+        with torch.random.fork_rng(devices=[]), outlined(tensors, text):
             net = backbone(untrained(spec), given, **options)
     except InputError as error:
         if isinstance(error, registry.PluginError) or "meta" in str(error).lower():  # this device does not support the network
@@ -269,9 +270,23 @@ def check_size(spec: str, algebra: str | Algebra, most: float, **options: Any) -
         raise SizeError(f"{spec}: {size:,} parameters, the limit is {most:,.0f}: {advice}")
 
 
+class _Unfilled(TorchFunctionMode):
+    """Skips what fills tensors on the meta device: it changes nothing there, and takes most of the time to build a network."""
+
+    skipped = frozenset(("add_", "clamp_", "copy_", "div_", "erfinv_", "fill_", "mul_", "normal_", "sub_", "uniform_", "zero_"))
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__name__", "") in self.skipped:
+            tensor = next(iter((*args, *kwargs.values())))
+            if tensor.is_meta:
+                return tensor
+        return func(*args, **kwargs)
+
+
 @contextmanager
-def limited(most: int, message: str) -> Iterator[None]:
-    """Raise `SizeError` with a message as soon as a network that is being built has registered too many parameters.
+def outlined(most: int, message: str) -> Iterator[None]:
+    """Build networks on the meta device, and raise `SizeError` with a message as soon as one registers too many parameters.
 
     The limit must be generous because timm models first build their real layers, which are then converted.
     """
@@ -286,7 +301,8 @@ def limited(most: int, message: str) -> Iterator[None]:
     thread = threading.get_ident()  # networks of other threads are not counted
     hook = register_module_parameter_registration_hook(register)
     try:
-        yield
+        with torch.device("meta"), _Unfilled():
+            yield
     finally:
         hook.remove()
 

@@ -19,7 +19,7 @@ from torch import nn
 from zoo import registry
 from zoo.algebras import Algebra, action, algebra
 from zoo.atomic import new_folder, write_json, write_text
-from zoo.backbones.build import backbone, limited, untrained
+from zoo.backbones.build import backbone, outlined, untrained
 from zoo.checkpoint.card import card
 from zoo.checkpoint.config import ModelConfig, read_config
 from zoo.checkpoint.manifest import (
@@ -146,7 +146,7 @@ def _build(config: ModelConfig, over: str | Algebra, info: Any, weights: Path, h
             raise InputError(f"{message}: {key}={value}, but there are only {numbers} weights")
     with torch.random.fork_rng(devices=[]):
         try:
-            with torch.device("meta"), limited(most, f"{message}: the network has more than {most} parameter tensors"):
+            with outlined(most, f"{message}: the network has more than {most} parameter tensors"):
                 outline = backbone(spec, deepcopy(config.algebra or over), **options)  # backbone() moves a given algebra
         except InputError:
             raise
