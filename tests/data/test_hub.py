@@ -14,8 +14,8 @@ from zoo_datasets import corpora, published
 from tests.errors import raises
 from zoo import registry
 from zoo.data import ready
-from zoo.data.options import options_of
 from zoo.data.text import Table, TextData
+from zoo.registry import passes_options_to
 from zoo.registry.resolution import Signature
 
 ROWS = {"train": 12, "validation": 5, "test": 4}
@@ -127,13 +127,13 @@ def test_changed_or_missing_copies_raise(hub, changed, monkeypatch):
 TEXT_ROWS = Table((["one", "two"] * 20,), ["1", "2"] * 20)
 
 
-@options_of(TextData, tokenizer="space", max_length=64)
+@passes_options_to(TextData, tokenizer="space", max_length=64)
 def preset(path: str | None = None, *, variant: int = 3, **options: Any) -> TextData:
     """A preset."""
     return TextData({"train": TEXT_ROWS}, "text_classification", **options)
 
 
-@options_of(TextData)
+@passes_options_to(TextData)
 def plain(val: float = 0.5, **options):
     return TextData({"train": TEXT_ROWS}, "text_classification", val=val, **options)
 

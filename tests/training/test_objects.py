@@ -145,7 +145,7 @@ def test_a_factory_is_called_with_layers_and_info():
 
 
 def test_a_task_with_its_network_and_custom_data():
-    task = Classification(Small(), num_classes=10, lr=0.01)
+    task = Classification(Small(), num_classes=10, optimizer="adamw(lr=0.01)")
     summary = zoo.fit(task=task, data=CustomData(), run_dir="run", trainer=CPU)
     assert summary["metrics"].keys() >= {"loss", "accuracy"}
     assert summary["data_sha256"] is None

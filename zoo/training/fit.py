@@ -17,6 +17,7 @@ from zoo.checkpoint import save
 from zoo.checkpoint.manifest import read_manifest
 from zoo.data.loader import check_order
 from zoo.errors import LOGGERS, InputError, Interrupted, Stop, check_rules, quiet
+from zoo.registry import build_options
 from zoo.registry.resolution import named_options
 from zoo.tasks.base import Task
 from zoo.training.checkpoints import Checkpoints
@@ -31,7 +32,7 @@ from zoo.training.folder import (
     write_summary,
 )
 from zoo.training.network import build_network, load_teacher, print_summary, read_token_vectors, record
-from zoo.training.options import Fit, build, check_not_tickets
+from zoo.training.options import Fit, check_not_tickets
 from zoo.training.processes import Processes, Signals, is_first_process, join
 from zoo.training.resolve import NO_OBJECTS, Objects, Plan, check_data, plan_run, take_objects
 from zoo.training.resume import Resumed, check_unchanged, checkpoint_files, position_of, read_checkpoint, resume, set_counters
@@ -60,7 +61,7 @@ def fit(*, verbose: bool = True, **options: Any) -> dict[str, Any]:
     """
     objects, named = take_objects(options)
     check_not_tickets(named.get("resume"))
-    built = build(Fit, _merge_resumed(named))
+    built = build_options(Fit, _merge_resumed(named))
     if not verbose:
         built.trainer = {"enable_progress_bar": False, **built.trainer}
     if built.folds is not None and objects != Objects():
@@ -239,7 +240,7 @@ def set_up(planned: Plan, session: Session, resumed: Resumed | None, folder: Pat
         task = planned.task.from_info(net, info, tokenizer, **planned.task_options)
         task.save_hyperparameters(dict(task.hparams), logger=False)  # the options of the run are logged below
     if options.teacher is not None:
-        teacher = load_teacher(options.teacher, options.distillation.temperature, options.distillation.weight, data)
+        teacher = load_teacher(options.teacher, options.distillation, data)
         trainer.callbacks.append(teacher)  # type: ignore[attr-defined]
     check_order(getattr(net, "has_memory", False), trainer.world_size)
     model = record(planned, net, vectors)
@@ -291,7 +292,7 @@ def test(run: Run) -> None:
             measured = run.trainer.test(run.task, run.plan.data, verbose=False)
         for metrics in measured:  # empty with limit_test_batches=0
             run.summary["metrics"] = {name.removeprefix("test_"): finite(value) for name, value in metrics.items()}
-            run.summary["undefined"] = run.task.undefined("test")
+            run.summary["undefined"] = run.task.test_metrics.undefined()
         save_model(run)
     if run.trainer.is_global_zero:
         write_summary(run.folder, run.summary)

@@ -22,6 +22,7 @@ from zoo.nn.kernel_choice import set_kernel
 from zoo.reports import plain_console, plain_table
 from zoo.tasks import task_type
 from zoo.tasks.distillation import Distillation
+from zoo.tasks.options import DistillationOptions
 from zoo.training.options import is_object
 from zoo.training.resolve import Plan, algebras_of, stands_for_spec
 
@@ -92,7 +93,7 @@ def _has_files(model: Path, data: Any) -> bool:
     return all(path.is_file() and path.read_text(encoding="utf-8") == text for path, text in paths.items())
 
 
-def load_teacher(source: str, temperature: float, weight: float, data: Any) -> Distillation:
+def load_teacher(source: str, options: DistillationOptions, data: Any) -> Distillation:
     """Load the teacher of a run after its data are set up."""
     path, info = locate(source), getattr(data, "info", None)
     teacher = load(path)
@@ -106,7 +107,7 @@ def load_teacher(source: str, temperature: float, weight: float, data: Any) -> D
     if not _has_files(path, data):
         text = f"--teacher {source} has another tokenizer than the data: train both on the same data"
         raise InputError(text, code="mismatch")
-    return Distillation(teacher.net, temperature, weight)
+    return Distillation(teacher.net, options.temperature, options.weight)
 
 
 SPEC_KEYS = ("backbone", "algebra", "data", "scope", "init", "embedding")
