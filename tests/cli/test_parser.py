@@ -123,8 +123,6 @@ def test_the_spec_of_an_optimizer_in_files_and_in_python(files, effective):
     assert (optimizer["name"], optimizer["lr"]) == ("sgd", 0.1)
     options = build_options(Fit, {"backbone": "vit", "algebra": "real", "optimizer": "sgd(lr=.1)"})
     assert options.optimizer == Optimizer("sgd", 0.1)
-        "sgd", 0.1
-    )
     for wrong, code in (("sgd(lrr=.1)", "unknown"), ("sgd(name=adamw)", "invalid"), ("sgd(lr=a)", "invalid")):
         with raises(code):
             parse("fit", *NAMES, "--optimizer", wrong)

@@ -289,7 +289,7 @@ def _block_length(max_length: int | None, tokenizer: str | Tokenizer) -> int:
     most = tokenizer.max_length if isinstance(tokenizer, Tokenizer) else None
     if max_length is None:
         return most or MAX_LENGTH
-    length = check_option("max_length", int, max_length, "[1, inf)")
+    length: int = check_option("max_length", int, max_length, "[1, inf)")
     return length if most is None else min(length, most)
 
 

@@ -236,10 +236,10 @@ def check_option(name: str, kind: Any, value: Any, interval: str | None = None) 
         interval = limits if isinstance(limits, str) else interval
     kinds, shown = _kinds(kind), f"{name}={shorten(repr(value))[1:-1]}"
     nested = next((part for part in kinds if is_dataclass(part)), None)
-    if nested is not None and not (value is None and NoneType in kinds):
-        return _build_nested(name, nested, value)
+    if nested is not None:
+        return _build_nested(name, nested, kinds, value)
     value = _converted(kinds, value)
-    if dict in map(get_origin, kinds) and len(kinds) == 1 and not isinstance(value, Mapping):
+    if len(kinds) == 1 and get_origin(kinds[0]) is dict and not isinstance(value, Mapping):
         raise InputError(f"{shown} must be a dict of options by name")
     if expected := _mismatch(kinds, value):
         raise InputError(f"{shown} must be {expected}")
@@ -248,15 +248,15 @@ def check_option(name: str, kind: Any, value: Any, interval: str | None = None) 
     return value
 
 
-def _build_nested(name: str, kind: Any, value: Any) -> Any:
+def _build_nested(name: str, kind: Any, kinds: tuple[Any, ...], value: Any) -> Any:
     """Return a dataclass from one, from options by name, or from a spec if it has the field ``name``."""
-    if isinstance(value, kind):
-        return value
     if isinstance(value, str) and "name" in kind.__dataclass_fields__:
         value = named_options(value)
-    if not isinstance(value, Mapping):
-        raise InputError(f"{name}={shorten(repr(value))[1:-1]} must be a dict of options by name")
-    return build_options(kind, value, f"{name}.")
+    if isinstance(value, Mapping):
+        return build_options(kind, value, f"{name}.")
+    if isinstance(value, kind) or any(_fits(other, value) for other in kinds):
+        return value
+    raise InputError(f"{name}={shorten(repr(value))[1:-1]} must be a dict of options by name")
 
 
 def _converted(kinds: tuple[Any, ...], value: Any) -> Any:

@@ -60,7 +60,6 @@ class Task(LightningModule):
     next_commands: ClassVar[tuple[tuple[str, str], ...]] = ()
     info: Any = None
     tokenizer: Any = None
-    distillation: Callable[..., Tensor] = staticmethod(labels_only)
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Show the options of the base class in the signature of a subclass that passes its ``**options`` to it."""
@@ -90,6 +89,7 @@ class Task(LightningModule):
         self.save_hyperparameters(*form.parameters)
         self.save_hyperparameters({name: _plain(value) for name, value in form.check(self.hparams).items()})
         self.net = net
+        self.distillation: Callable[..., Tensor] = labels_only
         named = named_metrics(metrics, self.hparams.get("num_classes"))
         collection = MetricCollection({**self.default_metrics(), **named}, compute_groups=False)
         self.val_metrics, self.test_metrics = StageMetrics("val", collection), StageMetrics("test", collection)
