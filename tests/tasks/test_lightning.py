@@ -1,7 +1,9 @@
 """Tasks by their specs, and in Lightning: plain data loaders, loggers and checkpoints; metrics by name; dtypes."""
 
 import math
+from inspect import signature
 from types import SimpleNamespace
+from typing import Annotated
 
 import pytest
 import torch
@@ -25,12 +27,14 @@ from zoo.tasks import (
     Optimizer,
     PairClassification,
     Regression,
+    Schedule,
     Seq2Seq,
     Task,
     TextClassification,
     VectorClassification,
     task_type,
 )
+from zoo.tasks.base import check_task
 from zoo.tasks.decoding import Decoding
 from zoo.tasks.metrics import StepOutput
 
@@ -212,6 +216,50 @@ def test_every_task_has_its_class_and_monitor(task):
     assert TASKS.keys() == {entry.name for entry in registry.entries("zoo.tasks") if entry.ours}
 
 
+class Shy(Classification):
+    """A task that passes on only one option of its base class, and has one with an interval."""
+
+    def __init__(self, net, num_classes, *, gain: Annotated[float, "[0, 1)"] = 0.5, schedule="linear"):
+        super().__init__(net, num_classes, schedule=schedule, optimizer="sgd")
+
+
+class Open(Shy):
+    """A task that passes on all options of its base class."""
+
+    def __init__(self, net, *, depth: int = 1, **options):
+        super().__init__(net, **options)
+
+
+def test_the_signature_of_a_task_has_the_options_that_it_passes_on(tmp_path):
+    assert [*signature(Classification).parameters][3:] == ["optimizer", "schedule", "metrics"]
+    assert [*signature(Open).parameters] == ["net", "depth", "num_classes", "gain", "schedule"]
+    task = Open(nn.Linear(2, 3), num_classes=3, schedule=Schedule("constant"))
+    assert task.hparams.keys() == {"depth", "num_classes", "gain", "schedule"}
+    assert (task.optimizer, task.schedule) == (Optimizer("sgd"), Schedule("constant"))
+    for wrong, code in (({"optimizer": "sgd"}, "unknown"), ({"depth": 0.5}, "invalid"), ({"gain": 1.0}, "invalid")):
+        with raises(code, *wrong):
+            check_task(Open, wrong)
+
+
+@pytest.mark.parametrize("given", ["sgd(lr=0.5)", {"name": "sgd", "lr": 0.5}, Optimizer("sgd", 0.5)])
+def test_an_optimizer_is_an_object_a_spec_or_options_by_name(given):
+    assert Classification(nn.Linear(2, 3), 3, optimizer=given).optimizer == Optimizer("sgd", 0.5)
+    assert zoo.registry.check_option("optimizer", Optimizer, given) == Optimizer("sgd", 0.5)
+
+
+def test_a_learning_rate_finder_sets_the_learning_rate():
+    task = Classification(nn.Linear(2, 3), 3)
+    task.lr = 0.25
+    task.trainer = SimpleNamespace(estimated_stepping_batches=20)
+    (group, *_) = task.configure_optimizers()["optimizer"].param_groups
+    assert (group["initial_lr"], task.hparams["optimizer"]["lr"]) == (0.25, 0.25)
+
+
+def test_a_task_has_at_most_twelve_public_methods():
+    methods = {name for name, value in vars(Task).items() if callable(value) or isinstance(value, classmethod)}
+    assert len({name for name in methods if not name.startswith("_")}) <= 12
+
+
 def test_unsupported_data():
     with raises("invalid", "Regression", "sound"):
         Regression.from_info(nn.Identity(), SimpleNamespace(inputs="sound"))
@@ -235,7 +283,7 @@ def test_a_pair_of_texts_is_passed_as_two_arguments(sequence):
     [
         ({"beam": 0}, "invalid", "beam=0"),
         (Decoding(length=6), "invalid", "length=6"),
-        ({"beem": 3}, "unknown", "'beem'"),
+        ({"beem": 3}, "unknown", "beem"),
     ],
 )
 def test_decoding_is_checked_before_training(decoding, code, value):

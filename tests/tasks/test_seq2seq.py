@@ -173,6 +173,7 @@ def test_the_default_length():
 def test_samples_do_not_depend_on_the_batch():
     data = data_of(TEST)
     task = task_of(copier(data, firmness=0.0), tokenizer=data.tokenizer, temperature=1.0, length=6)
+    task.info = data.info
     examples = list(read_inputs(task, ["bob", "bob", ("",), "eve"]))
     found = []
     for size in (1, 2, 4):

@@ -73,7 +73,7 @@ def test_invalid_options_are_refused_before_data_are_read(options, untouched, ch
 
 
 def test_a_missing_option():
-    with raises("invalid", "algebra"):
+    with raises("missing", "algebra"):
         build_options(Fit, {"backbone": "vit"})
 
 
