@@ -1,9 +1,8 @@
 """Load a trained model, and predict, generate and evaluate with it."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import fields
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, Self, TextIO, overload
@@ -141,16 +140,11 @@ class Model:
                 raise InputError(f"top={top} applies only to classifiers: leave it out", code="conflict")
             if top < 1:
                 raise InputError(f"top={top}: must be at least 1")
-        rows = partial(prediction_rows, task, **({"top": top} if top > 1 else {}))
-        return self._predict(task, read_inputs(task, input_list(inputs), stdin, normalized), rows, batch_size, on_bad_rows)
+        examples = read_inputs(task, input_list(inputs), stdin, normalized)
+        return self._predict(task, examples, batch_size, on_bad_rows, **({"top": top} if top > 1 else {}))
 
     def _predict(
-        self,
-        task: Task,
-        examples: Iterator[Example],
-        to_rows: Callable[..., list[dict[str, Any]]],
-        batch_size: int,
-        on_bad_rows: str,
+        self, task: Task, examples: Iterator[Example], batch_size: int, on_bad_rows: str, **options: int
     ) -> Iterator[dict[str, Any]]:
         first: InputError | None = None
         held: list[dict[str, Any]] | None = []  # the rows with errors before the first prediction
@@ -164,7 +158,7 @@ class Model:
                 read = [example for i, example in enumerate(batch) if i not in errors]
                 with torch.inference_mode():
                     outputs = task.predict_step(move_data_to_device(inputs, self.device), 0)
-                predicted = to_rows(read, outputs)
+                predicted = prediction_rows(task, read, outputs, **options)
                 check_finite(read, outputs, predicted)
                 predictions = iter(predicted)
             rows = [

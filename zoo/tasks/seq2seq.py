@@ -78,7 +78,8 @@ class Seq2Seq(GenerativeTask):
         self.decoding = check_option("decoding", Decoding, decoding)
         self.check_decoding(self.decoding)
         self.limited_decoding()
-        texts = MetricCollection({"exact_match": MeanMetric(), "bleu": BLEU(), "chrf": CHRF()}, compute_groups=False)
+        texts = MetricCollection({"exact_match": MeanMetric()}, compute_groups=False)
+        texts.add_metrics({"bleu": BLEU(), "chrf": CHRF()})
         self.test_metrics = StageMetrics("test", texts)
 
     def default_metrics(self) -> dict[str, Metric | MetricCollection]:

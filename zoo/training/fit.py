@@ -16,7 +16,7 @@ from zoo import registry
 from zoo.checkpoint import save
 from zoo.checkpoint.manifest import read_manifest
 from zoo.data.loader import check_order
-from zoo.errors import LOGGERS, InputError, Interrupted, Stop, check_rules, quiet
+from zoo.errors import LOGGERS, InputError, Interrupted, Stop, quiet
 from zoo.registry import build_options
 from zoo.registry.resolution import named_options
 from zoo.tasks.base import Task
@@ -31,7 +31,7 @@ from zoo.training.folder import (
     write_config,
     write_summary,
 )
-from zoo.training.network import build_network, load_teacher, print_summary, read_token_vectors, record
+from zoo.training.network import build_network, build_task, load_teacher, print_summary, read_token_vectors, record
 from zoo.training.options import Fit, check_not_tickets
 from zoo.training.processes import Processes, Signals, is_first_process, join
 from zoo.training.resolve import NO_OBJECTS, Objects, Plan, check_data, plan_run, take_objects
@@ -166,7 +166,8 @@ def run_fit(options: Fit, objects: Objects = NO_OBJECTS, extension: Extension | 
     """
     if options.folds is not None:
         return registry.load(registry.resolve("zoo.experiments", "folds")[0])(options)  # type: ignore[no-any-return]
-    check_rules((options.jobs == 1, "--jobs trains folds in parallel: add --folds"), code="conflict")
+    if options.jobs != 1:
+        raise InputError("--jobs trains folds in parallel: add --folds", code="conflict")
     planned = plan_run(options, objects)
     if (summary := finished_run(planned.config, options.run_dir, options.resume)) is not None:
         return summary
@@ -231,13 +232,11 @@ def set_up(planned: Plan, session: Session, resumed: Resumed | None, folder: Pat
         check_data(planned.inputs, options, data)
         vectors = read_token_vectors(data, options.vectors)
         check_unchanged(folder, resumed, getattr(data.info, "sha256", None))
-    task = planned.objects.task
     net = build_network(planned, vectors)
+    task = build_task(planned, net)
     if trainer.strategy.root_device.type == "cpu":
         choose_threads(net, getattr(data, "info", None), options.batch_size)
-    if not isinstance(task, Task):
-        info, tokenizer = getattr(data, "info", None), getattr(data, "tokenizer", None)
-        task = planned.task.from_info(net, info, tokenizer, **planned.task_options)
+    if task is not planned.objects.task:
         task.save_hyperparameters(dict(task.hparams), logger=False)  # the options of the run are logged below
     if options.teacher is not None:
         teacher = load_teacher(options.teacher, options.distillation, data)

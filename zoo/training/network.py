@@ -21,6 +21,7 @@ from zoo.nn.batching import batch_matrices
 from zoo.nn.kernel_choice import set_kernel
 from zoo.reports import plain_console, plain_table
 from zoo.tasks import task_type
+from zoo.tasks.base import Task
 from zoo.tasks.distillation import Distillation
 from zoo.tasks.options import DistillationOptions
 from zoo.training.options import is_object
@@ -50,6 +51,14 @@ def build_network(planned: Plan, vectors: Vectors | None) -> nn.Module:
     if info is not None:
         check_fit(net, options.backbone, info.example_inputs(2), planned.task.num_outputs(info), every=planned.task.per_token)
     return net
+
+
+def build_task(planned: Plan, net: nn.Module) -> Task:
+    """Build the task of a run for its network, after its data are set up; a task object has its network already."""
+    if isinstance(planned.objects.task, Task):
+        return planned.objects.task
+    info, tokenizer = getattr(planned.data, "info", None), getattr(planned.data, "tokenizer", None)
+    return planned.task.from_info(net, info, tokenizer, **planned.task_options)
 
 
 def read_token_vectors(data: Any, path: str | None) -> Vectors | None:

@@ -19,7 +19,7 @@ from zoo.backbones.build import Recipe, check_spec, state_sizes
 from zoo.checkpoint import read_config as read_model_config
 from zoo.data import ready
 from zoo.data.tabular import from_arrays
-from zoo.errors import InputError, check_choice, check_rules
+from zoo.errors import InputError, check_choice
 from zoo.hub.sources import locate
 from zoo.kernels.base import check_kernel
 from zoo.registry.limits import check_processes, check_sizes
@@ -239,8 +239,9 @@ def _make_data(options: Fit, objects: Objects = NO_OBJECTS) -> Any:
     data = registry.create("zoo.datasets", options.data or "", **common, stream="token_stream" in recipe.inputs)
     if objects.task is None and options.task is not None:
         wanted, available = (set(task_type(spec)[0].inputs) for spec in (options.task, data.task))
-        text = f"--task {options.task}: '{options.data}' is for {data.task}; use other --data"
-        check_rules((bool(wanted & available), text), code="mismatch")
+        if not wanted & available:
+            text = f"--task {options.task}: '{options.data}' is for {data.task}; use other --data"
+            raise InputError(text, code="mismatch")
     return data
 
 
@@ -273,20 +274,22 @@ def take_objects(options: Mapping[str, Any]) -> tuple[Objects, dict[str, Any]]:
     """Separate objects from options; in the options, replace them by their specs or by names that mark them as objects."""
     options = dict(options)
     if isinstance(data := options.get("data"), tuple | list):
-        check_rules((len(data) == 2, f"data: a {type(data).__name__} of {len(data)} values: use (X, y), inputs and targets"))
+        if len(data) != 2:
+            raise InputError(f"data: a {type(data).__name__} of {len(data)} values: use (X, y), inputs and targets")
         loading = {name: options.pop(name) for name in ("batch_size", "num_workers") if options.get(name) is not None}
         options["data"] = from_arrays(*data, seed=options.get("seed", 0), **loading)
     given = {name: options[name] for name in KINDS if not isinstance(options.get(name), str | None)}
     named = dict(options)
     for name, value in given.items():
-        text = f"{name}={value!r:.60} must be a spec, or an Algebra, a network or factory, a LightningDataModule or a Task"
-        check_rules((KINDS[name](value), text))
+        if not KINDS[name](value):
+            kinds = "an Algebra, a network or factory, a LightningDataModule or a Task"
+            raise InputError(f"{name}={value!r:.60} must be a spec, or {kinds}")
         named[name] = _object_name(value)
     objects = Objects(**given)
     if isinstance(objects.task, Task):
-        is_twice = options.get("backbone") is not None and objects.backbone is not objects.task.net
-        text = "the task already has a network: leave backbone out, or pass the class of the task"
-        check_rules((not is_twice, text), code="conflict")
+        if options.get("backbone") is not None and objects.backbone is not objects.task.net:
+            text = "the task already has a network: leave backbone out, or pass the class of the task"
+            raise InputError(text, code="conflict")
         named["backbone"] = _object_name(objects.task.net)
     if objects.net is not None:
         named["algebra"] = _algebra_name(objects.net, named.get("algebra"))
