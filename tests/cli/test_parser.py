@@ -84,7 +84,7 @@ def test_flags_override_files_in_any_order(files, effective, words):
 @pytest.mark.parametrize(
     ("words", "name", "value"),
     [
-        (["--optimizer.lr", "-1"], "optimizer.lr", -1),
+        (["--trainer.max_steps", "-1"], "trainer.max_steps", -1),
         (["--optimizer.betas", "0.9,0.99"], "optimizer.betas", (0.9, 0.99)),
         (["--optimizer", "sgd(lr=.1)"], "optimizer.name", "sgd"),
         (["--optimizer", "sgd(lr=.1)"], "optimizer.lr", 0.1),

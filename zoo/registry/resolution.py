@@ -234,11 +234,12 @@ def check_option(name: str, kind: Any, value: Any, interval: str | None = None) 
     if get_origin(kind) is Annotated:
         kind, limits, *_ = get_args(kind)
         interval = limits if isinstance(limits, str) else interval
-    kinds, shown = _kinds(kind), f"{name}={shorten(repr(value))[1:-1]}"
+    kinds = _kinds(kind)
     nested = next((part for part in kinds if is_dataclass(part)), None)
     if nested is not None:
         return _build_nested(name, nested, kinds, value)
     value = _converted(kinds, value)
+    shown = f"{name}={shorten(repr(value))[1:-1]}"
     if len(kinds) == 1 and get_origin(kinds[0]) is dict and not isinstance(value, Mapping):
         raise InputError(f"{shown} must be a dict of options by name")
     if expected := _mismatch(kinds, value):
