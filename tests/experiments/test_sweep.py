@@ -65,7 +65,7 @@ def test_exclude():
     ("parts", "code", "values"),
     [
         ({"axes": {"algebr": ["real"]}}, "unknown", ("algebr", "'algebra'")),
-        ({"axes": {"seed": [0]}}, "invalid", ("algebra",)),
+        ({"axes": {"seed": [0]}}, "missing", ("algebra",)),
         ({"axes": {"algebra": ["real"], "seed": ["x"]}}, "invalid", ("real-seedx",)),
         ({"axes": {"row": {"a b": {"algebra": "real"}, "a-b": {"algebra": "real"}}}}, "invalid", ("folder name",)),
         ({"exclude": [{"algebra": "octonion"}]}, "unknown", ("octonion",)),

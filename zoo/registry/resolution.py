@@ -185,9 +185,10 @@ def build_options(kind: type[Options], values: Mapping[str, Any], prefix: str = 
         if name not in known:
             choices = hint(name, known) or f" use {', '.join(known)}"
             raise InputError(f"unknown option '{prefix}{name}':{choices}", code="unknown")
+    checked = {name: _check_field(known[name], prefix, value) for name, value in values.items()}
     if missing := [name for name, item in known.items() if name not in values and _is_required(item)]:
         raise InputError(f"missing {', '.join(f'{prefix}{name}' for name in missing)}", code="missing")
-    return kind(**{name: _check_field(known[name], prefix, value) for name, value in values.items()})
+    return kind(**checked)
 
 
 def _is_required(item: Field[Any]) -> bool:
