@@ -24,6 +24,7 @@ from zoo.data import ready
 from zoo.data.tokens import PAD
 from zoo.nn.weight import Weight
 from zoo.tasks.optimization import lr_factor, make_optimizer
+from zoo.tasks.options import Optimizer, Schedule
 from zoo.training.bench import side_by_side
 
 DATA = {
@@ -121,9 +122,8 @@ def build(network: Network, recipe: Recipe, vocab_size: int, device: str) -> nn.
 
 def optimizer_of(net: nn.Module, rate: float, recipe: Recipe, variant: Variant) -> torch.optim.Optimizer:
     """Create the optimizer; the components of weights over an algebra get the rate and the decay of the variant."""
-    optimizer = make_optimizer(
-        net, recipe.optimizer, rate, recipe.weight_decay, recipe.betas, mup_base_width=variant.mup_base_width
-    )
+    options = Optimizer(recipe.optimizer, rate, recipe.weight_decay, recipe.betas, mup_base_width=variant.mup_base_width)
+    optimizer = make_optimizer(net, options)
     weights = [part for part in net.modules() if isinstance(part, Weight) and part.algebra.n > 1]
     n = weights[0].algebra.n if weights else 1
     components = {id(weight.components) for weight in weights}
@@ -182,11 +182,12 @@ def train(run: Run, texts: Texts, recipe: Recipe) -> dict[str, Any]:
     net = build(network, recipe, texts.vocab_size, device).train()
     optimizer = optimizer_of(net, run.rate, recipe, network.changed)
     peaks = [group["lr"] for group in optimizer.param_groups]
+    schedule = Schedule(recipe.schedule, recipe.warmup)
     steps, tokens = network.tokens // (recipe.batch * recipe.length), 0
     best: dict[str, Any] = {"validation": math.inf, "test": None, "best_step": None, "diverged": None}
     for step, rows in enumerate(batches(texts.train, steps, run.seed, recipe), 1):
         for group, peak in zip(optimizer.param_groups, peaks, strict=True):
-            group["lr"] = peak * lr_factor(step - 1, steps, recipe.schedule, recipe.warmup)
+            group["lr"] = peak * lr_factor(step - 1, steps, schedule)
         tokens += training_step(net, optimizer, rows, recipe)
         if step % recipe.validate == 0 or step == steps:
             validation = loss_of(net, texts.val, recipe)

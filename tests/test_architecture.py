@@ -255,6 +255,11 @@ def test_files_have_no_import_cycle():
     assert cycle(file_graph(bad | {"zoo.data.b": "import zoo.data.c"})) == []
 
 
+def test_an_option_of_the_optimizer_is_known_in_two_files():
+    named = {module for module, text in (ZOO | PLUGINS).items() if "mup_base_width" in text}
+    assert named == {"zoo.tasks.options", "zoo.tasks.optimization"}
+
+
 def test_core_code_imports_no_plugins():
     plugin = re.compile(r"(plugins|zoo_\w+)\b")
     assert forbidden_imports(ZOO, plugin) == []

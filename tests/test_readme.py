@@ -27,7 +27,8 @@ from zoo.cli import main
 from zoo.cli.commands import command_names
 from zoo.hub.sources import find_release
 from zoo.pruning import prunable
-from zoo.training.options import Fit, build
+from zoo.registry import build_options
+from zoo.training.options import Fit
 from zoo.training.resolve import load_data, resolve
 
 ROOT = Path(__file__).parents[1]
@@ -204,7 +205,7 @@ DEFAULTS = {"vit_digits": "vit", "resnet18_digits": "timm/resnet18"}
 
 
 def options(path: Path) -> Fit:
-    return build(Fit, yaml.safe_load(path.read_text(encoding="utf-8")))
+    return build_options(Fit, yaml.safe_load(path.read_text(encoding="utf-8")))
 
 
 SHORT = ["--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1", "--trainer.limit_test_batches", "1"]
@@ -232,7 +233,7 @@ NETWORKS = {
 
 @pytest.mark.parametrize("path", LOTTERIES, ids=lambda path: path.stem)
 def test_experiments_compare_algebras_over_three_seeds(path):
-    checked, _ = check_lottery(build(Lottery, yaml.safe_load(path.read_text(encoding="utf-8"))))
+    checked, _ = check_lottery(build_options(Lottery, yaml.safe_load(path.read_text(encoding="utf-8"))))
     assert (checked.compare[:2], checked.seeds) == (("real", "quaternion"), 3)
     name, qkv, _ = path.stem.partition("_qkv")
     options = ("qkv", "component") if qkv else ("all", "tensor")
@@ -245,7 +246,7 @@ def test_experiments_compare_algebras_over_three_seeds(path):
 @pytest.mark.parametrize("path", EQUAL_WEIGHTS, ids=lambda path: path.stem)
 def test_tickets_compare_real_networks_of_several_widths(path):
     config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    lotteries = [check_lottery(build(Lottery, config["base"] | network))[0] for network in config["networks"].values()]
+    lotteries = [check_lottery(build_options(Lottery, config["base"] | network))[0] for network in config["networks"].values()]
     assert len({lottery.backbone for lottery in lotteries if lottery.compare == ("real",)}) >= 2
     assert {lottery.seeds for lottery in lotteries} == {3}
     rows = json.loads((ROOT / f"benchmarks/results/frontier/{config['rates']}.json").read_text(encoding="utf-8"))["rows"]
@@ -271,7 +272,7 @@ def size(backbone: str, algebra: str, scope: str, embedding: str | None, info: s
 def test_rows_of_papers_have_valid_networks_and_data(path):
     kind = {"rotation": {"in_features": 3, "out_features": 3}, "hamilton": {"in_features": 16, "out_features": 16}}
     for config in papers_rows.read(path):
-        row = build(Fit, config.config)
+        row = build_options(Fit, config.config)
         info = kind.get(row.data, {"vocab_size": 20, "max_length": 8, "num_classes": 2, "pair": row.data in ("snli", "wikiqa")})
         assert size(row.backbone, row.algebra, row.scope, row.embedding, json.dumps(info))
         entry, spec = registry.resolve("zoo.datasets", row.data)
@@ -311,7 +312,7 @@ def test_pretrained_checkpoints_match_their_configurations(path):
         values = {key: value for key, value in values.items() if key not in ("compare", "rate", "rounds", "seeds")} | {
             "algebra": values["compare"][0]
         }
-    effective = resolve(build(Fit, values))
+    effective = resolve(build_options(Fit, values))
     facts = find_release(path.stem).facts
     assert {key: getattr(effective, key) for key in ("backbone", "algebra", "data")} == {
         key: facts[key] for key in ("backbone", "algebra", "data")

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -12,9 +12,9 @@ from torch.utils.data import Dataset, TensorDataset
 from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import MultilabelAccuracy, MultilabelExactMatch, MultilabelF1Score
 
-from zoo import InputError
 from zoo.data import DataModule, ImageInfo
-from zoo.tasks import Example, StepOutput, Task
+from zoo.inference.predictions import Example, prediction_rows
+from zoo.tasks import StepOutput, Task
 
 # --- the task ---
 
@@ -34,16 +34,9 @@ class MultilabelClassification(Task):
     monitor = "val_f1", "max"
     next_commands = (("predict {run} IMAGE...", "tell what is true of your own pictures"),)
 
-    def __init__(self, net: nn.Module, num_labels: int, *, threshold: float = 0.5, **options: Any) -> None:
+    def __init__(self, net: nn.Module, num_labels: int, *, threshold: Annotated[float, "(0, 1)"] = 0.5, **options: Any) -> None:
         super().__init__(net, **options)
         self.threshold = threshold
-
-    @classmethod
-    def check_options(cls, **options: Any) -> None:
-        """Check keywords of the constructor."""
-        super().check_options(**options)
-        if not 0 < (threshold := options.get("threshold", 0.5)) < 1:
-            raise InputError(f"threshold={threshold}: must be in (0, 1)")
 
     @classmethod
     def data_options(cls, info: Any) -> dict[str, Any]:
@@ -62,7 +55,7 @@ class MultilabelClassification(Task):
     def step(self, batch: tuple[Tensor, Tensor]) -> StepOutput:
         """Return the loss, the probabilities and the labels of a batch (images, labels [B, num_labels])."""
         images, labels = batch
-        logits = self.outputs(images)
+        logits = self(images)
         loss = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
         return StepOutput(loss, logits.detach().sigmoid(), labels)
 
@@ -70,14 +63,16 @@ class MultilabelClassification(Task):
         """Return the probability of every label, [B, num_labels]."""
         return torch.sigmoid(super().predict_step(batch, batch_idx))
 
-    def prediction_rows(self, examples: Sequence[Example], outputs: Tensor) -> list[dict[str, Any]]:
-        """Return the predicted labels of each image, and the probability of every label."""
-        rows = []
-        for example, probabilities in zip(examples, outputs.tolist(), strict=True):
-            by_class = dict(zip(self.info.classes, probabilities, strict=True))
-            labels = [name for name, probability in by_class.items() if probability >= self.threshold]
-            rows.append({**example.columns, "labels": labels, **{name: round(value, 6) for name, value in by_class.items()}})
-        return rows
+
+@prediction_rows.register
+def rows(task: MultilabelClassification, examples: Sequence[Example], outputs: Tensor) -> list[dict[str, Any]]:
+    """Return the predicted labels of each image, and the probability of every label."""
+    rows = []
+    for example, probabilities in zip(examples, outputs.tolist(), strict=True):
+        by_class = dict(zip(task.info.classes, probabilities, strict=True))
+        labels = [name for name, probability in by_class.items() if probability >= task.threshold]
+        rows.append({**example.columns, "labels": labels, **{name: round(value, 6) for name, value in by_class.items()}})
+    return rows
 
 
 # --- the data ---

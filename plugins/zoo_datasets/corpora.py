@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from zoo.data.corpus import CorpusData, Text, read_corpus
-from zoo.data.options import OptionalPath, options_of
+from zoo.data.options import OptionalPath
 from zoo.errors import InputError
+from zoo.registry import passes_options_to
 from zoo_datasets.hub import hub_changed, hub_columns
 
 HELD_PERCENT = 5  # maximum share of the validation topics, and of the test topics, in per cent of all characters
@@ -34,7 +35,7 @@ def corpus_set(name: str, length: int, file: str, repository: str = "", **defaul
             raise hub_changed(name, repository, f"{len(content):,} characters, expected {length:,}")
         return {"train": Text(content, repository)}
 
-    @options_of(CorpusData, **defaults)
+    @passes_options_to(CorpusData, **defaults)
     def preset(path: OptionalPath = None, **options: Any) -> CorpusData:
         if path is None and not repository:
             raise InputError(f"{name}: not on the Hugging Face Hub; use {name}(path=...) with a local copy")
@@ -67,7 +68,7 @@ changes a few bytes. A file of another size is cut in the same proportions. A lo
 """
 
 
-@options_of(CorpusData)
+@passes_options_to(CorpusData)
 def pydoc(**options: Any) -> CorpusData:
     """Python's help topics, half a million characters about the language; needs no network access.
 

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from zoo.data.loader import Array
-from zoo.data.options import check_integer, options_of
 from zoo.data.parallel import ParallelData
 from zoo.data.table import Table
 from zoo.data.text import TextData
 from zoo.errors import InputError
+from zoo.registry import check_option, passes_options_to
 
 NUMBERS = ("singular", "plural")
 MAX_NOUNS = 4  # nouns between head and verb
@@ -49,7 +49,7 @@ LIVING = _forms(PEOPLE)
 NOUNS = LIVING + _forms(THINGS)  # singular and plural of every noun
 
 
-@options_of(TextData, tokenizer="space", classes=NUMBERS)
+@passes_options_to(TextData, tokenizer="space", classes=NUMBERS)
 def agreement(attractors: int | None = None, rows: int = 12000, **options: Any) -> TextData:
     """Sentences up to their verb, labeled by the number of the verb: singular or plural; 9600 / 1200 / 1200 rows.
 
@@ -73,9 +73,9 @@ def agreement(attractors: int | None = None, rows: int = 12000, **options: Any) 
         rows: Number of sentences, at least 100; 80, 10 and 10 % are for training, validation and testing.
         **options: Of `TextData`.
     """
-    check_integer("rows", rows, 100, 200_000)
+    check_option("rows", int, rows, "[100, 200000]")
     if attractors is not None:
-        check_integer("attractors", attractors, 0, MAX_NOUNS)
+        check_option("attractors", int, attractors, f"[0, {MAX_NOUNS}]")
     return TextData(partial(_draw_splits, attractors, rows), "text_classification", **options)
 
 
@@ -248,7 +248,7 @@ def _possible(entailed: Formula, excluded: Formula, undecided: Formula) -> bool:
     return bool(inside & undecided.truth and inside & ~undecided.truth)
 
 
-@options_of(TextData, tokenizer="space", classes=CLASSES)
+@passes_options_to(TextData, tokenizer="space", classes=CLASSES)
 def entailment(variables: int = 4, rows: int = 12000, **options: Any) -> TextData:
     """Pairs of propositional formulas: does the first entail, contradict or leave open the second? Exact labels.
 
@@ -265,8 +265,8 @@ def entailment(variables: int = 4, rows: int = 12000, **options: Any) -> TextDat
     There are 4 to 6 `variables`; fewer are too few for such squares. Of at least 90 `rows`, whole squares of nine, 80, 10 and
     10 % are for training, validation and testing.
     """
-    check_integer("variables", variables, 4, MAX_VARIABLES)
-    check_integer("rows", rows, 10 * SQUARE, 200_000)
+    check_option("variables", int, variables, f"[4, {MAX_VARIABLES}]")
+    check_option("rows", int, rows, f"[{10 * SQUARE}, 200000]")
     return TextData(partial(_draw_squares, variables, rows // SQUARE), "pair_classification", **options)
 
 
@@ -287,7 +287,7 @@ LONGEST = len("x=-1000,y=-1000,x*y") + 1  # tokens of the longest possible text,
 SAMPLES = SPAN * SPAN * len(OPERATIONS)  # all values of x and y under all operations: 12 million
 
 
-@options_of(ParallelData, tokenizer="char", max_length=LONGEST)
+@passes_options_to(ParallelData, tokenizer="char", max_length=LONGEST)
 def mlu(train: int = 100_000, val: int = 1000, test: int = 2000, **options: Any) -> ParallelData:
     """Expressions of two variables and their value by character, such as ``y=691,x=-999,y*x`` and ``-690309``.
 
@@ -304,7 +304,7 @@ def mlu(train: int = 100_000, val: int = 1000, test: int = 2000, **options: Any)
         ['x=463,y=-738,x*x', '214369']
     """
     counts = {"test": test, "val": val, "train": train}
-    total = sum(check_integer(name, count, 1) for name, count in counts.items())
+    total = sum(check_option(name, int, count, "[1, inf)") for name, count in counts.items())
     if total > SAMPLES:
         raise InputError(f"mlu: train={train}, val={val} and test={test} are {total:,} pairs; use at most {SAMPLES:,}")
     return ParallelData(partial(_draw_expressions, counts), **options)

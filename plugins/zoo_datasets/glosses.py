@@ -14,13 +14,14 @@ from lightning.pytorch import LightningDataModule
 
 from zoo.data.corpus import CorpusData, Text
 from zoo.data.loader import Array
-from zoo.data.options import check_integer, check_pinned, options_of
+from zoo.data.options import check_pinned
 from zoo.data.parallel import ParallelData
 from zoo.data.splits import RELEVANCE, stratified
 from zoo.data.table import Table
 from zoo.data.text import TextData
 from zoo.data.tokenizer import Tokenizer
 from zoo.errors import InputError
+from zoo.registry import check_option, passes_options_to
 
 FILE_SHA256 = {
     "imagenet_synset_to_definition.txt": "191e227d48fc8c7b7e2d2a3cac41fc8b2eb517d9d2819d0edbc91c5767250eed",
@@ -70,7 +71,7 @@ def read_glosses() -> list[Gloss]:
 
 def read_splits(limit: int | None) -> dict[str, list[Gloss]]:
     """Read the glosses of every split after checking the option `limit`."""
-    check_integer("limit", 1 if limit is None else limit, 1)
+    check_option("limit", int | None, limit, "[1, inf)")
     return cut(read_glosses())
 
 
@@ -146,7 +147,7 @@ class _Task(NamedTuple):
     vocab: int
 
 
-@options_of(TextData)
+@passes_options_to(TextData)
 def glosses(
     task: str = "topics",
     limit: int | None = None,
@@ -191,7 +192,7 @@ def glosses(
     return TextData(partial(_tables, kind.table, limit), kind.task, tokenizer=tokenizer, vocab=vocab, **options)
 
 
-@options_of(CorpusData, tokenizer="bpe", vocab=2000)
+@passes_options_to(CorpusData, tokenizer="bpe", vocab=2000)
 def gloss_corpus(limit: int | None = None, **options: Any) -> CorpusData:
     """Definitions of nouns (WordNet 3.0, from the installed timm), one per line; needs no network access.
 
@@ -213,7 +214,7 @@ def _gloss_lines(glosses: Sequence[Gloss]) -> str:
     return "".join(f"{glosses[i].lemmas}: {glosses[i].definition}\n" for i in order)
 
 
-@options_of(ParallelData, vocab=2000)
+@passes_options_to(ParallelData, vocab=2000)
 def gloss_lemmas(limit: int | None = None, **options: Any) -> ParallelData:
     """Definitions of nouns (WordNet 3.0, from timm), each with the first noun it defines; needs no network access.
 

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from zoo.data.images import ImageData, find_array, read_arrays, read_npz
-from zoo.data.options import DataError, OptionalPath, check_integer, check_share, options_of, resolve_path
+from zoo.data.options import DataError, OptionalPath, resolve_path
 from zoo.data.pixels import EncodedImages, Split, hold_out
 from zoo.data.splits import stratified
 from zoo.errors import InputError
+from zoo.registry import check_option, passes_options_to
 from zoo_datasets.hub import from_hub
 
 
@@ -65,11 +66,11 @@ def cifar_set(
                 splits[split] = images.take(np.flatnonzero(stratified(images.labels, limit)))
         return splits
 
-    @options_of(ImageData, "channels", "test", size=32)
+    @passes_options_to(ImageData, "channels", "test", size=32)
     def preset(path: OptionalPath = None, limit: int | None = None, val: float = 0.1, **options: Any) -> ImageData:
-        limit = None if limit is None else check_integer("limit", limit, 1)
+        limit = check_option("limit", int | None, limit, "[1, inf)")
         root = None if path is None else resolve_path(path, name)
-        return ImageData(partial(read, root, limit, check_share(val, "val")), classes, **options)
+        return ImageData(partial(read, root, limit, check_option("val", float, val, "(0, 1)")), classes, **options)
 
     preset.__name__ = preset.__qualname__ = name
     return preset
@@ -135,7 +136,7 @@ def medmnist(name: str, md5: str, classes: str) -> Callable[..., ImageData]:
         classes: The label names, separated by ` | `.
     """
 
-    @options_of(ImageData, "channels", "val", "test", augment="shift")
+    @passes_options_to(ImageData, "channels", "val", "test", augment="shift")
     def preset(path: OptionalPath = None, **options: Any) -> ImageData:
         root = None if path is None else resolve_path(path, name)
         if root is not None and root.is_dir():

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from zoo.data.options import check_integer, find_file, options_of, resolve_path
+from zoo.data.options import find_file, resolve_path
 from zoo.data.table import Table, read_table
 from zoo.data.text import TextData
 from zoo.errors import InputError
+from zoo.registry import check_option, passes_options_to
 from zoo_datasets.text_sets import BARE, HIDDEN, OFFICIAL, SENTENCE, TEXT, TRAIN_TEST, Layout, parallel_set, text_set
 
 POLARITY = {"0": "negative", "1": "positive", "neg": "negative", "pos": "positive"}
@@ -274,7 +275,7 @@ NUMBERS = {"VBZ": "singular", "VBP": "plural"}
 TENTHS = {"test": (0,), "val": (1,), "train": tuple(range(2, 10))}  # the line numbers, modulo 10, of each split
 
 
-@options_of(TextData, tokenizer="space", lowercase=False)
+@passes_options_to(TextData, tokenizer="space", lowercase=False)
 def sva(path: str | Path | None = None, attractors: int = 0, **options: Any) -> TextData:
     """Subject-verb agreement of Linzen et al.: the words before a verb, and whether it is singular or plural.
 
@@ -290,7 +291,7 @@ def sva(path: str | Path | None = None, attractors: int = 0, **options: Any) -> 
     if path is None:
         message = "sva: not on the Hugging Face Hub; use sva(path=FOLDER) with the folder of numpred.val.tsv"
         raise InputError(message, code="missing")
-    check_integer("attractors", attractors, 0, 5)
+    check_option("attractors", int, attractors, "[0, 5]")
     return TextData(partial(_sva_splits, path, attractors), "text_classification", names=NUMBERS, **options)
 
 

@@ -11,11 +11,12 @@ from typing import Any, Self
 import numpy as np
 
 from zoo.data.files import ENDINGS, column_names, data_suffix
-from zoo.data.options import DataError, OptionalPath, options_of, quote_few
+from zoo.data.options import DataError, OptionalPath, quote_few
 from zoo.data.parallel import ParallelData, Sides, read_folder
 from zoo.data.table import Table, read_table, split_files
 from zoo.data.text import TextData
 from zoo.errors import InputError
+from zoo.registry import passes_options_to
 from zoo_datasets.hub import attach_record, hub_columns
 
 RIGHT = ("1", "true", "relevant")  # labels of right answers
@@ -90,8 +91,9 @@ def text_set(*fields: Any, **others: Any) -> Callable[..., TextData]:
     """
     text_set = TextSet(*fields, **others)
     option, values = text_set.variants or ("", {})
+    variants = {option: next(iter(values))} if option else {}
 
-    @options_of(TextData, extra={option: next(iter(values))} if option else {}, **text_set.defaults)
+    @passes_options_to(TextData, **variants, **text_set.defaults)
     def preset(path: OptionalPath = None, **options: Any) -> TextData:
         chosen: TextSet = preset.record  # type: ignore[attr-defined]
         chosen = chosen.variant(options.pop(option)) if option else chosen
@@ -204,7 +206,7 @@ def parallel_set(**record: Any) -> Callable[..., ParallelData]:
     parallel_set = ParallelSet(**record)
     source, target = parallel_set.sides
 
-    @options_of(ParallelData, **parallel_set.defaults)
+    @passes_options_to(ParallelData, **parallel_set.defaults)
     def preset(path: OptionalPath = None, source: str = source, target: str = target, **options: Any) -> ParallelData:
         record = preset.record  # type: ignore[attr-defined]
         if path is None and not record.repository:

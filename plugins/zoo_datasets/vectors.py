@@ -11,8 +11,9 @@ from zoo.data.columns import Column, RawTable
 from zoo.data.info import VectorInfo
 from zoo.data.loader import Array, TensorBatches
 from zoo.data.module import DataModule
-from zoo.data.options import check_integer, check_pinned, options_of
+from zoo.data.options import check_pinned
 from zoo.data.tabular import TableData
+from zoo.registry import check_option, passes_options_to
 
 Batch = tuple[Tensor, Tensor]
 
@@ -37,7 +38,7 @@ class VectorData(DataModule[VectorInfo]):
 
     def __init__(self, truth: Array, *, rows: int = 5120, batch_size: int = 64, num_workers: int = 0, seed: int = 0) -> None:
         super().__init__(batch_size=batch_size, num_workers=num_workers, seed=seed)
-        self.rows = check_integer("rows", rows, 10)
+        self.rows = check_option("rows", int, rows, "[10, inf)")
         self.truth = torch.from_numpy(truth.astype(np.float32))
         self._truth = truth
         self.splits: dict[str, Batch] = {}
@@ -69,7 +70,7 @@ def _digest(splits: dict[str, Batch]) -> str:
     return sha.hexdigest()
 
 
-@options_of(VectorData)
+@passes_options_to(VectorData)
 def rotation(**options: Any) -> VectorData:
     """Points of R^3 and their images under one rotation, y = R x; 4096 / 512 / 512 rows; needs no network access.
 
@@ -84,7 +85,7 @@ def rotation(**options: Any) -> VectorData:
     return VectorData(np.eye(3) + np.sin(angle) * cross + (1 - np.cos(angle)) * cross @ cross, **options)
 
 
-@options_of(VectorData)
+@passes_options_to(VectorData)
 def hamilton(elements: int = 4, **options: Any) -> VectorData:
     """Vectors of quaternions and their products with one matrix of quaternions, y = W x; needs no network access.
 
@@ -94,28 +95,28 @@ def hamilton(elements: int = 4, **options: Any) -> VectorData:
     average over W. `truth` is W as one real matrix, [4 * elements, 4 * elements]. 4096 / 512 / 512 rows. On the test rows, the
     mean of the training targets has a mean squared error of 0.84, least squares of 0.
     """
-    elements = check_integer("elements", elements, 1)
+    elements = check_option("elements", int, elements, "[1, inf)")
     components = np.random.RandomState(1).standard_normal((4, elements, elements)) / np.sqrt(4 * elements)
     rows = zip(FACTORS, SIGNS, strict=True)
     truth = np.block([[sign * components[i] for i, sign in zip(*row, strict=True)] for row in rows])
     return VectorData(truth, **options)
 
 
-@options_of(VectorData)
+@passes_options_to(VectorData)
 def linear_map(features: int = 64, **options: Any) -> VectorData:
     """Vectors and their products with one random real matrix, y = W x; needs no network access.
 
     A control for `hamilton`: W has no structure that an algebra could share. Its entries, the `truth` of the data, are fixed
     random numbers with variance 1 / features, so that y has variance 1 on average. 4096 / 512 / 512 rows.
     """
-    features = check_integer("features", features, 1)
+    features = check_option("features", int, features, "[1, inf)")
     return VectorData(np.random.RandomState(2).standard_normal((features, features)) / np.sqrt(features), **options)
 
 
 BREAST_CANCER_SHA256 = "25e2eb7b7a8745b1bde5ba18bc4969983d2e2f403291ecd5bde4a29ef30c3859"
 
 
-@options_of(TableData, "kind", "categories")
+@passes_options_to(TableData, "kind", "categories")
 def breast_cancer(**options: Any) -> TableData:
     """Measurements of cell nuclei, benign or malignant, from scikit-learn; needs no network access.
 

@@ -21,10 +21,11 @@ import yaml
 
 from zoo.atomic import write_text
 from zoo.errors import InputError, Interrupted, Stop, one_line
+from zoo.registry import build_options
 from zoo.registry.limits import cores
 from zoo.training.checkpoints import DivergenceError
 from zoo.training.folder import changed_options
-from zoo.training.options import Fit, build, config_values
+from zoo.training.options import Fit, config_values
 from zoo.training.resolve import plan_run
 from zoo_experiments.options import Execution
 from zoo_experiments.worker import Worker, python_process
@@ -59,7 +60,7 @@ class Point:
     @property
     def fit(self) -> Fit:
         """The options of the run."""
-        return self.options if isinstance(self.options, Fit) else build(Fit, self.options)
+        return self.options if isinstance(self.options, Fit) else build_options(Fit, self.options)
 
 
 class Grid(ABC, Generic[Row]):

@@ -11,10 +11,11 @@ from typing import Any
 from zoo.atomic import write_json
 from zoo.errors import InputError, check_choice, check_rules
 from zoo.pruning import LotteryTicket, rounds_until
+from zoo.registry import build_options
 from zoo.registry.spec import Spec, split_at_commas
 from zoo.training.fit import NOTHING_SAVED, Session, start_session
 from zoo.training.folder import changed_options, claim_on_rank_0, read_run_config, read_summary, run_name, write_config
-from zoo.training.options import FREE, Fit, build, config_values
+from zoo.training.options import FREE, Fit, config_values
 from zoo.training.processes import Processes
 from zoo.training.resolve import Plan, plan_run
 from zoo_experiments.grid import Grid, Here, Point, Result, check_size, execute, processes, saying_how_to_resume
@@ -246,7 +247,7 @@ def lottery(options: Lottery | Mapping[str, Any]) -> dict[str, Any]:
         InputError: If a name, an option, the data or the folder is wrong.
         Interrupted: At Ctrl-C or SIGTERM; the text says how to resume.
     """
-    options = options if isinstance(options, Lottery) else build(Lottery, options)
+    options = options if isinstance(options, Lottery) else build_options(Lottery, options)
     if options.only is not None:
         return _train_one(options)
     options, planned = check_lottery(options)

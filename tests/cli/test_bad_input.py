@@ -169,7 +169,7 @@ MESSAGES = {
     "fit --backbone vit --algebra quternion": "unknown algebra 'quternion': did you mean 'quaternion'? installed: ",
     "fit --bakbone vit": "unknown flag --bakbone: did you mean --backbone or --trainer.barebones? (all flags: zoo fit --help)",
     "fitt": "unknown command 'fitt': did you mean 'fit'? (see zoo --help)",
-    "fit --backbone vit --algebra quaternion --optimizer.lr 0": "optimizer.lr=0.0: must be positive",
+    "fit --backbone vit --algebra quaternion --optimizer.lr 0": "optimizer.lr=0.0: must be above 0",
     "fit --backbone vit --algebra quaternion --run_dir full": "the run folder 'full' is not empty: use another --run-dir,"
     " or delete it",
     "fit --backbone fasttext --algebra real --data text(path=none.tsv)": "data: none.tsv does not exist (working directory ",

@@ -12,7 +12,8 @@ import yaml
 from tests.errors import raises
 from zoo.cli.commands import load_command
 from zoo.cli.parser import Parser, flag_of
-from zoo.training.options import Fit, Optimizer, build
+from zoo.registry import build_options
+from zoo.training.options import Fit, Optimizer
 from zoo.training.resolve import effective as effective_options
 
 NAMES = ("--backbone", "vit", "--algebra", "real")
@@ -83,7 +84,7 @@ def test_flags_override_files_in_any_order(files, effective, words):
 @pytest.mark.parametrize(
     ("words", "name", "value"),
     [
-        (["--optimizer.lr", "-1"], "optimizer.lr", -1),
+        (["--trainer.max_steps", "-1"], "trainer.max_steps", -1),
         (["--optimizer.betas", "0.9,0.99"], "optimizer.betas", (0.9, 0.99)),
         (["--optimizer", "sgd(lr=.1)"], "optimizer.name", "sgd"),
         (["--optimizer", "sgd(lr=.1)"], "optimizer.lr", 0.1),
@@ -120,12 +121,13 @@ def test_the_spec_of_an_optimizer_in_files_and_in_python(files, effective):
     files("c", "optimizer: sgd(lr=.1)\n")
     optimizer = effective("-c", "a.yaml", "-c", "c.yaml")["optimizer"]
     assert (optimizer["name"], optimizer["lr"]) == ("sgd", 0.1)
-    assert build(Fit, {"backbone": "vit", "algebra": "real", "optimizer": "sgd(lr=.1)"}).optimizer == Optimizer("sgd", 0.1)
+    options = build_options(Fit, {"backbone": "vit", "algebra": "real", "optimizer": "sgd(lr=.1)"})
+    assert options.optimizer == Optimizer("sgd", 0.1)
     for wrong, code in (("sgd(lrr=.1)", "unknown"), ("sgd(name=adamw)", "invalid"), ("sgd(lr=a)", "invalid")):
         with raises(code):
             parse("fit", *NAMES, "--optimizer", wrong)
         with raises(code):
-            build(Fit, {"backbone": "vit", "algebra": "real", "optimizer": wrong})
+            build_options(Fit, {"backbone": "vit", "algebra": "real", "optimizer": wrong})
 
 
 @pytest.mark.parametrize("command", ["fit", "test", "generate"])

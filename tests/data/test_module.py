@@ -169,7 +169,7 @@ def test_example_inputs():
 
 def test_missing_or_unknown_field_raises():
     values = ALL["text"].to_dict()
-    with raises("invalid", "sizes"):
+    with raises("missing", "sizes"):
         TextInfo.from_dict({key: value for key, value in values.items() if key != "sizes"})
     with raises("unknown", "'color'"):
         TextInfo.from_dict(values | {"color": "red"})

@@ -17,7 +17,7 @@ from zoo.cli import main
 from zoo.data import ready
 from zoo.data.columns import encode_row, read_rows
 from zoo.data.tabular import from_arrays, table
-from zoo.tasks.inputs import read_vectors
+from zoo.inference.inputs import read_vectors
 from zoo.training.folder import read_run_config, run_name
 
 COLOURS = ("red", "white")

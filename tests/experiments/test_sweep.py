@@ -19,8 +19,9 @@ from tests.errors import raises
 from tests.faults.process import Running
 from tests.faults.ranks import alive
 from zoo.cli.commands import main
+from zoo.registry import build_options
 from zoo.training.folder import write_config
-from zoo.training.options import Fit, build
+from zoo.training.options import Fit
 from zoo.training.resolve import plan_run
 
 BASE = {"backbone": "vit(dim=16, depth=1)", "data": "digits", "trainer": {"max_epochs": 1, "limit_train_batches": 2}}
@@ -64,7 +65,7 @@ def test_exclude():
     ("parts", "code", "values"),
     [
         ({"axes": {"algebr": ["real"]}}, "unknown", ("algebr", "'algebra'")),
-        ({"axes": {"seed": [0]}}, "invalid", ("algebra",)),
+        ({"axes": {"seed": [0]}}, "missing", ("algebra",)),
         ({"axes": {"algebra": ["real"], "seed": ["x"]}}, "invalid", ("real-seedx",)),
         ({"axes": {"row": {"a b": {"algebra": "real"}, "a-b": {"algebra": "real"}}}}, "invalid", ("folder name",)),
         ({"exclude": [{"algebra": "octonion"}]}, "unknown", ("octonion",)),
@@ -83,7 +84,7 @@ SUMMARY = {"metrics": {"accuracy": 0.5}, "parameters": {"total": 1, "real_twin":
 def finished(folder, point):
     path = folder / "runs" / point.name
     path.mkdir(parents=True)
-    write_config(path, plan_run(build(Fit, point.options)).config)
+    write_config(path, plan_run(build_options(Fit, point.options)).config)
     (path / "summary.json").write_text(json.dumps(SUMMARY))
 
 

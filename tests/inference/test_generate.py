@@ -185,7 +185,6 @@ def test_the_default_prompt(models):
         ("small", "cafe\N{COMBINING ACUTE ACCENT} the\nold", GREEDY, ["the old'", r"'\n'"]),
         ("gpt", "the " * 9, GREEDY, ["36 tokens", "max_length=32"]),
         ("gpt", "the", Decoding(length=30), ["3 tokens", "length=30", "max_length=32", "--length 29"]),
-        ("gpt", "the", Decoding(beam=2, temperature=1.0), ["beam=2", "temperature=1.0"]),
         ("pairs", "one", Decoding(top_k=3), ["top_k=3", "--temperature 1"]),
     ],
 )

@@ -19,9 +19,9 @@ from zoo.atomic import write_json
 from zoo.checkpoint.manifest import file_record, read_json, sealed
 from zoo.cli import main
 from zoo.data import ready
-from zoo.data.options import options_of
 from zoo.data.text import TextData, pairs, ranking, text
 from zoo.errors import Interrupted
+from zoo.registry import passes_options_to
 
 BATCH = 64
 TRAINER = {"max_epochs": 3, "accelerator": "cpu", "enable_progress_bar": False}
@@ -246,7 +246,7 @@ class Reviews(TextData):
     source_options = ("folder", "part")
 
 
-@options_of(TextData)
+@passes_options_to(TextData)
 def reviews(folder: str, part: int = 1, alphabet: str = "latin", **options) -> TextData:
     """Reviews."""
     splits = text(f"{folder}/{part}.tsv")._splits

@@ -18,6 +18,7 @@ from zoo.backbones.build import count
 from zoo.data.tokenizer import Tokenizer
 from zoo.nn import Layers, Linear
 from zoo.tasks.optimization import make_optimizer
+from zoo.tasks.options import Optimizer
 from zoo.testing import AlgebraContract
 
 V, D = 9, 5
@@ -124,13 +125,13 @@ def test_initial_frequencies_from_the_word_index():
 
 def test_learning_rate_of_frequencies():
     e = order(frequency_lr_scale=0.1)
-    groups = make_optimizer(e, "sgd", 0.5, 0.2).param_groups
+    groups = make_optimizer(e, Optimizer("sgd", 0.5, 0.2)).param_groups
     rates = {id(parameter): group["lr"] for group in groups for parameter in group["params"]}
     assert rates == {id(e.frequency.weight): 0.05, id(e.amplitude.weight): 0.5}
     before = [table.weight.detach().clone() for table in (e.frequency, e.amplitude)]
     fixed = order(frequency_lr_scale=0)
     for one in (e, fixed):
-        optimizer = make_optimizer(one, "adamw", 0.5, 0.0)
+        optimizer = make_optimizer(one, Optimizer("adamw", 0.5, 0.0))
         one(torch.tensor([[4, 2]])).sum().backward()
         optimizer.step()
     moved = [(table.weight - start).abs().max().item() for table, start in zip((e.frequency, e.amplitude), before, strict=True)]

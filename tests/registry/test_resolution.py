@@ -2,12 +2,18 @@
 
 import pickle
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from inspect import signature
+from typing import Annotated, Any
 
+import numpy as np
 import pytest
 
 from tests.errors import raises
 from zoo.errors import InputError
-from zoo.registry import PluginError, Spec, create, entries, faults, resolve
+from zoo.registry import PluginError, Spec, check_option, create, entries, faults, passes_options_to, resolve
+from zoo.registry.limits import bounded
 
 
 @pytest.mark.parametrize(
@@ -185,3 +191,58 @@ def test_noise_goes_to_stderr(good, capsys):
     assert capsys.readouterr() == ("", "noise\n")
     sys.stdout.write("after")
     assert capsys.readouterr().out == "after"
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Options with a name, which a spec can describe."""
+
+    name: str = "fixed"
+    value: float = bounded("[0, 1)", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        (int, np.int64(3), 3),
+        (float, np.float32(0.5), 0.5),
+        (float | None, 1, 1.0),
+        (Annotated[float, "[0, 1)"], 0, 0.0),
+        (Rate | None, None, None),
+        (Rate, "linear(value=0.25)", Rate("linear", 0.25)),
+        (Rate | Mapping[str, Any], {"value": 0}, Rate("fixed", 0.0)),
+        (tuple[int, ...] | str, "a,b", "a,b"),
+    ],
+    ids=str,
+)
+def test_options_become_values_of_their_types(kind, value, expected):
+    checked = check_option("x", kind, value)
+    assert (checked, type(checked)) == (expected, type(expected))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "named"),
+    [
+        (int, True, "x=True"),
+        (int, np.float64(0.5), "x=0.5"),
+        (Annotated[float, "[0, 1)"], 1, "[0, 1)"),
+        (Rate, {"value": 1.0}, "x.value=1.0"),
+        (Rate | str, 3, "x=3"),
+    ],
+    ids=str,
+)
+def test_wrong_options_name_the_option_and_its_values(kind, value, named):
+    with raises("invalid", named):
+        check_option("x", kind, value)
+
+
+def test_passed_options_have_the_defaults_of_the_function_that_passes_them():
+    def target(data, *, size: int = 1, depth: int = 2):
+        return size, depth
+
+    @passes_options_to(target, "depth", size=5, extra="a")
+    def preset(path: str | None = None, **options):
+        return options
+
+    assert str(signature(preset)) == "(path: str | None = None, *, extra: str = 'a', size: int = 5)"
+    assert (preset(), preset(size=7)) == ({"size": 5, "extra": "a"}, {"size": 7, "extra": "a"})

@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import zoo
 from tests.errors import raises
-from zoo.tasks import Classification, Distillation, LanguageModel
-from zoo.tasks.distillation import distillation_loss
+from zoo.tasks import Classification, Distillation, LanguageModel, Optimizer
+from zoo.tasks.distillation import distillation_loss, labels_only
 
 VIT = "vit(dim=16, depth=1, heads=2)"
 TRAINER = {"max_epochs": 2, "accelerator": "cpu", "limit_train_batches": 3, "limit_val_batches": 2, "limit_test_batches": 1}
@@ -49,12 +49,12 @@ def test_a_network_learns_from_its_teacher_and_does_not_contain_it():
     scores = {}
     for weight in (0.0, 1.0):
         torch.manual_seed(1)
-        task = Classification(nn.Linear(4, 3), 3, lr=0.1)
+        task = Classification(nn.Linear(4, 3), 3, optimizer=Optimizer(lr=0.1))
         names = {*task.state_dict()}
         callback = Distillation(teacher, temperature=2.0, weight=weight)
         trainer = fit(task, loader, max_epochs=10, callbacks=[callback])
         scores[weight] = float((task.net(x).argmax(-1) == labels).float().mean())
-        assert task.distillation is None
+        assert task.distillation is labels_only
         assert {*task.state_dict()} == names
         assert sum(len(group["params"]) for group in trainer.optimizers[0].param_groups) == 2
         assert callback.state_dict() == {}

@@ -12,7 +12,7 @@ from zoo.data import ready
 from zoo.data.corpus import CorpusData as unopened_CorpusData
 from zoo.data.corpus import Text
 from zoo.inference.evaluation import make_trainer
-from zoo.tasks import LanguageModel
+from zoo.tasks import LanguageModel, Optimizer
 
 
 def CorpusData(*args, **options):
@@ -44,7 +44,7 @@ def data_of(tokenizer: str = "char", vocab: int = 100, **options) -> CorpusData:
 
 
 def task_of(net: nn.Module, outputs: int, smoothing: float = 0.0) -> LanguageModel:
-    return LanguageModel(net, outputs, lr=1e-30, label_smoothing=smoothing)
+    return LanguageModel(net, outputs, optimizer=Optimizer(lr=1e-30), label_smoothing=smoothing)
 
 
 # --- numbers ---

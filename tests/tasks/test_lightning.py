@@ -1,7 +1,9 @@
 """Tasks by their specs, and in Lightning: plain data loaders, loggers and checkpoints; metrics by name; dtypes."""
 
 import math
-from types import SimpleNamespace
+from inspect import signature
+from types import FunctionType, SimpleNamespace
+from typing import Annotated
 
 import pytest
 import torch
@@ -22,14 +24,17 @@ from zoo.tasks import (
     Classification,
     ImageClassification,
     LanguageModel,
+    Optimizer,
     PairClassification,
     Regression,
+    Schedule,
     Seq2Seq,
     Task,
     TextClassification,
     VectorClassification,
     task_type,
 )
+from zoo.tasks.base import check_task
 from zoo.tasks.decoding import Decoding
 from zoo.tasks.metrics import StepOutput
 
@@ -58,7 +63,7 @@ class Watch(Callback):
 def test_a_task_trains_in_a_plain_trainer_and_loads_from_its_checkpoint(tmp_path):
     torch.manual_seed(0)
     net, watch = nn.Linear(4, 3), Watch()
-    task = Classification(net, num_classes=3, lr=0.1, label_smoothing=0.1)
+    task = Classification(net, num_classes=3, optimizer=Optimizer(lr=0.1), label_smoothing=0.1)
     checkpoints = ModelCheckpoint(tmp_path, monitor="val_accuracy", mode="max")
     logger = CSVLogger(tmp_path, name="", version="")
     trainer = Trainer(max_epochs=8, callbacks=[watch, checkpoints], logger=logger, log_every_n_steps=1, **QUIET)
@@ -73,7 +78,7 @@ def test_a_task_trains_in_a_plain_trainer_and_loads_from_its_checkpoint(tmp_path
     logged_options = yaml.safe_load((tmp_path / "hparams.yaml").read_text())
     assert logged_options["label_smoothing"] == 0.1
     loaded = Classification.load_from_checkpoint(checkpoints.best_model_path, net=nn.Linear(4, 3))
-    assert (loaded.label_smoothing, loaded.hparams.lr) == (0.1, 0.1)
+    assert (loaded.label_smoothing, loaded.optimizer) == (0.1, Optimizer(lr=0.1))
     assert torch.equal(loaded.net.weight, torch.load(checkpoints.best_model_path)["state_dict"]["net.weight"])
     assert torch.cat(trainer.predict(loaded, loader())).sum(-1) == pytest.approx(1.0)
 
@@ -82,9 +87,9 @@ def test_a_task_trains_in_a_plain_trainer_and_loads_from_its_checkpoint(tmp_path
     ("kind", "options"),
     [
         (TextClassification, {"num_classes": 3, "label_smoothing": 0.2}),
-        (AnswerRanking, {"lr": 0.5}),
-        (Regression, {"num_targets": 3, "betas": (0.8, 0.9)}),
-        (LanguageModel, {"vocab_size": 3, "schedule": "linear", "floor": 0.1}),
+        (AnswerRanking, {"optimizer": Optimizer("sgd", lr=0.5)}),
+        (Regression, {"num_targets": 3, "optimizer": {"betas": (0.8, 0.9)}}),
+        (LanguageModel, {"vocab_size": 3, "schedule": "linear(floor=0.1)"}),
         (Seq2Seq, {"vocab_size": 5, "decoding": {"beam": 3}}),
     ],
 )
@@ -96,7 +101,7 @@ def test_every_task_loads_from_a_checkpoint_with_its_options(kind, options, tmp_
     loaded = kind.load_from_checkpoint(tmp_path / "a.ckpt", net=nn.Linear(2, 3))
     assert torch.equal(loaded.net.weight, task.net.weight)
     assert loaded.hparams == task.hparams
-    assert options.items() <= {**loaded.hparams, **({"decoding": {"beam": 3}} if "decoding" in options else {})}.items()
+    assert (loaded.optimizer, loaded.schedule) == (task.optimizer, task.schedule)
     if kind is Seq2Seq:
         assert loaded.decoding.beam == 3
 
@@ -118,10 +123,10 @@ def test_a_language_model_trains_with_and_without_lengths(lengths):
 
 def test_an_empty_batch_is_ignored():
     task = Classification(nn.Identity(), 3)
-    task.measure("val", task.step((torch.randn(4, 3), torch.tensor([0, 1, 2, 0]))))
-    before = {name: metric.compute() for name, metric in task.stage_metrics("val").items()}
-    task.measure("val", task.step((torch.zeros(0, 3), torch.zeros(0, dtype=torch.long))))
-    assert {name: metric.compute() for name, metric in task.stage_metrics("val").items()} == before
+    task.val_metrics.update(task.step((torch.randn(4, 3), torch.tensor([0, 1, 2, 0]))))
+    before = {name: metric.compute() for name, metric in task.val_metrics.named().items()}
+    task.val_metrics.update(task.step((torch.zeros(0, 3), torch.zeros(0, dtype=torch.long))))
+    assert {name: metric.compute() for name, metric in task.val_metrics.named().items()} == before
 
 
 # --- optimizers ---
@@ -159,8 +164,8 @@ def test_the_loss_of_a_language_model_is_computed_in_float32(dtype):
     exact = F.cross_entropy(net.table.detach()[tokens].double().flatten(0, 1), batch[1].flatten())
     assert train.dtype == val.dtype == torch.float32
     assert [float(train), float(val)] == pytest.approx([float(exact)] * 2, rel=1e-6)
-    task.measure("val", task.step(batch))
-    metrics = {name: float(metric.compute()) for name, metric in task.stage_metrics("val").items()}
+    task.val_metrics.update(task.step(batch))
+    metrics = {name: float(metric.compute()) for name, metric in task.val_metrics.named().items()}
     assert metrics["val_perplexity"] == pytest.approx(math.exp(metrics["val_loss"]), rel=1e-6)
     assert metrics["val_perplexity"] == pytest.approx(math.exp(float(exact)), rel=1e-5)
 
@@ -168,10 +173,10 @@ def test_the_loss_of_a_language_model_is_computed_in_float32(dtype):
 def test_metrics_by_name():
     task = Classification(nn.Identity(), 3, metrics=("MulticlassCalibrationError", "MulticlassAUROC"))
     logits, labels = torch.randn(20, 3), torch.arange(20) % 3
-    task.measure("val", StepOutput(torch.zeros(()), logits, labels))
+    task.val_metrics.update(StepOutput(torch.zeros(()), logits, labels))
     expected = multiclass_auroc(logits.softmax(1), labels, num_classes=3)
-    assert torch.allclose(task.stage_metrics("val")["val_multiclass_auroc"].compute(), expected)
-    assert "test_multiclass_calibration_error" in task.stage_metrics("test")
+    assert torch.allclose(task.val_metrics.named()["val_multiclass_auroc"].compute(), expected)
+    assert "test_multiclass_calibration_error" in task.test_metrics.named()
 
 
 @pytest.mark.parametrize(("name", "close"), [("Accurracy", "MulticlassAccuracy"), ("MulticlassROC", "MulticlassAUROC")])
@@ -206,9 +211,53 @@ def test_every_task_has_its_class_and_monitor(task):
     kind, _, monitor = TASKS[task]
     assert type(made(task)) is kind
     assert made(task).monitor[0] == monitor
-    assert monitor in made(task).stage_metrics("val")
+    assert monitor in made(task).val_metrics.named()
     assert made(task).num_outputs(info_of(task)) == 2
     assert TASKS.keys() == {entry.name for entry in registry.entries("zoo.tasks") if entry.ours}
+
+
+class Shy(Classification):
+    """A task that passes on only one option of its base class, and has one with an interval."""
+
+    def __init__(self, net, num_classes, *, gain: Annotated[float, "[0, 1)"] = 0.5, schedule="linear"):
+        super().__init__(net, num_classes, schedule=schedule, optimizer="sgd")
+
+
+class Open(Shy):
+    """A task that passes on all options of its base class."""
+
+    def __init__(self, net, *, depth: int = 1, **options):
+        super().__init__(net, **options)
+
+
+def test_the_signature_of_a_task_has_the_options_that_it_passes_on(tmp_path):
+    assert [*signature(Classification).parameters][3:] == ["optimizer", "schedule", "metrics"]
+    assert [*signature(Open).parameters] == ["net", "depth", "num_classes", "gain", "schedule"]
+    task = Open(nn.Linear(2, 3), num_classes=3, schedule=Schedule("constant"))
+    assert task.hparams.keys() == {"depth", "num_classes", "gain", "schedule"}
+    assert (task.optimizer, task.schedule) == (Optimizer("sgd"), Schedule("constant"))
+    for wrong, code in (({"optimizer": "sgd"}, "unknown"), ({"depth": 0.5}, "invalid"), ({"gain": 1.0}, "invalid")):
+        with raises(code, *wrong):
+            check_task(Open, wrong)
+
+
+@pytest.mark.parametrize("given", ["sgd(lr=0.5)", {"name": "sgd", "lr": 0.5}, Optimizer("sgd", 0.5)])
+def test_an_optimizer_is_an_object_a_spec_or_options_by_name(given):
+    assert Classification(nn.Linear(2, 3), 3, optimizer=given).optimizer == Optimizer("sgd", 0.5)
+    assert zoo.registry.check_option("optimizer", Optimizer, given) == Optimizer("sgd", 0.5)
+
+
+def test_a_learning_rate_finder_sets_the_learning_rate():
+    task = Classification(nn.Linear(2, 3), 3)
+    task.lr = 0.25
+    task.trainer = SimpleNamespace(estimated_stepping_batches=20)
+    (group, *_) = task.configure_optimizers()["optimizer"].param_groups
+    assert (group["initial_lr"], task.hparams["optimizer"]["lr"]) == (0.25, 0.25)
+
+
+def test_a_task_has_at_most_twelve_public_methods():
+    methods = [name for name, value in vars(Task).items() if isinstance(value, FunctionType | classmethod | staticmethod)]
+    assert len([name for name in methods if not name.startswith("_")]) <= 12
 
 
 def test_unsupported_data():
@@ -232,9 +281,9 @@ def test_a_pair_of_texts_is_passed_as_two_arguments(sequence):
 @pytest.mark.parametrize(
     ("decoding", "code", "value"),
     [
-        (Decoding(beam=0), "invalid", "beam=0"),
+        ({"beam": 0}, "invalid", "beam=0"),
         (Decoding(length=6), "invalid", "length=6"),
-        ({"beem": 3}, "unknown", "'beem'"),
+        ({"beem": 3}, "unknown", "beem"),
     ],
 )
 def test_decoding_is_checked_before_training(decoding, code, value):

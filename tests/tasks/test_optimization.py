@@ -17,21 +17,20 @@ from zoo.algebras import Algebra
 from zoo.errors import InputError
 from zoo.nn import Conv2d, Embedding, Linear
 from zoo.tasks import Classification
+from zoo.tasks.base import check_task
 from zoo.tasks.optimization import (
-    DECAYING,
-    SCHEDULES,
     check_network,
     check_optimizer,
-    check_schedule,
     lr_factor,
     make_optimizer,
     mup_scales,
     undecayed,
 )
+from zoo.tasks.options import DECAYING, SCHEDULES, Optimizer, Schedule
 
 
 def factors(name: str, warmup: float = 0.2, steps: int = 50) -> list[float]:
-    return [lr_factor(step, steps, name, warmup) for step in range(steps + 1)]
+    return [lr_factor(step, steps, Schedule(name, warmup)) for step in range(steps + 1)]
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -58,11 +57,11 @@ def test_inverse_sqrt_equals_its_definition():
 
 @pytest.mark.parametrize("name", DECAYING)
 def test_floor_is_the_final_learning_rate(name):
-    curve = [lr_factor(step, 50, name, 0.2, 0.1) for step in range(60)]
+    curve = [lr_factor(step, 50, Schedule(name, 0.2, 0.1)) for step in range(60)]
     assert curve[:10] == factors(name)[:10]  # the warm-up is the same
     assert curve[10:51] == pytest.approx([0.1 + 0.9 * factor for factor in factors(name)[10:]])
     assert curve[50:] == pytest.approx([0.1] * 10)
-    assert {lr_factor(step, 50, name, 0.0, 1.0) for step in range(50)} == {1.0}
+    assert {lr_factor(step, 50, Schedule(name, 0.0, 1.0)) for step in range(50)} == {1.0}
 
 
 @pytest.mark.parametrize("name", ["adam", "adamw", "adagrad", "sgd"])
@@ -72,7 +71,7 @@ def test_fused_steps_on_a_cpu_equal_separate_ones(name, memory_format):
     x = torch.randn(7, 3, 4, 4, dtype=torch.float64)
     nets, optimizers = [net, deepcopy(net)], []
     for copy in nets:
-        optimizers.append(make_optimizer(copy, name, 0.1, 0.1))
+        optimizers.append(make_optimizer(copy, Optimizer(name, 0.1, 0.1)))
     for group in optimizers[1].param_groups:
         assert group["fused"]
         group["fused"] = False
@@ -87,7 +86,7 @@ def test_fused_steps_on_a_cpu_equal_separate_ones(name, memory_format):
 
 
 def test_gradients_are_clipped_under_autocast():
-    task = Classification(nn.Linear(4, 2), num_classes=2, lr=1e-9)
+    task = Classification(nn.Linear(4, 2), num_classes=2, optimizer=Optimizer(lr=1e-9))
     norms = []
 
     class Norm(Callback):
@@ -113,17 +112,18 @@ def test_gradients_are_clipped_under_autocast():
 )
 def test_invalid_schedules(options, value):
     with raises("invalid", value):
-        check_schedule(**options)
+        Schedule(**options)
     with raises("unknown", "'cos'"):
-        check_schedule("cos")
+        Schedule("cos")
 
 
 def test_betas_and_eps_default_to_those_of_the_optimizer():
     net = nn.Linear(2, 3)
-    default, given = (make_optimizer(net, "adamw", 0.1, 0.0, *more).param_groups[0] for more in ((), ((0.0, 0.5), 1e-9)))
+    options = Optimizer(lr=0.1), Optimizer(lr=0.1, betas=(0.0, 0.5), eps=1e-9)
+    default, given = (make_optimizer(net, option).param_groups[0] for option in options)
     assert (default["betas"], default["eps"]) == ((0.9, 0.999), 1e-8)
     assert (given["betas"], given["eps"]) == ((0.0, 0.5), 1e-9)
-    assert make_optimizer(net, "adamw", 0.1, 0.0, (0.5, 0.6)).param_groups[0]["eps"] == 1e-8
+    assert make_optimizer(net, Optimizer(lr=0.1, betas=(0.5, 0.6))).param_groups[0]["eps"] == 1e-8
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_betas_and_eps_default_to_those_of_the_optimizer():
 )
 def test_invalid_optimizers(options, value):
     with raises("unknown" if "'" in value else "invalid", value):
-        check_optimizer(**{"name": "adamw", "lr": 0.1} | options)
+        check_optimizer(Optimizer(**options))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -152,12 +152,12 @@ def test_every_optimizer_trains_or_is_refused():
     for name in list_optimizers():
         net = nn.Sequential(Linear(8, 8, algebra=zoo.algebra("quaternion")), nn.LayerNorm(8))
         try:
-            check_optimizer(name, 0.01)
+            check_optimizer(Optimizer(name, 0.01))
             check_network(net, name)
         except InputError:
             refused.append(name)
             continue
-        optimizer = make_optimizer(net, name, 0.01, 0.1)
+        optimizer = make_optimizer(net, Optimizer(name, 0.01, 0.1))
         net(torch.ones(2, 8)).square().sum().backward()
         optimizer.step()
     # The others need two-dimensional parameters, CUDA, or a package.
@@ -180,7 +180,7 @@ def test_mup_learning_rates():
             "torch": nn.Linear(64, 16),
         }
     )
-    groups = make_optimizer(net, "adamw", 0.01, 0.1, mup_base_width=32).param_groups
+    groups = make_optimizer(net, Optimizer("adamw", 0.01, 0.1, mup_base_width=32)).param_groups
     rates = {id(p): (group["lr"], group["weight_decay"]) for group in groups for p in group["params"]}
     settings = {name.removesuffix(".weight_module.components"): rates[id(p)] for name, p in net.named_parameters()}
     assert settings["real"] == pytest.approx((0.005, 0.1))
@@ -190,7 +190,7 @@ def test_mup_learning_rates():
     assert settings["conv"] == pytest.approx((0.01 * 2 * 32 / 144, 0.1))
     assert {settings[name] for name in ("table", "torch.weight")} == {(0.01, 0.1)}
     assert {settings[name] for name in ("real.bias", "quaternion.bias", "norm.weight", "torch.bias")} == {(0.01, 0.0)}
-    plain = make_optimizer(net, "adamw", 0.01, 0.1).param_groups
+    plain = make_optimizer(net, Optimizer("adamw", 0.01, 0.1)).param_groups
     assert {group["lr"] for group in plain} == {0.01}
 
 
@@ -228,18 +228,18 @@ def configured(net: nn.Module, **options):
 
 
 def weight_decays(net: nn.Module) -> dict[str, float]:
-    groups = configured(net, lr=0.1, weight_decay=0.3)["optimizer"].param_groups
+    groups = configured(net, optimizer=Optimizer(lr=0.1, weight_decay=0.3))["optimizer"].param_groups
     decay = {id(parameter): group["weight_decay"] for group in groups for parameter in group["params"]}
     assert len(decay) == len(list(net.parameters()))
     return {name: decay[id(parameter)] for name, parameter in net.named_parameters()}
 
 
 def test_invalid_options():
-    for options in ({"lr": -1.0}, {"schedule": "cos"}, {"label_smoothing": 2.0}):
+    for options in ({"optimizer": {"lr": -1.0}}, {"schedule": "cos"}, {"label_smoothing": 2.0}):
         with pytest.raises(InputError):
             Classification(nn.Linear(2, 3), 3, **options)
         with pytest.raises(InputError):
-            Classification.check_options(num_classes=3, **options)
+            check_task(Classification, {"num_classes": 3} | options)
 
 
 def test_modules_can_exclude_parameters_from_weight_decay():
@@ -274,7 +274,7 @@ def learning_rates(examples: int, schedule: str, warmup: float, **options) -> li
     rates, loader = Rates(), DataLoader([(torch.randn(2), torch.tensor(1)) for _ in range(examples)], batch_size=2)
     settings = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
     trainer = Trainer(accelerator="cpu", num_sanity_val_steps=0, callbacks=[rates], **settings, **options)
-    task = Classification(nn.Linear(2, 3), 3, optimizer="sgd", lr=0.5, schedule=schedule, warmup=warmup)
+    task = Classification(nn.Linear(2, 3), 3, optimizer="sgd(lr=0.5)", schedule=Schedule(schedule, warmup))
     trainer.fit(task, loader, loader)
     return rates.rates
 
@@ -284,4 +284,4 @@ def test_the_schedule_counts_optimizer_steps(accumulate):
     """With 10 batches per epoch, the last accumulation may be smaller."""
     rates = learning_rates(20, "inverse_sqrt", 0.25, max_epochs=2, accumulate_grad_batches=accumulate)
     steps = 2 * -(-10 // accumulate)
-    assert rates == pytest.approx([0.5 * lr_factor(step, steps, "inverse_sqrt", 0.25) for step in range(steps)])
+    assert rates == pytest.approx([0.5 * lr_factor(step, steps, Schedule("inverse_sqrt", 0.25)) for step in range(steps)])

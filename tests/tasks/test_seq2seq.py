@@ -10,6 +10,7 @@ from zoo.data.module import ready
 from zoo.data.parallel import ParallelData
 from zoo.data.text import Table
 from zoo.data.tokens import BEGIN, END, UNKNOWN
+from zoo.inference.predictions import collate, prediction_rows, read_inputs
 from zoo.tasks import Seq2Seq
 
 WORDS = ["anna", "otto", "hannah", "bob", "eve", "abba", "noon", "level", "radar", "deed", "a bob", "an otto", "bad eve"]
@@ -172,12 +173,13 @@ def test_the_default_length():
 def test_samples_do_not_depend_on_the_batch():
     data = data_of(TEST)
     task = task_of(copier(data, firmness=0.0), tokenizer=data.tokenizer, temperature=1.0, length=6)
-    examples = list(task.read_inputs(data.info, ["bob", "bob", ("",), "eve"]))
+    task.info = data.info
+    examples = list(read_inputs(task, ["bob", "bob", ("",), "eve"]))
     found = []
     for size in (1, 2, 4):
         parts = [examples[first : first + size] for first in range(0, 4, size)]
         found.append(
-            [row["target"] for part in parts for row in task.prediction_rows(part, task.predict_step(task.collate(part)))]
+            [row["target"] for part in parts for row in prediction_rows(task, part, task.predict_step(collate(task, part)))]
         )
     assert found[0] == found[1] == found[2]
     assert found[0][0] != found[0][1]

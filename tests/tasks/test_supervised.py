@@ -72,11 +72,11 @@ def test_metrics_of_one_class_are_undefined(measured, stage, recwarn):
     found = measured(task, loader(logits, torch.ones(40, dtype=torch.int64)), stage)
     undefined = {"auroc", "f1", *map(snake, (*EVERY, *TWO))}
     assert {name for name, value in found.items() if math.isnan(value)} == undefined
-    assert task.undefined(stage) == dict.fromkeys(undefined, "the targets have 1 of 2 classes")
+    assert getattr(task, f"{stage}_metrics").undefined() == dict.fromkeys(undefined, "the targets have 1 of 2 classes")
     assert found["accuracy"] == (logits.argmax(-1) == 1).float().mean()
     assert not [warning for warning in recwarn if "torchmetrics" in warning.filename]
     found = measured(task, loader(*draw(2, 40)), stage)
-    assert not task.undefined(stage)
+    assert not getattr(task, f"{stage}_metrics").undefined()
     assert not any(map(math.isnan, found.values())), "the same task measures other targets"
 
 
@@ -85,7 +85,7 @@ def test_an_absent_class_leaves_means_over_all_classes_undefined(measured):
     task = Classification(nn.Identity(), 3, metrics=[*EVERY, *TWO, *DEFINED])
     found = measured(task, loader(logits, labels.clamp(max=1)))
     assert {name for name, value in found.items() if math.isnan(value)} == set(map(snake, EVERY))
-    assert set(task.undefined("test").values()) == {"the targets have 2 of 3 classes"}
+    assert set(task.test_metrics.undefined().values()) == {"the targets have 2 of 3 classes"}
 
 
 @pytest.mark.filterwarnings("ignore:Metric `SpearmanCorrcoef`")
@@ -93,23 +93,23 @@ def test_an_absent_class_leaves_means_over_all_classes_undefined(measured):
 def test_metrics_of_equal_numbers_are_undefined(measured, count):
     task = Regression(nn.Identity(), metrics=FOR_NUMBERS)
     found = measured(task, loader(torch.randn(count, 1), torch.ones(count, 1)))
-    assert task.undefined("test") == dict.fromkeys(map(snake, FOR_NUMBERS), "all targets are equal")
+    assert task.test_metrics.undefined() == dict.fromkeys(map(snake, FOR_NUMBERS), "all targets are equal")
     assert {name for name, value in found.items() if not math.isnan(value)} == {"loss", "mse"}
     x = torch.randn(30, 1)
     assert measured(task, loader(x, x + 1))["pearson_corr_coef"] == pytest.approx(1, abs=1e-5)
-    assert not task.undefined("test")
+    assert not task.test_metrics.undefined()
 
 
 def test_a_constant_prediction_has_no_correlation(measured):
     task = Regression(nn.Identity(), metrics=["PearsonCorrCoef"])
     assert math.isnan(measured(task, loader(torch.ones(9, 1), torch.randn(9, 1)))["pearson_corr_coef"])
-    assert "variance" in task.undefined("test")["pearson_corr_coef"]
+    assert "variance" in task.test_metrics.undefined()["pearson_corr_coef"]
 
 
 def test_a_ranking_without_right_answers_is_undefined(measured):
     task = AnswerRanking(Scores())
     found = measured(task, ranking_loader([(question, 0, score) for question, _, score in ROWS]))
-    assert task.undefined("test") == dict.fromkeys(("map", "mrr", "top1"), "no target is positive")
+    assert task.test_metrics.undefined() == dict.fromkeys(("map", "mrr", "top1"), "no target is positive")
     assert all(math.isnan(found[name]) for name in ("map", "mrr", "top1"))
 
 

@@ -98,7 +98,7 @@ def test_the_configuration_is_complete(run):
     assert config["optimizer"] == {"name": "adamw", "lr": 0.002, "weight_decay": 0.05} | dict.fromkeys(UNSET)
     assert config["trainer"] == {"max_epochs": 2, "accelerator": "cpu"}
     assert "run_dir" not in config
-    assert zoo.training.options.build(zoo.training.options.Fit, config).seed == 0
+    assert zoo.registry.build_options(zoo.training.options.Fit, config).seed == 0
 
 
 # --- summary.json ---

@@ -6,14 +6,15 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from lightning.pytorch import LightningDataModule
+from lightning.pytorch import LightningDataModule, Trainer
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import zoo
 from tests.errors import raises
+from zoo.cli import main
 from zoo.data.images import digits
-from zoo.tasks import Classification, ImageClassification
+from zoo.tasks import Classification, ImageClassification, Optimizer, Schedule, base
 from zoo.training.options import OBJECT
 from zoo.training.resolve import Objects, stands_for_spec, take_objects
 
@@ -145,7 +146,7 @@ def test_a_factory_is_called_with_layers_and_info():
 
 
 def test_a_task_with_its_network_and_custom_data():
-    task = Classification(Small(), num_classes=10, lr=0.01)
+    task = Classification(Small(), num_classes=10, optimizer="adamw(lr=0.01)")
     summary = zoo.fit(task=task, data=CustomData(), run_dir="run", trainer=CPU)
     assert summary["metrics"].keys() >= {"loss", "accuracy"}
     assert summary["data_sha256"] is None
@@ -155,6 +156,25 @@ def test_a_task_with_its_network_and_custom_data():
         model.predict(torch.zeros(1, 1, 8, 8))
     with raises("invalid", "model.net"):
         zoo.load("run", module=Small(), task=Classification)
+
+
+def test_the_same_objects_reach_the_optimizer_from_everywhere(monkeypatch):
+    """`zoo.fit`, the command line and a Trainer build the optimizer from equal values."""
+    optimizer, schedule = Optimizer("sgd", lr=0.25, weight_decay=0.125), Schedule("linear", warmup=0.5, floor=0.25)
+    seen, build, factor = [], base.make_optimizer, base.lr_factor
+    monkeypatch.setattr(base, "make_optimizer", lambda net, options: seen.append(options) or build(net, options))
+    monkeypatch.setattr(
+        base, "lr_factor", lambda *args, schedule, **more: seen.append(schedule) or factor(*args, schedule=schedule, **more)
+    )
+    zoo.fit(backbone=Small(), data=digits(), optimizer=optimizer, schedule=schedule, run_dir="run", trainer=CPU)
+    flags = ["--optimizer", "sgd(lr=0.25)", "--optimizer.weight-decay", "0.125", "--schedule.name", "linear"]
+    flags += ["--schedule", "linear(floor=0.25)", "--schedule.warmup", "0.5", "--run-dir", "other"]
+    assert main(["fit", "--backbone", VIT, "--algebra", "real", *flags, *(f"--trainer.{k}={v}" for k, v in CPU.items())]) == 0
+    task = Classification(Small(), num_classes=10, optimizer=optimizer, schedule=schedule)
+    Trainer(**CPU, logger=False, enable_checkpointing=False).fit(task, CustomData())
+    assert {type(value) for value in seen} == {Optimizer, Schedule}
+    assert all(value in (optimizer, schedule) for value in seen)
+    assert sum(value == optimizer for value in seen) == 3
 
 
 def test_a_task_class_and_a_data_module():

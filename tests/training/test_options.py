@@ -9,8 +9,9 @@ from tests.errors import raises
 from zoo.cli import main
 from zoo.data.images import ImageData
 from zoo.kernels.factored import Factored
+from zoo.registry import build_options
 from zoo.training.bench import bench, kernel_table, side_by_side
-from zoo.training.options import Bench, Fit, Optimizer, build, parse_interval
+from zoo.training.options import Bench, Fit, Optimizer, parse_interval
 from zoo.training.resolve import resolve
 
 NAMES = {"backbone": "vit", "algebra": "real"}
@@ -72,15 +73,15 @@ def test_invalid_options_are_refused_before_data_are_read(options, untouched, ch
 
 
 def test_a_missing_option():
-    with raises("invalid", "algebra"):
-        build(Fit, {"backbone": "vit"})
+    with raises("missing", "algebra"):
+        build_options(Fit, {"backbone": "vit"})
 
 
 def test_objects_paths_and_lists_are_accepted():
     given = {"optimizer": Optimizer(lr=0.5), "run_dir": Path("here"), "vectors": Path("glove.txt")}
-    options = build(Fit, NAMES | given)
+    options = build_options(Fit, NAMES | given)
     assert (options.optimizer.lr, options.run_dir, options.vectors) == (0.5, "here", "glove.txt")
-    assert build(Fit, NAMES | {"optimizer": {"betas": [0.9, 0.99]}}).optimizer.betas == (0.9, 0.99)
+    assert build_options(Fit, NAMES | {"optimizer": {"betas": [0.9, 0.99]}}).optimizer.betas == (0.9, 0.99)
 
 
 def test_intervals():
@@ -109,7 +110,7 @@ def test_the_recipe_fills_in_defaults(untouched):
     ids=str,
 )
 def test_the_end_of_a_run(trainer, schedule, expected):
-    assert resolve(build(Fit, NAMES | {"trainer": trainer, "schedule": schedule})).trainer == expected
+    assert resolve(build_options(Fit, NAMES | {"trainer": trainer, "schedule": schedule})).trainer == expected
 
 
 TINY = "vit(dim=8, depth=1, heads=1)"

@@ -37,6 +37,7 @@ class Recipe(NamedTuple):
             empty if unknown.
         tasks: Recipes for other tasks, by name.
         batch_size: Examples per step.
+        presets: Sizes of the variants of the backbone by name, the default first.
     """
 
     data: str = "digits"
@@ -45,6 +46,7 @@ class Recipe(NamedTuple):
     inputs: tuple[str, ...] = ()
     tasks: Mapping[str, "Recipe"] = MappingProxyType({})
     batch_size: int = 32
+    presets: Mapping[str, Any] = MappingProxyType({})
 
 
 def recipe(*args: Any, **defaults: Any) -> Callable[[Decorated], Decorated]:
@@ -61,28 +63,6 @@ def recipe_of(factory: Callable[..., object]) -> Recipe:
     """Return the recipe of a factory, or the default one."""
     attached = getattr(factory, "recipe", None)
     return attached if isinstance(attached, Recipe) else Recipe()
-
-
-def passes_options_to(
-    function: Callable[..., object], presets: Mapping[str, Any] | None = None
-) -> Callable[[Decorated], Decorated]:
-    """Add the keyword-only options of a function, which receives the factory's ``**options``, to the factory's signature.
-
-    ``presets`` are the sizes of its variants by name, the default first.
-    """
-
-    def attach(factory: Decorated) -> Decorated:
-        original = signature(factory)
-        named = {name: p for name, p in original.parameters.items() if p.kind is not p.VAR_KEYWORD}
-        passed = {name: p for name, p in signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY}
-        parameters = list((named | (passed | named)).values())
-        factory.__signature__ = original.replace(parameters=parameters)  # type: ignore[attr-defined]
-        factory.__annotations__ = function.__annotations__ | factory.__annotations__
-        if presets:
-            factory.presets = presets  # type: ignore[attr-defined]
-        return factory
-
-    return attach
 
 
 Factory = Callable[..., nn.Module]  # maps a `Layers` (positional) and facts about the data (keywords) to a network
@@ -190,7 +170,7 @@ def state_sizes(spec: str) -> str:
 def _preset_of(spec: str) -> dict[str, Any]:
     """Return the sizes of a spec by option; empty for a backbone without presets, or if an option is invalid."""
     entry, long = registry.resolve("zoo.backbones", spec)
-    presets = getattr(registry.load(entry), "presets", {})
+    presets = recipe_of(registry.load(entry)).presets
     preset = presets.get(str(long.options.get("variant") or next(iter(presets), "")))
     if preset is None:
         return {}

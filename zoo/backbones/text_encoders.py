@@ -7,13 +7,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from zoo.backbones.build import passes_options_to, recipe
+from zoo.backbones.build import recipe
 from zoo.backbones.sequence_classifier import feedforward, pool, text_classifier
 from zoo.errors import InputError
 from zoo.nn import LSTM, Layers
 from zoo.nn.attention import check_heads
 from zoo.nn.embedding import length_limit
 from zoo.nn.scores import arrange, attend
+from zoo.registry import passes_options_to
 
 
 @recipe(data="glosses", max_epochs=8, lr=5e-3, inputs=("text", "text_pair"))

@@ -5,12 +5,13 @@ from typing import Any
 from torch import Tensor, cat, nn
 
 from zoo.backbones.blocks import Block, Decoder, GenerativeModel, LMHead, Sizes, check_causal_norm, normalize, preset_sizes
-from zoo.backbones.build import Recipe, passes_options_to, recipe
+from zoo.backbones.build import Recipe, recipe
 from zoo.backbones.sequence_classifier import SequenceClassifier
 from zoo.errors import InputError
 from zoo.nn import Layers, TokenEmbedding
 from zoo.nn.embedding import length_limit
 from zoo.nn.kv_cache import KVCache
+from zoo.registry import passes_options_to
 
 PRESETS = {"tiny": Sizes(128, 2, 4, 512, 0.1), "base": Sizes(512, 6, 8, 2048, 0.1)}
 """Tensor2Tensor's ``transformer_tiny`` and ``transformer_base`` (Vaswani et al. 2018)."""
@@ -72,8 +73,9 @@ class EncoderDecoder(GenerativeModel):
     lr=1e-3,
     inputs=("text", "text_pair", "source_target"),
     tasks={"seq2seq": Recipe("glosses(task=seq2seq)", 4, 3e-3)},
+    presets=PRESETS,
 )
-@passes_options_to(preset_sizes, PRESETS)
+@passes_options_to(preset_sizes)
 def transformer(
     layers: Layers,
     *,
@@ -131,8 +133,8 @@ XL = {"micro": Sizes(128, 4, 4, 512, 0.0), "base": Sizes(512, 12, 8, 2048, 0.1)}
 """A small model for a CPU, and the base model for enwik8 and text8 of Dai et al. (2019)."""
 
 
-@recipe(data="glosses(task=language_model)", max_epochs=3, lr=3e-3, inputs=("tokens",), batch_size=8)
-@passes_options_to(preset_sizes, GPT)
+@recipe(data="glosses(task=language_model)", max_epochs=3, lr=3e-3, inputs=("tokens",), batch_size=8, presets=GPT)
+@passes_options_to(preset_sizes)
 def gpt(
     layers: Layers,
     *,
@@ -210,8 +212,8 @@ class TransformerXL(Decoder):
         return super().advance(cache, tokens, mask) % self.segment
 
 
-@recipe(data="glosses(task=language_model)", max_epochs=2, lr=3e-3, inputs=("token_stream",), batch_size=8)
-@passes_options_to(preset_sizes, XL)
+@recipe(data="glosses(task=language_model)", max_epochs=2, lr=3e-3, inputs=("token_stream",), batch_size=8, presets=XL)
+@passes_options_to(preset_sizes)
 def transformer_xl(
     layers: Layers,
     *,

@@ -30,8 +30,7 @@ PASSED = {
     "backbones": "in_channels image_size in_features out_features vocab_size max_length num_classes pair seq2seq",
     "datasets": "batch_size num_workers seed stream",
     "embeddings": "vocab_size dim max_length vectors",
-    "tasks": "vocab_size num_classes num_labels num_targets lr weight_decay optimizer betas eps mup_base_width schedule warmup "
-    "floor",
+    "tasks": "vocab_size num_classes num_labels num_targets tokenizer optimizer schedule",
 }
 """Keyword arguments that are not options of a spec, because the data or other options of a command set them."""
 SCRIPT = """\
@@ -95,9 +94,6 @@ def options_of(kind: str, name: str) -> dict[str, str]:
     row, passed = _row_of(entry), PASSED.get(kind, "").split()
     takes_only_options = kind in ("algebras", "datasets", "catalogues", "commands", "kernels")
     form = Signature.of(entry.name, factory, () if takes_only_options else (None,))
-    if kind == "tasks":  # including options of the base classes
-        options = factory.options()
-        form = Signature(entry.name, options, frozenset((form.bound | form.parameters.keys()) - options.keys()))
     text = inspect.getdoc(getattr(factory, "func", factory)) or ""
     first, *lines = re.split(r"\n(?:Returns|Raises|Yields):", text)[0].splitlines() or [""]
     doc, shown = [row["summary"] or first], True

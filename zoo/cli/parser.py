@@ -230,7 +230,7 @@ class Parser:
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             reason = error if isinstance(error, InputError) else f"{shorten(text)} is not valid YAML"
             raise InputError(f"{flag_of(name)}: {reason}") from error
-        return check_option(name, kind, value)
+        return value if self.known[name].in_files else check_option(name, kind, value)
 
     def _assign(self, words: list[str]) -> dict[str, Any]:
         """Return the positional arguments by name, after checking their number."""

@@ -17,7 +17,7 @@ from zoo.data.files import read_text
 from zoo.data.info import CorpusInfo
 from zoo.data.loader import Array, BatchDataset, EpochSampler, always, eval_sampler, generator, process_rank
 from zoo.data.module import DataModule
-from zoo.data.options import DataError, check_integer, options_of
+from zoo.data.options import DataError
 from zoo.data.table import split_files
 from zoo.data.tokenizer import (
     LOSSLESS,
@@ -30,6 +30,7 @@ from zoo.data.tokenizer import (
 )
 from zoo.data.tokens import PAD
 from zoo.errors import InputError
+from zoo.registry import check_option, passes_options_to
 
 PIECE = 2**20  # characters
 LARGE = 2**23  # characters of a text whose tokens are cached
@@ -223,7 +224,7 @@ class CorpusData(DataModule[CorpusInfo]):
             tokenizer = read_tokenizer(tokenizer).limited(self.length)
         if not isinstance(tokenizer, Tokenizer) and tokenizer not in LOSSLESS:
             raise InputError(f"tokenizer={tokenizer!r}: use {', '.join(LOSSLESS)}, or the tokenizer.json of a model")
-        self.vocab = check_integer("vocab", vocab, 1)
+        self.vocab = check_option("vocab", int, vocab, "[1, inf)")
         self._given, self._read = tokenizer, splits
         self.splits: dict[str, Array] = {}
 
@@ -288,14 +289,14 @@ def _block_length(max_length: int | None, tokenizer: str | Tokenizer) -> int:
     most = tokenizer.max_length if isinstance(tokenizer, Tokenizer) else None
     if max_length is None:
         return most or MAX_LENGTH
-    length = check_integer("max_length", max_length, 1)
+    length: int = check_option("max_length", int, max_length, "[1, inf)")
     return length if most is None else min(length, most)
 
 
 ENDINGS = (".txt", ".txt.gz", ".txt.xz", "", ".gz", ".xz")
 
 
-@options_of(CorpusData)
+@passes_options_to(CorpusData)
 def corpus(path: str | Path, **options: Any) -> CorpusData:
     """Running text from a file, or from a folder with train.txt, and optionally val.txt and test.txt.
 

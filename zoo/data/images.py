@@ -20,7 +20,7 @@ from zoo.data.folder import ImageFolder, read_folder
 from zoo.data.info import ImageInfo
 from zoo.data.loader import Array, BatchDataset, generator
 from zoo.data.module import DataModule
-from zoo.data.options import DataError, check_integer, check_pinned, check_share, options_of, quote_few, resolve_path
+from zoo.data.options import DataError, check_pinned, quote_few, resolve_path
 from zoo.data.pixels import (
     AUGMENTATIONS,
     MAX_CLASSES,
@@ -39,6 +39,7 @@ from zoo.data.pixels import (
     to_square,
 )
 from zoo.errors import InputError, check_choice
+from zoo.registry import check_option, passes_options_to
 
 Batch = tuple[Tensor, Tensor]
 
@@ -137,11 +138,11 @@ class ImageData(DataModule[ImageInfo]):
         seed: int = 0,
     ) -> None:
         super().__init__(batch_size=batch_size, num_workers=num_workers, seed=seed)
-        self.size = None if size is None else check_integer("size", size, 1)
+        self.size = check_option("size", int | None, size, "[1, inf)")
         if channels not in (None, 1, 3):
             raise InputError(f"channels={channels}: use 1 (grey) or 3 (RGB)")
         check_choice("augment", augment := augment or "none", AUGMENTATIONS)
-        self.shares = {"test": check_share(test, "test") if test else 0.0, "val": check_share(val, "val")}
+        self.shares = {"test": check_option("test", float, test, "[0, 1)"), "val": check_option("val", float, val, "(0, 1)")}
         self.channels, self.augment = channels, augment
         self.classes = None if classes is None else tuple(classes)
         self._read = splits
@@ -174,7 +175,7 @@ class ImageData(DataModule[ImageInfo]):
         if not isinstance(images, EncodedImages):
             size = images.shape[1] if size is None else size
             channels = channels or (images.shape[3] if images.ndim == 4 else 1)
-        size, channels = check_integer("size", size, 1), channels or 3
+        size, channels = check_option("size", int, size, "[1, inf)"), channels or 3
         for name, split in splits.items():
             if not isinstance(split.images, EncodedImages):
                 pixels = split.images.reshape(*split.images.shape[:3], -1)
@@ -196,7 +197,7 @@ class ImageData(DataModule[ImageInfo]):
 DIGITS_SHA256 = "87ff0c9e40dc7e2c0e34e7257799c2e3f3aec1a016363bb11cad869ec428a826"
 
 
-@options_of(ImageData, "val", "test", "channels")
+@passes_options_to(ImageData, "val", "test", "channels")
 def digits(**options: Any) -> ImageData:
     """Handwritten digits of scikit-learn: 8 x 8 grey, 10 classes, 1257 / 180 / 360 images; needs no network access.
 
@@ -217,7 +218,7 @@ def _digits() -> dict[str, Split]:
     return hold_out(splits, "val", 180 / len(splits["train"]))
 
 
-@options_of(ImageData, "channels", augment="shift")
+@passes_options_to(ImageData, "channels", augment="shift")
 def npz(path: str | Path, classes: str | Sequence[str] | None = None, **options: Any) -> ImageData:
     """A .npz archive with the arrays `{train,val,test}_images` and `{train,val,test}_labels`.
 
@@ -278,7 +279,7 @@ class FolderData(ImageData):
         return info
 
 
-@options_of(ImageData, size=64, channels=3, test=0.1)
+@passes_options_to(ImageData, size=64, channels=3, test=0.1)
 def imagefolder(path: str | Path, splits: bool | str = "auto", on_bad_rows: str = "error", **options: Any) -> ImageData:
     """A folder of images of any format and size: path/{train,val,test}/CLASS/*.png or path/CLASS/*.png.
 

@@ -18,8 +18,8 @@ from zoo.data.loader import (
     eval_sampler,
     shuffled,
 )
-from zoo.data.options import check_integer
 from zoo.errors import InputError
+from zoo.registry import check_option
 from zoo.registry.limits import WORKERS_PER_CORE, cores
 
 Info = TypeVar("Info", bound=DataInfo)
@@ -57,9 +57,9 @@ class DataModule(LightningDataModule, Generic[Info]):
 
     def __init__(self, *, batch_size: int = 32, num_workers: int = 0, seed: int = 0) -> None:
         super().__init__()
-        self.batch_size = check_integer("batch_size", batch_size, 1, 2**31 - 1)
-        self.num_workers = check_integer("num_workers", num_workers, 0, WORKERS_PER_CORE * cores())
-        self.seed = check_integer("seed", seed, 0)
+        self.batch_size = check_option("batch_size", int, batch_size, f"[1, {2**31 - 1}]")
+        self.num_workers = check_option("num_workers", int, num_workers, f"[0, {WORKERS_PER_CORE * cores()}]")
+        self.seed = check_option("seed", int, seed, "[0, inf)")
         self.tokenizer: Any = None
         self.has_split = True
         self.source = "the data"

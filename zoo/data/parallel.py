@@ -13,13 +13,13 @@ from torch.utils.data import DataLoader, Dataset
 from zoo.data.files import OPENERS
 from zoo.data.info import ParallelInfo
 from zoo.data.loader import Array, EpochSampler, Order, eval_sampler, process_rank
-from zoo.data.options import check_integer, options_of
 from zoo.data.splits import check_splits, with_validation
 from zoo.data.table import Table, read_pairs, split_files, table_digest
 from zoo.data.text import TableSplits, TokenData
 from zoo.data.tokenizer import Tokenizer
 from zoo.data.tokens import BEGIN, END, PAD, LengthBatches, Tokens
 from zoo.errors import InputError
+from zoo.registry import check_option, passes_options_to
 
 Batch = tuple[Any, ...]
 
@@ -100,7 +100,7 @@ class ParallelData(TokenData[ParallelInfo]):
     ) -> None:
         options: Any = {"batch_size": batch_size, "num_workers": num_workers, "seed": seed}
         super().__init__(splits, tokenizer, vocab, min_count, lowercase, max_length, use_all, ends=True, **options)
-        self.batch_tokens = None if batch_tokens is None else check_integer("batch_tokens", batch_tokens, 1)
+        self.batch_tokens = check_option("batch_tokens", int | None, batch_tokens, "[1, inf)")
 
     def load(self) -> ParallelInfo:
         """Read, split and tokenize the texts."""
@@ -153,7 +153,7 @@ Sides = tuple[str, str]
 """File extensions of source and target without the dot, such as ("en", "de")."""
 
 
-@options_of(ParallelData)
+@passes_options_to(ParallelData)
 def parallel(source: str, target: str, path: str | Path | None = None, **options: Any) -> ParallelData:
     """Pairs of texts from two parallel files, line i of one with line i of the other, or from a folder of such files.
 

@@ -16,11 +16,12 @@ from zoo.data.images import ImageData
 from zoo.data.info import TableInfo
 from zoo.data.loader import Array, BatchDataset, TensorBatches
 from zoo.data.module import DataModule
-from zoo.data.options import DataError, check_share, options_of, quote_few
+from zoo.data.options import DataError, quote_few
 from zoo.data.pixels import Split
 from zoo.data.splits import held_out
 from zoo.data.table import codes, split_files
 from zoo.errors import InputError
+from zoo.registry import check_option, passes_options_to
 
 TASKS = {"classification": "vector_classification", "regression": "regression"}
 MAX_AUTO_CLASSES = 20
@@ -62,7 +63,8 @@ class TableData(DataModule[TableInfo]):
         if kind not in ("auto", *TASKS):
             raise InputError(f"kind={kind!r}: use auto, {' or '.join(TASKS)}")
         self.target, self.categories = target, split_names(categories)
-        self.test, self.val = check_share(test, "test"), check_share(val, "val")
+        self.test = check_option("test", float, test, "(0, 1)")
+        self.val = check_option("val", float, val, "(0, 1)")
         self._read, self._kind, self._left_out = read, kind, set[str]()
         self._rows: dict[str, Array] = {}
 
@@ -240,7 +242,7 @@ def _digest(info: TableInfo, splits: dict[str, tuple[Tensor, Tensor]]) -> str:
     return sha.hexdigest()
 
 
-@options_of(TableData)
+@passes_options_to(TableData)
 def table(
     path: str | Path,
     target: str,

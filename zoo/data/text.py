@@ -10,11 +10,11 @@ import numpy as np
 from zoo.data.info import TextInfo
 from zoo.data.loader import Order, process_rank
 from zoo.data.module import DataModule
-from zoo.data.options import check_integer, check_share, options_of
 from zoo.data.splits import prepare_tables
 from zoo.data.table import Table, codes, read_splits, table_digest
 from zoo.data.tokenizer import Tokenizer, check_tokenizer, train_tokenizer
 from zoo.data.tokens import TextDataset, bucketed
+from zoo.registry import check_option, passes_options_to
 
 __all__ = ["Table", "TextData", "TextInfo", "Tokenizer"]
 
@@ -44,8 +44,9 @@ class TokenData(DataModule[Info]):
     ) -> None:
         super().__init__(**options)
         self._splits, self._ends, self._use_all, self._lowercase = splits, ends, use_all, lowercase
-        self._max_length = None if max_length is None else check_integer("max_length", max_length, 1 + ends)
-        self._vocab, self._min_count = check_integer("vocab", vocab, 1), check_integer("min_count", min_count, 1)
+        self._max_length = check_option("max_length", int | None, max_length, f"[{1 + ends}, inf)")
+        self._vocab = check_option("vocab", int, vocab, "[1, inf)")
+        self._min_count = check_option("min_count", int, min_count, "[1, inf)")
         if not isinstance(tokenizer, Tokenizer):
             check_tokenizer(tokenizer, self._vocab, ends)
         self._given = tokenizer
@@ -121,9 +122,9 @@ class TextData(TokenData[TextInfo]):
         self,
         splits: TableSplits,
         task: str,
+        names: Mapping[str, str] | None = None,
         *,
         classes: Sequence[str] | None = None,
-        names: Mapping[str, str] | None = None,
         tokenizer: str | Tokenizer = "word",
         vocab: int = 30000,
         min_count: int = 1,
@@ -139,7 +140,8 @@ class TextData(TokenData[TextInfo]):
     ) -> None:
         options: Any = {"batch_size": batch_size, "num_workers": num_workers, "seed": seed}
         super().__init__(splits, tokenizer, vocab, min_count, lowercase, max_length, use_all, **options)
-        self._cut = check_share(val, "val"), check_integer("folds", folds, 2), check_integer("fold", fold, 0, folds - 1)
+        share, count = check_option("val", float, val, "(0, 1)"), check_option("folds", int, folds, "[2, inf)")
+        self._cut = share, count, check_option("fold", int, fold, f"[0, {count - 1}]")
         self.task, self._classes, self._names = task, classes, names
 
     def load(self) -> TextInfo:
@@ -167,7 +169,7 @@ class TextData(TokenData[TextInfo]):
         return partial(bucketed, data.lengths, self.batch_size * process_rank()[1], self.seed)
 
 
-@options_of(TextData)
+@passes_options_to(TextData)
 def text(
     path: str,
     text: str | int = "text",
@@ -192,7 +194,7 @@ def text(
     return TextData(partial(read_splits, path, text=text, label=label, **file), "text_classification", **options)
 
 
-@options_of(TextData)
+@passes_options_to(TextData)
 def pairs(
     path: str,
     first: str | int = "first",
@@ -212,7 +214,7 @@ def pairs(
     return TextData(partial(read_splits, path, **columns, **file), "pair_classification", **options)
 
 
-@options_of(TextData)
+@passes_options_to(TextData)
 def ranking(
     path: str,
     query: str | int = "query",

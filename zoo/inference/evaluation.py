@@ -20,9 +20,10 @@ from zoo import registry
 from zoo.data.columns import is_frame, parse_cell
 from zoo.data.info import ImageInfo, TableInfo, VectorInfo
 from zoo.data.loader import check_order
-from zoo.errors import LOGGERS, InputError, Interrupted, check_rules, quiet
+from zoo.errors import LOGGERS, InputError, Interrupted, quiet
+from zoo.inference.inputs import checked
+from zoo.inference.predictions import collate, read_inputs
 from zoo.tasks import GenerativeTask, Task, task_type
-from zoo.tasks.inputs import checked
 from zoo.tasks.supervised import AnswerRanking
 
 SPLIT_OPTIONS = {"val": {"fold", "folds", "test", "val"}, "test": {"fold", "folds", "test"}}
@@ -64,24 +65,7 @@ def evaluate(
         raise InputError(f"split='{split}': use val or test")
     task, device = model.configured(decoding), model.device
     runner = make_trainer(dict(trainer or {}), device, model.net)
-    spec = data if data is not None else model.config.data
-    source = matching_data(model, spec, split, batch_size, num_workers) if isinstance(spec, str) else spec
-    if normalized and not (is_arrays(source) and isinstance(model.info, ImageInfo)):
-        raise InputError("normalized=True applies only to arrays of images: leave it out", code="conflict")
-    arguments: dict[str, Any]
-    if is_arrays(source):
-        options: dict[str, Any] = {"batch_size": batch_size, "num_workers": num_workers, "normalized": normalized}
-        arguments = {"dataloaders": array_batches(task, model.info, source, **options)}
-    elif isinstance(source, LightningDataModule):
-        source = checked_data(model, source, spec if isinstance(spec, str) else type(spec).__name__)
-        arguments = {"datamodule": source}
-        if split == "test":
-            source.test_dataloader()  # raises for data without a test split
-        if spec == model.config.data:
-            warn_if_changed(model.info, getattr(source, "info", None))
-    else:
-        subject = "the model was trained on data without a spec" if data is None else f"data={data!r:.60}"
-        raise InputError(f"{subject}: use a spec, a data module, arrays (X, y), or a data set or data loader of torch")
+    arguments = _source(model, task, data, split, batch_size=batch_size, num_workers=num_workers, normalized=normalized)
     try:
         metrics = (runner.test if split == "test" else runner.validate)(task, verbose=False, **arguments)
     except SystemExit as stop:  # Lightning's response to SIGINT and SIGTERM
@@ -90,13 +74,33 @@ def evaluate(
     finally:
         model.to(device)
         model.net.eval()
-    for name, reason in task.undefined(split).items():
+    for name, reason in getattr(task, f"{split}_metrics").undefined().items():
         print(f"note: {split} {name} is undefined: {reason}", file=sys.stderr)  # noqa: T201 (for the user)
-    check_rules((bool(metrics), f"limit_{split}_batches=0: there is nothing to evaluate; leave it out"))
+    if not metrics:
+        raise InputError(f"limit_{split}_batches=0: there is nothing to evaluate; leave it out")
     values = {name.removeprefix(f"{split}_"): float(value) for name, value in metrics[0].items()}
     if not math.isfinite(values.get("loss", 0.0)):
         raise InputError("the loss is NaN or infinite: the weights or targets are damaged, or training diverged", code="data")
     return values
+
+
+def _source(model: Any, task: Task, data: Any, split: str, *, normalized: bool, **sizes: int) -> dict[str, Any]:
+    """Return the data as an argument of `Trainer.test` and `Trainer.validate`."""
+    spec = data if data is not None else model.config.data
+    source = matching_data(model, spec, split, **sizes) if isinstance(spec, str) else spec
+    if normalized and not (is_arrays(source) and isinstance(model.info, ImageInfo)):
+        raise InputError("normalized=True applies only to arrays of images: leave it out", code="conflict")
+    if is_arrays(source):
+        return {"dataloaders": array_batches(task, source, **sizes, normalized=normalized)}
+    if not isinstance(source, LightningDataModule):
+        subject = "the model was trained on data without a spec" if data is None else f"data={data!r:.60}"
+        raise InputError(f"{subject}: use a spec, a data module, arrays (X, y), or a data set or data loader of torch")
+    source = checked_data(model, source, spec if isinstance(spec, str) else type(spec).__name__)
+    if split == "test":
+        source.test_dataloader()  # raises for data without a test split
+    if spec == model.config.data:
+        warn_if_changed(model.info, getattr(source, "info", None))
+    return {"datamodule": source}
 
 
 def warn_if_changed(trained: Any, current: Any) -> None:
@@ -113,12 +117,12 @@ def is_arrays(data: Any) -> bool:
 
 
 def array_batches(
-    task: Task, info: Any, data: Any, *, batch_size: int, num_workers: int, normalized: bool
+    task: Task, data: Any, *, batch_size: int, num_workers: int, normalized: bool
 ) -> Iterator[tuple[Any, Tensor]]:
     """Yield batches (inputs, targets) for the step of a task, prepared as `Model.predict` prepares its inputs."""
     if isinstance(task, AnswerRanking | GenerativeTask):
         raise InputError(f"{type(task).__name__} is not evaluated on arrays: use a spec or a data module", code="unsupported")
-    is_pair = isinstance(data, tuple | list)
+    info, is_pair = task.info, isinstance(data, tuple | list)
     if is_pair:
         is_table = is_frame(data[0]) and isinstance(info, TableInfo)
         data = [data[0].to_dict("records") if is_table else data[0], data[1]]
@@ -128,15 +132,14 @@ def array_batches(
         data = list(zip(*data, strict=True))
     if not isinstance(data, DataLoader):
         data = DataLoader(data, batch_size, num_workers=num_workers, collate_fn=_columns)
-    options = {"normalized": True} if normalized else {}
     for batch in data:
         if not isinstance(batch, tuple | list) or len(batch) != 2:
             raise InputError(f"the data have rows of type {type(batch).__name__}: use pairs (input, target)")
-        examples = checked(task.read_inputs(info, list(batch[0]), None, **options))
+        examples = checked(read_inputs(task, list(batch[0]), None, normalized))
         targets = target_tensor(batch[1], info, by_value=is_pair)
         if len(examples) != len(targets):
             raise InputError(f"got {len(examples)} inputs and {len(targets)} targets: use one per input", code="mismatch")
-        yield task.collate(examples)[0], targets
+        yield collate(task, examples)[0], targets
 
 
 def _columns(rows: list[Any]) -> Any:

@@ -19,12 +19,13 @@ from zoo.data.info import DataInfo, ImageInfo
 from zoo.data.tokenizer import Tokenizer
 from zoo.errors import InputError, one_line
 from zoo.hub.sources import locate
+from zoo.inference.inputs import attempt, input_list
+from zoo.inference.predictions import Example, collate, prediction_rows, read_inputs
 from zoo.nn import keep_matrices
 from zoo.nn.embedding import PositionEmbedding
 from zoo.registry import build_options
 from zoo.tasks import GenerativeTask, Task, task_type
 from zoo.tasks.decoding import Decoding
-from zoo.tasks.inputs import Example, attempt, input_list
 from zoo.tasks.supervised import Classification
 
 
@@ -139,12 +140,12 @@ class Model:
                 raise InputError(f"top={top} applies only to classifiers: leave it out", code="conflict")
             if top < 1:
                 raise InputError(f"top={top}: must be at least 1")
-            task.top = top
-        options = {"normalized": True} if normalized else {}
-        examples = task.read_inputs(self.info, input_list(inputs), stdin, **options)
-        return self._predict(task, examples, batch_size, on_bad_rows)
+        examples = read_inputs(task, input_list(inputs), stdin, normalized)
+        return self._predict(task, examples, batch_size, on_bad_rows, **({"top": top} if top > 1 else {}))
 
-    def _predict(self, task: Task, examples: Iterator[Example], batch_size: int, on_bad_rows: str) -> Iterator[dict[str, Any]]:
+    def _predict(
+        self, task: Task, examples: Iterator[Example], batch_size: int, on_bad_rows: str, **options: int
+    ) -> Iterator[dict[str, Any]]:
         first: InputError | None = None
         held: list[dict[str, Any]] | None = []  # the rows with errors before the first prediction
         while batch := list(islice(examples, batch_size)):
@@ -157,7 +158,7 @@ class Model:
                 read = [example for i, example in enumerate(batch) if i not in errors]
                 with torch.inference_mode():
                     outputs = task.predict_step(move_data_to_device(inputs, self.device), 0)
-                predicted = task.prediction_rows(read, outputs)
+                predicted = prediction_rows(task, read, outputs, **options)
                 check_finite(read, outputs, predicted)
                 predictions = iter(predicted)
             rows = [
@@ -254,12 +255,12 @@ def _collate(task: Task, batch: list[Example]) -> tuple[Any, dict[int, InputErro
     """Collate the examples that can be read; return the batch, None if it is empty, and the errors of the others by place."""
     errors = {i: example.value for i, example in enumerate(batch) if isinstance(example.value, InputError)}
     good = [example for i, example in enumerate(batch) if i not in errors]
-    inputs = attempt(task.collate, good) if good else None
+    inputs = attempt(collate, task, good) if good else None
     if isinstance(inputs, InputError):  # of some texts, such as one that is too long
-        tried = {i: attempt(task.collate, [example]) for i, example in enumerate(batch) if i not in errors}
+        tried = {i: attempt(collate, task, [example]) for i, example in enumerate(batch) if i not in errors}
         errors |= {i: error for i, error in tried.items() if isinstance(error, InputError)}
         good = [example for i, example in enumerate(batch) if i not in errors]
-        inputs = task.collate(good) if good else None
+        inputs = collate(task, good) if good else None
     return inputs, errors
 
 

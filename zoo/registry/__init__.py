@@ -15,6 +15,8 @@ from zoo.registry.catalogue import register as register
 from zoo.registry.catalogue import summary as summary
 from zoo.registry.catalogue import unregister as unregister
 from zoo.registry.resolution import build_options as build_options
+from zoo.registry.resolution import check_option as check_option
 from zoo.registry.resolution import create as create
+from zoo.registry.resolution import passes_options_to as passes_options_to
 from zoo.registry.resolution import resolve as resolve
 from zoo.registry.spec import Spec as Spec

@@ -28,12 +28,13 @@ def check_interval(name: str, interval: str, value: Any) -> None:
     ...
     zoo.errors.InputError: warmup=1: must be in [0, 1)
     """
-    low, high = map(float, interval[1:-1].split(","))
+    low, high = interval[1:-1].split(", ")
+    allowed = f"be in {interval}" if high != "inf" else f"be {'at least' if interval[0] == '[' else 'above'} {low}"
     for number in numbers(value):
-        above = low <= number if interval[0] == "[" else low < number
-        below = number <= high if interval[-1] == "]" else number < high
+        above = float(low) <= number if interval[0] == "[" else float(low) < number
+        below = number <= float(high) if interval[-1] == "]" else number < float(high)
         if not (above and below):
-            raise InputError(f"{name}={value}: must be in {interval}")
+            raise InputError(f"{name}={value}: must {allowed}")
 
 
 def check_sizes(name: str, options: Mapping[str, Any]) -> None:

@@ -2,12 +2,15 @@
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from difflib import get_close_matches
+from functools import wraps
 from inspect import Parameter, signature
+from inspect import Signature as Form
+from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from zoo.errors import InputError, one_line, shorten
 from zoo.registry.catalogue import Entry, entries, faults, full_name, load, normalize_name, plugin_error, singular
@@ -15,20 +18,13 @@ from zoo.registry.limits import check_interval, check_plain
 from zoo.registry.spec import Spec, Value, write_value
 
 Options = TypeVar("Options")
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 _PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: "text", NoneType: "none"}
 
 
-def mismatch(annotation: Any, value: object) -> str | None:
-    """Describe the type that a simple annotation requires if the value has another; None if it fits or cannot be checked.
-
-    >>> mismatch(int | None, "abc")
-    'a whole number or none'
-    >>> mismatch(float, 1)
-    >>> mismatch(tuple[float, float], [1, 2, 3])
-    '2 values, each a number'
-    """
-    kinds = _kinds(annotation)
+def _mismatch(kinds: tuple[Any, ...], value: object) -> str | None:
+    """Describe the simple types that an option may have if the value has another; None if it fits or cannot be checked."""
     described = [_describe(kind) for kind in kinds]
     if None in described or any(_fits(kind, value) for kind in kinds):
         return None
@@ -69,9 +65,7 @@ class Signature:
     def of(cls, name: str, factory: Callable[..., Any], args: tuple[object, ...]) -> "Signature":
         """Inspect a callable; raise `TypeError` if it does not accept the positional arguments."""
         try:
-            form = signature(factory, eval_str=True)
-        except NameError:  # annotations of third parties may name types that are not importable
-            form = signature(factory)
+            form = evaluated_signature(factory)
         except (TypeError, ValueError):  # some callables written in C have no signature
             return cls(name, {}, open_ended=True)
         bound = frozenset(form.bind_partial(*args).arguments)
@@ -83,19 +77,20 @@ class Signature:
         """Return whether the callable accepts this keyword."""
         return key in self.parameters or (self.open_ended and key not in self.bound)
 
-    def check(self, options: Mapping[str, Value], context: Collection[str]) -> None:
-        """Raise `InputError` if an option is unknown, has the wrong type, or is missing."""
-        for option, value in options.items():
+    def check(self, options: Mapping[str, Any], context: Collection[str] = ()) -> dict[str, Any]:
+        """Return the options as values of their types; raise `InputError` if one is unknown, invalid or missing."""
+        for option in options:
             if not self.accepts(option):
-                raise InputError(
-                    f"unknown option {option!r} of {self.name}:{hint(option, self.parameters)} {self.usage(context)}",
-                    code="unknown",
-                )
-            if option in self.parameters and (kind := mismatch(self.parameters[option].annotation, value)):
-                raise InputError(f"{self.name}: {option}={write_value(value)[:60]} must be {kind}")
+                text = f"unknown option {option!r} of {self.name}:{hint(option, self.parameters)} {self.usage(context)}"
+                raise InputError(text, code="unknown")
         for key, parameter in self.parameters.items():
             if parameter.default is Parameter.empty and key not in options and key not in context:
                 raise InputError(f"{self.name} requires the option {key!r}: {self.usage(context)}", code="missing")
+        kinds = {key: parameter.annotation for key, parameter in self.parameters.items()}
+        try:
+            return {key: check_option(key, kinds.get(key), value) for key, value in options.items()}
+        except InputError as error:
+            raise InputError(f"{self.name}: {error}", code=error.code) from error
 
     def usage(self, context: Collection[str] = ()) -> str:
         """Format the signature as a spec, without the keywords of the context, which the zoo adds.
@@ -106,6 +101,60 @@ class Signature:
         """
         shown = [key + _default(value.default) for key, value in self.parameters.items() if key not in context]
         return f"{self.name}({', '.join(shown + ['...'] * self.open_ended)})"
+
+
+def evaluated_signature(function: Callable[..., Any]) -> Form:
+    """Return the signature of a function or class with annotations as types, or as text if they cannot be evaluated."""
+    try:
+        return signature(function, eval_str=True)
+    except NameError:  # annotations of third parties may name types that are not importable
+        return signature(function)
+
+
+def forwarded(own: Form, passed: Iterable[Parameter], **defaults: Any) -> Form:
+    """Return a signature in which parameters of another function replace ``**options``.
+
+    ``defaults`` replace those of the parameters; other names are further parameters.
+    """
+    named = {p.name: p for p in own.parameters.values() if p.kind is not Parameter.VAR_KEYWORD}
+    if len(named) == len(own.parameters):
+        return own
+    keyword, added = Parameter.KEYWORD_ONLY, {p.name: p for p in passed if p.name not in named}
+    further = [Parameter(name, keyword, annotation=type(value)) for name, value in defaults.items() if name not in added]
+    options = [p.replace(kind=keyword, default=defaults.get(p.name, p.default)) for p in (*further, *added.values())]
+    return own.replace(parameters=[*named.values(), *options])
+
+
+def passes_options_to(target: Callable[..., Any], *hidden: str, **defaults: Any) -> Callable[[Function], Function]:
+    """Show the options of a function or class in the signature of a function that passes its ``**options`` to it.
+
+    The registry reads signatures to check options, list them, and suggest the closest name for a typo.
+
+    Args:
+        target: The function or class; its keyword-only parameters are shown.
+        hidden: Options of the target that the function does not accept.
+        defaults: Defaults that differ from those of the target, and further options that the function takes from ``**options``.
+
+    Example:
+        >>> class Texts:
+        ...     def __init__(self, splits: dict[str, str], *, tokenizer: str = "word", max_length: int | None = None): ...
+        >>> @passes_options_to(Texts, max_length=64)
+        ... def trec(path: str | None = None, **options): return options
+        >>> signature(trec).parameters["max_length"], trec(tokenizer="char")["max_length"]
+        (<Parameter "max_length: int | None = 64">, 64)
+    """
+    parameters = evaluated_signature(target).parameters.values()
+    passed = [p for p in parameters if p.kind is Parameter.KEYWORD_ONLY and p.name not in hidden]
+
+    def decorate(function: Function) -> Function:
+        @wraps(function)
+        def called(*args: Any, **options: Any) -> Any:
+            return function(*args, **defaults | options)
+
+        called.__signature__ = forwarded(evaluated_signature(function), passed, **defaults)  # type: ignore[attr-defined]
+        return called  # type: ignore[return-value]
+
+    return decorate
 
 
 def hint(name: str, known: Collection[str]) -> str:
@@ -136,14 +185,25 @@ def build_options(kind: type[Options], values: Mapping[str, Any], prefix: str = 
         if name not in known:
             choices = hint(name, known) or f" use {', '.join(known)}"
             raise InputError(f"unknown option '{prefix}{name}':{choices}", code="unknown")
-    checked = {name: check_option(f"{prefix}{name}", known[name].type, value) for name, value in values.items()}
-    for name, value in checked.items():
-        if interval := known[name].metadata.get("interval"):
-            check_interval(f"{prefix}{name}", interval, value)
-    try:
-        return kind(**checked)
-    except TypeError as error:
-        raise InputError(f"{kind.__name__}: {str(error).partition(') ')[2]}") from error
+    checked = {name: _check_field(known[name], prefix, value) for name, value in values.items()}
+    if missing := [name for name, item in known.items() if name not in values and _is_required(item)]:
+        raise InputError(f"missing {', '.join(f'{prefix}{name}' for name in missing)}", code="missing")
+    return kind(**checked)
+
+
+def _is_required(item: Field[Any]) -> bool:
+    return item.default is MISSING and item.default_factory is MISSING
+
+
+def _check_field(item: Field[Any], prefix: str, value: Any) -> Any:
+    return check_option(f"{prefix}{item.name}", item.type, value, item.metadata.get("interval"))
+
+
+def check_fields(options: Any, prefix: str = "") -> None:
+    """Check the values of an options dataclass, for its ``__post_init__``, and convert them to the types of its fields."""
+    for item in fields(options):
+        value = _check_field(item, prefix, getattr(options, item.name))
+        object.__setattr__(options, item.name, value)  # also of a frozen dataclass
 
 
 def named_options(spec: str) -> dict[str, Value]:
@@ -158,29 +218,61 @@ def named_options(spec: str) -> dict[str, Value]:
     return {"name": parsed.name, **parsed.options}
 
 
-def check_option(name: str, kind: Any, value: Any) -> Any:
-    """Convert the value of an option to its annotated type; raise `InputError` if the type does not match."""
+def check_option(name: str, kind: Any, value: Any, interval: str | None = None) -> Any:
+    """Return the value of an option in its annotated type; raise `InputError` if its type or a number in it is wrong.
+
+    ``Annotated[float, "[0, 1)"]`` also gives an interval. Annotations other than numbers, text, booleans, None, tuples and
+    dicts of them, and dataclasses, which are built from a mapping or a spec, are not checked.
+
+    >>> check_option("rate", float, 1), check_option("betas", tuple[float, float] | None, [0.5, 1])
+    (1.0, (0.5, 1))
+    >>> check_option("depth", int | None, "abc")
+    Traceback (most recent call last):
+    ...
+    zoo.errors.InputError: depth='abc' must be a whole number or none
+    """
     check_plain(name, value)
-    if is_dataclass(kind) or get_origin(kind) is dict:
-        if is_dataclass(kind) and isinstance(value, kind):  # type: ignore[arg-type]
-            return value
-        if isinstance(value, str) and "name" in getattr(kind, "__dataclass_fields__", ()):
-            value = named_options(value)
-        if not isinstance(value, Mapping):
-            raise InputError(f"{name}={shorten(repr(value))[1:-1]} must be a dict of options by name")
-        return build_options(kind, value, f"{name}.") if is_dataclass(kind) else value  # type: ignore[arg-type]
-    value = os.fspath(value) if isinstance(value, os.PathLike) else value
-    value = tuple(value) if isinstance(value, list) else value
-    if get_origin(kind) is tuple and get_args(kind) == (str, ...) and isinstance(value, str):
-        value = tuple(value.split(","))
-    if expected := mismatch(kind, value):
-        raise InputError(f"{name}={shorten(repr(value))[1:-1]} must be {expected}")
-    if type(value) is int and float in (kinds := _kinds(kind)) and int not in kinds:
-        try:
-            return float(value)
-        except OverflowError as error:
-            raise InputError(f"{name}={shorten(repr(value))[1:-1]} must be a number of at most 1e308") from error
+    if get_origin(kind) is Annotated:
+        kind, limits, *_ = get_args(kind)
+        interval = limits if isinstance(limits, str) else interval
+    kinds = _kinds(kind)
+    nested = next((part for part in kinds if is_dataclass(part)), None)
+    if nested is not None:
+        return _build_nested(name, nested, kinds, value)
+    value = _converted(kinds, value)
+    shown = f"{name}={shorten(repr(value))[1:-1]}"
+    if len(kinds) == 1 and get_origin(kinds[0]) is dict and not isinstance(value, Mapping):
+        raise InputError(f"{shown} must be a dict of options by name")
+    if expected := _mismatch(kinds, value):
+        raise InputError(f"{shown} must be {expected}")
+    if interval is not None:
+        check_interval(name, interval, value)
     return value
+
+
+def _build_nested(name: str, kind: Any, kinds: tuple[Any, ...], value: Any) -> Any:
+    """Return a dataclass from one, from options by name, or from a spec if it has the field ``name``."""
+    if isinstance(value, str) and "name" in kind.__dataclass_fields__:
+        value = named_options(value)
+    if isinstance(value, Mapping):
+        return build_options(kind, value, f"{name}.")
+    if isinstance(value, kind) or any(_fits(other, value) for other in kinds):
+        return value
+    raise InputError(f"{name}={shorten(repr(value))[1:-1]} must be a dict of options by name")
+
+
+def _converted(kinds: tuple[Any, ...], value: Any) -> Any:
+    """Return paths as text, lists as tuples, numbers of other libraries as those of Python, and integers as floats."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, list):
+        return tuple(value)
+    if isinstance(value, str) and kinds == (tuple[str, ...],):
+        return tuple(value.split(","))
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return value
+    value = int(value) if isinstance(value, Integral) else float(value)
+    return float(value) if float in kinds and int not in kinds else value
 
 
 _SHOWN = 16
@@ -201,10 +293,10 @@ def create(group: str, spec: object, /, *args: object, **context: object) -> Any
     entry, spec = resolve(group, spec)
     factory = load(entry)
     form = Signature.of(entry.name, factory, args)
-    form.check(spec.options, context)
+    options = form.check(spec.options, context)
     accepted = {key: value for key, value in context.items() if form.accepts(key)}
     try:
-        return factory(*args, **(accepted | spec.options))
+        return factory(*args, **(accepted | options))
     except (InputError, KeyboardInterrupt):
         raise
     except BaseException as error:

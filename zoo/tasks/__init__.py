@@ -1,6 +1,6 @@
 """Tasks: LightningModules with a network, a loss, metrics, and the conversion of inputs and outputs.
 
-    task = zoo.tasks.Classification(net, num_classes=10, lr=1e-3)
+    task = zoo.tasks.Classification(net, num_classes=10, optimizer=zoo.tasks.Optimizer(lr=1e-3))
     lightning.pytorch.Trainer(max_epochs=5).fit(task, train_loader, val_loader)
 
 Importing this package imports no torch; the first use of a name does (PEP 562).
@@ -15,10 +15,12 @@ from zoo.errors import InputError
 if TYPE_CHECKING:
     from zoo.tasks.base import Task as Task
     from zoo.tasks.distillation import Distillation as Distillation
-    from zoo.tasks.inputs import Example as Example
     from zoo.tasks.language import GenerativeTask as GenerativeTask
     from zoo.tasks.language import LanguageModel as LanguageModel
     from zoo.tasks.metrics import StepOutput as StepOutput
+    from zoo.tasks.options import Decoding as Decoding
+    from zoo.tasks.options import Optimizer as Optimizer
+    from zoo.tasks.options import Schedule as Schedule
     from zoo.tasks.seq2seq import Seq2Seq as Seq2Seq
     from zoo.tasks.supervised import AnswerRanking as AnswerRanking
     from zoo.tasks.supervised import Classification as Classification
@@ -31,9 +33,9 @@ if TYPE_CHECKING:
 _CLASSES = {
     "base": "Task",
     "distillation": "Distillation",
-    "inputs": "Example",
     "language": "GenerativeTask LanguageModel",
     "metrics": "StepOutput",
+    "options": "Decoding Optimizer Schedule",
     "seq2seq": "Seq2Seq",
     "supervised": "AnswerRanking Classification ImageClassification PairClassification Regression TextClassification "
     "VectorClassification",

@@ -1,43 +1,39 @@
 """The base class of all tasks: training, validation and test steps, metrics, optimizer and learning rate schedule."""
 
-import inspect
 import sys
-from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Self, TextIO
+from inspect import Parameter
+from typing import Any, ClassVar, Self
 
 import torch
 from lightning.pytorch import Callback, LightningModule
 from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
-from zoo.data.info import DataInfo, ImageInfo, ParallelInfo, TextInfo, VectorInfo
+from zoo.data.info import DataInfo
 from zoo.errors import InputError
-from zoo.tasks.inputs import Example, read_images, read_texts, read_vectors
-from zoo.tasks.metrics import EvaluationScope, MeanLoss, StepOutput, even_states, named_metrics
-from zoo.tasks.optimization import check_network, check_optimizer, check_schedule, lr_factor, make_optimizer
+from zoo.registry.resolution import Signature, check_option, evaluated_signature, forwarded
+from zoo.tasks.distillation import labels_only
+from zoo.tasks.metrics import Evaluation, StageMetrics, StepOutput, named_metrics
+from zoo.tasks.optimization import check_network, check_optimizer, lr_factor, make_optimizer
+from zoo.tasks.options import Optimizer, Schedule
 
 
 class Task(LightningModule):
     """A network with a loss and metrics; works with any Trainer, data loaders and callbacks.
 
-    Subclasses define `step` and `default_metrics`; ``zoo fit`` and ``zoo predict`` also use the class attributes and methods
-    below. Logs ``train_loss``, ``train_loss_step``, and per epoch ``{val,test}_loss`` and ``{val,test}_{metric}``. All keyword
-    arguments are saved as hyperparameters; `load_from_checkpoint` needs only ``net`` in addition.
+    Subclasses define `step` and `default_metrics`; ``zoo fit`` also uses the class attributes and methods below, and ``zoo
+    predict`` the functions of `zoo.inference.predictions`. Logs ``train_loss``, ``train_loss_step``, and per epoch
+    ``{val,test}_loss`` and ``{val,test}_{metric}``. All keyword arguments are saved as hyperparameters; `load_from_checkpoint`
+    needs only ``net`` in addition.
 
     Args:
         net: The network.
-        lr: Peak learning rate.
-        weight_decay: Weight decay of matrices; norms, biases and parameters in ``no_weight_decay()`` of a module have none.
-        optimizer: Name of an optimizer of timm.
-        betas: Coefficients of the running means of gradients and squared gradients; by default the optimizer's own.
-        eps: Term added to the denominator for numerical stability; by default the optimizer's own.
-        mup_base_width: Fan-in at which real matrices have the learning rate ``lr``; the rates of other matrices depend on
-            their fan-in and algebra, see `zoo.tasks.optimization.mup_scales`. None uses the same rate everywhere.
-        schedule: ``cosine``, ``linear``, ``constant`` or ``inverse_sqrt``, see `zoo.tasks.optimization.lr_factor`.
-        warmup: Fraction of all steps in which the learning rate rises from zero to its peak.
-        floor: Final learning rate of cosine and linear, as a fraction of the peak.
+        optimizer: An `Optimizer`, a spec such as ``"sgd(lr=0.1)"``, or options by name. Norms, biases and the parameters in
+            ``no_weight_decay()`` of a module have no weight decay.
+        schedule: A `Schedule`, a spec, or options by name.
         metrics: Additional metrics: names of torchmetrics classes, such as MulticlassCalibrationError.
 
     Attributes:
@@ -46,11 +42,13 @@ class Task(LightningModule):
         monitor: The validation metric that selects the best epoch, and ``min`` or ``max``.
         columns: Names of the texts of an example, for tasks on text.
         per_token: Whether the network returns outputs for every token of its last input instead of one for each example.
-        has_soft_targets: Whether the network returns logits, and `step` calls `distilled`.
+        has_soft_targets: Whether the network returns logits, and `step` calls `distillation`.
         next_commands: Pairs of a command to suggest after training, with ``{run}`` for the run folder, and its purpose.
-        info: Facts about the data, set by `from_info`; `collate` and `prediction_rows` need it.
+        info: Facts about the data, set by `from_info`; predictions need it.
         tokenizer: The tokenizer of the data, for tasks on text.
-        distillation: The `zoo.tasks.Distillation` callback of a run with a teacher, or None.
+        distillation: Combines the loss of the labels with that of a teacher, see `zoo.tasks.Distillation`. In training, `step`
+            calls it with the loss, the logits, the inputs, and for tokens a mask of those in the loss.
+        val_metrics, test_metrics: The `StageMetrics` of validation and test.
     """
 
     info_type: ClassVar[type[DataInfo]] = DataInfo
@@ -62,81 +60,56 @@ class Task(LightningModule):
     next_commands: ClassVar[tuple[tuple[str, str], ...]] = ()
     info: Any = None
     tokenizer: Any = None
-    distillation: Any = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Show the options of the base class in the signature of a subclass that passes its ``**options`` to it."""
+        super().__init_subclass__(**options)
+        base = evaluated_signature(next(kind for kind in cls.__mro__[1:] if issubclass(kind, Task)))
+        own = base
+        if "__init__" in vars(cls):
+            own = evaluated_signature(cls.__init__)
+            own = own.replace(parameters=list(own.parameters.values())[1:])
+        cls.__signature__ = forwarded(own, base.parameters.values())  # type: ignore[attr-defined]
 
     def __init__(
         self,
         net: nn.Module,
         *,
-        lr: float = 1e-3,
-        weight_decay: float = 0.05,
-        optimizer: str = "adamw",
-        betas: tuple[float, float] | None = None,
-        eps: float | None = None,
-        mup_base_width: int | None = None,
-        schedule: str = "cosine",
-        warmup: float = 0.1,
-        floor: float = 0.0,
-        metrics: Sequence[str] | None = None,
+        optimizer: Optimizer | Mapping[str, Any] | str = Optimizer(),  # noqa: B008 (frozen)
+        schedule: Schedule | Mapping[str, Any] | str = Schedule(),  # noqa: B008 (frozen)
+        metrics: tuple[str, ...] = (),
     ) -> None:
         super().__init__()
-        self.save_hyperparameters(*type(self).options())
-        type(self).check_options(**self.hparams)
-        check_network(net, optimizer)
+        self.optimizer: Optimizer = check_option("optimizer", Optimizer, optimizer)
+        self.schedule: Schedule = check_option("schedule", Schedule, schedule)
+        metrics = check_option("metrics", tuple[str, ...], metrics)
+        check_optimizer(self.optimizer)
+        check_network(net, self.optimizer.name)
+        form = task_signature(type(self))
+        self.save_hyperparameters(*form.parameters)
+        self.save_hyperparameters({name: _plain(value) for name, value in form.check(self.hparams).items()})
         self.net = net
-        named = named_metrics(metrics or (), self.hparams.get("num_classes"))
+        self.distillation: Callable[..., Tensor] = labels_only
+        named = named_metrics(metrics, self.hparams.get("num_classes"))
         collection = MetricCollection({**self.default_metrics(), **named}, compute_groups=False)
-        for stage in ("val", "test"):
-            setattr(self, f"{stage}_loss", MeanLoss())
-            setattr(self, f"{stage}_metrics", collection.clone(prefix=f"{stage}_"))
-
-    @classmethod
-    def options(cls) -> dict[str, inspect.Parameter]:
-        """Return the keyword arguments of the constructor and of the base classes that it passes them to."""
-        excluded = ("self", "net", "info", "tokenizer")
-        options: dict[str, inspect.Parameter] = {}
-        for kind in cls.__mro__:
-            if "__init__" not in kind.__dict__:
-                continue
-            parameters = inspect.signature(kind.__dict__["__init__"]).parameters.values()
-            named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-            options = {p.name: p for p in named if p.name not in excluded} | options
-            if kind is Task or all(p.kind is not p.VAR_KEYWORD for p in parameters):
-                break
-        return options
-
-    @classmethod
-    def check_options(cls, **options: Any) -> None:
-        """Check keyword arguments of the constructor; `InputError` if one is unknown or out of range."""
-        known = cls.options()
-        for name in options.keys() - known:
-            close = get_close_matches(name, known, 1)
-            hint = f"did you mean {close[0]}?" if close else f"leave it out (supported: {', '.join(known)})"
-            raise InputError(f"task {cls.__name__} does not support the option {name}: {hint}", code="unknown")
-        value = {name: p.default for name, p in known.items() if p.default is not p.empty} | options
-        check_optimizer(value["optimizer"], *(value[name] for name in ("lr", "weight_decay", "betas", "eps", "mup_base_width")))
-        check_schedule(value["schedule"], value["warmup"], value["floor"])
-        if not 0 <= (smoothing := value.get("label_smoothing", 0.0)) < 1:
-            raise InputError(f"label_smoothing={smoothing}: must be in [0, 1), such as 0.1")
+        self.val_metrics, self.test_metrics = StageMetrics("val", collection), StageMetrics("test", collection)
 
     @classmethod
     def from_info(cls, net: nn.Module, info: Any, tokenizer: Any = None, **options: Any) -> Self:
         """Create the task for a data set; ``options`` override the keyword arguments from `data_options`."""
-        cls.check_info(info)
-        cls.check_options(**options)
-        task = cls(net, **(cls.data_options(info) | options))
+        if cls.inputs and info.inputs not in cls.inputs:
+            raise InputError(f"task {cls.__name__} supports {' or '.join(cls.inputs)} data, got {info.inputs}")
+        task = cls(net, **check_task(cls, cls.data_options(info) | options))
         task.info, task.tokenizer = info, tokenizer
         return task
 
     @classmethod
-    def check_info(cls, info: Any) -> None:
-        """Raise `InputError` if the task does not support a data set."""
-        if cls.inputs and info.inputs not in cls.inputs:
-            raise InputError(f"task {cls.__name__} supports {' or '.join(cls.inputs)} data, got {info.inputs}")
-
-    @classmethod
     def data_options(cls, info: Any) -> dict[str, Any]:
-        """Return the keyword arguments of the constructor that follow from the data, such as ``num_classes``."""
+        """Return the keyword arguments of the constructor that follow from the data, such as ``num_classes``.
+
+        Raises:
+            InputError: If the task does not support the data.
+        """
         return {}
 
     @classmethod
@@ -155,20 +128,10 @@ class Task(LightningModule):
         """Return the metrics by name; their ``update`` gets predictions, targets and extra keywords of `StepOutput`."""
         return {}
 
-    def forward(self, *inputs: Any) -> Any:
-        """Apply the network."""
-        return self.net(*inputs)
-
-    def outputs(self, inputs: Any) -> Tensor:
+    def forward(self, inputs: Any) -> Tensor:
         """Apply the network to the inputs of a batch, a tensor or a tuple (which some versions of torch turn into a list)."""
         y: Tensor = self.net(*inputs) if isinstance(inputs, tuple | list) else self.net(inputs)
         return y
-
-    def distilled(self, loss: Tensor, logits: Tensor, inputs: Any, counted: Tensor | None = None) -> Tensor:
-        """Return the training loss: the given loss of the labels, combined with that of the soft targets of a teacher."""
-        if self.distillation is None or not self.training:
-            return loss
-        return self.distillation(loss, logits, inputs, counted)  # type: ignore[no-any-return]
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the training loss of a batch; `InputError` if batch norm gets a single value per channel."""
@@ -186,99 +149,52 @@ class Task(LightningModule):
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         """Update the validation metrics with a batch."""
-        self.measure("val", self.step(batch))
+        self.val_metrics.update(self.step(batch))
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
         """Update the test metrics with a batch."""
-        self.measure("test", self.step(batch))
+        self.test_metrics.update(self.step(batch))
 
     def predict_step(self, batch: Any, batch_idx: int = 0) -> Any:
         """Return the predictions for inputs or a batch ``(inputs, ...)``, [B, outputs]."""
-        return self.outputs(batch[0] if isinstance(batch, (tuple, list)) else batch)
-
-    def measure(self, stage: str, output: StepOutput) -> None:
-        """Update the metrics of a stage; empty batches are ignored."""
-        if size := output.num_terms:
-            getattr(self, f"{stage}_loss").update(output.loss.detach(), size)
-            getattr(self, f"{stage}_metrics").update(output.predictions, output.targets, **output.extra)
-
-    def stage_metrics(self, stage: str) -> dict[str, Metric]:
-        """Return the metrics of a stage by the names under which they are logged."""
-        return {f"{stage}_loss": getattr(self, f"{stage}_loss"), **dict(getattr(self, f"{stage}_metrics").items())}
-
-    def undefined(self, stage: str) -> dict[str, str]:
-        """Return why metrics of the last evaluation are undefined (NaN), by name."""
-        reasons = {name: getattr(metric, "reason", "") for name, metric in self.stage_metrics(stage).items()}
-        return {name.removeprefix(f"{stage}_"): reason for name, reason in reasons.items() if reason}
+        return self(batch[0] if isinstance(batch, (tuple, list)) else batch)
 
     def configure_callbacks(self) -> list[Callback]:
-        """Return the callback that caches matrices during evaluation."""
-        return [EvaluationScope()]
-
-    def on_validation_epoch_start(self) -> None:
-        """Reset the validation metrics."""
-        self.reset("val")
-
-    def on_test_epoch_start(self) -> None:
-        """Reset the test metrics."""
-        self.reset("test")
-
-    def on_validation_epoch_end(self) -> None:
-        """Log the validation metrics."""
-        self.log_metrics("val")
-
-    def on_test_epoch_end(self) -> None:
-        """Log the test metrics."""
-        self.log_metrics("test")
-
-    def reset(self, stage: str) -> None:
-        """Reset the metrics of a stage."""
-        for metric in self.stage_metrics(stage).values():
-            metric.reset()
-
-    def log_metrics(self, stage: str) -> None:
-        """Log the metrics of a stage."""
-        for name, metric in self.stage_metrics(stage).items():
-            even_states(metric)
-            self.log(name, metric, on_step=False, on_epoch=True, prog_bar=True)
+        """Return the callback that logs the metrics and caches matrices during evaluation."""
+        return [Evaluation()]
 
     def configure_optimizers(self) -> Any:
-        """Build the optimizer, without weight decay of norms and biases, and the learning rate schedule for each step."""
-        h = self.hparams
-        names = ("optimizer", "lr", "weight_decay", "betas", "eps", "mup_base_width")
-        optimizer = make_optimizer(self.net, *(h[name] for name in names))
+        """Build the optimizer and the learning rate schedule for each step."""
+        optimizer = make_optimizer(self.net, self.optimizer)
         steps = int(min(self.trainer.estimated_stepping_batches, sys.maxsize))  # infinite if max_epochs=-1
-        factor = partial(lr_factor, steps=steps, schedule=h["schedule"], warmup=h["warmup"], floor=h["floor"])
-        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, partial(lr_factor, steps=steps, schedule=self.schedule))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
-    @classmethod
-    def read_inputs(
-        cls, info: Any, inputs: Sequence[Any], stdin: TextIO | None = None, normalized: bool = False
-    ) -> Iterator[Example]:
-        """Yield examples from the inputs of a user: file names, texts, arrays or tensors; ``-`` is ``stdin``.
+    @property
+    def lr(self) -> float | None:
+        """The peak learning rate, which Lightning's `LearningRateFinder` sets."""
+        return self.optimizer.lr
 
-        By default, they are read as images, vectors or texts, depending on the class of ``info``. ``normalized``, passed only
-        for images, tells whether floats are already normalized.
-        """
-        if isinstance(info, ImageInfo):
-            return read_images(inputs, info, normalized)
-        if isinstance(info, VectorInfo):
-            return read_vectors(inputs, info)
-        if isinstance(info, TextInfo | ParallelInfo):
-            return read_texts(inputs, cls.columns, stdin, allow_empty=isinstance(info, ParallelInfo))
-        raise InputError(
-            f"task {cls.__name__} does not support zoo predict: call its predict_step in Python", code="unsupported"
-        )
+    @lr.setter
+    def lr(self, value: float) -> None:
+        self.optimizer = replace(self.optimizer, lr=value)
+        self.hparams["optimizer"] = _plain(self.optimizer)
 
-    def collate(self, examples: Sequence[Example]) -> Any:
-        """Collate examples into a batch ``(inputs,)``: stacked tensors, token ids [B, L], or two such tensors for pairs."""
-        if self.tokenizer is None:
-            return (torch.stack([example.value for example in examples]),)
-        columns = zip(*(example.value for example in examples), strict=True)
-        tokens = [self.tokenizer.encode(column, lambda row: examples[row].location).padded() for column in columns]
-        return (tokens[0] if len(tokens) == 1 else tuple(tokens),)
 
-    def prediction_rows(self, examples: Sequence[Example], outputs: Any) -> list[dict[str, Any]]:
-        """Return a row of JSON values for each example, from the output of `predict_step` for their batch."""
-        raise NotImplementedError(f"{type(self).__name__}.prediction_rows: return a dict for each example")
+def task_signature(kind: type[Task]) -> Signature:
+    """Return the options of a task: the arguments of its class without the network and the tokenizer."""
+    form = Signature.of(f"task {kind.__name__}", kind, (None,))
+    return replace(form, parameters={name: p for name, p in form.parameters.items() if name not in ("info", "tokenizer")})
+
+
+def check_task(kind: type[Task], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of a task as values of their types, before there are data; `InputError` if one is unknown or invalid."""
+    form = task_signature(kind)
+    return form.check(options, [name for name, p in form.parameters.items() if p.default is Parameter.empty])
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as hyperparameters in checkpoints and YAML store it."""
+    if is_dataclass(value):
+        return {name: _plain(item) for name, item in vars(value).items()}
+    return list(value) if isinstance(value, tuple) else value

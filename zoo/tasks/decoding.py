@@ -17,9 +17,9 @@ from zoo.data.tokens import BEGIN, PAD, UNKNOWN
 from zoo.errors import InputError
 from zoo.nn import keep_matrices
 from zoo.nn.kv_cache import KVCache
-from zoo.tasks.options import Decoding, check_decoding, temperature_of
+from zoo.tasks.options import Decoding, temperature_of
 
-__all__ = ["Decoding", "Hypothesis", "Prompts", "beam_search", "check_decoding", "generate", "stream"]
+__all__ = ["Decoding", "Hypothesis", "Prompts", "beam_search", "generate", "stream"]
 
 DEFAULT_LENGTH = 256
 """Maximum number of tokens to generate by default."""
@@ -144,7 +144,6 @@ def beam_search(net: GenerativeModel, prompts: Prompts, options: Decoding | None
     `Decoding.repetition_penalty` are used; the last one changes the probabilities.
     """
     options = options or Decoding()
-    check_decoding(options)
     count = prompts.max_new_tokens(net.max_length, options.length)
     with keep_matrices(net):
         cache = net.init_cache(prompts.source)
@@ -216,7 +215,6 @@ def stream(net: GenerativeModel, prompts: Prompts, options: Decoding | None = No
     The network is in evaluation mode; `Decoding.beam` is ignored.
     """
     options = options or Decoding()
-    check_decoding(options)
     temperature = temperature_of(options, prompts.source is not None)
     count = prompts.max_new_tokens(net.max_length, options.length)
     return _stream(net, prompts, options, temperature, count)

@@ -1,6 +1,5 @@
 """Knowledge distillation: train a network on the soft targets of another."""
 
-import math
 from typing import Any
 
 import torch
@@ -8,7 +7,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.errors import InputError, check_rules
+from zoo.errors import InputError
+from zoo.tasks.options import DistillationOptions
 
 
 def distillation_loss(logits: Tensor, targets: Tensor, temperature: float = 1.0, counted: Tensor | None = None) -> Tensor:
@@ -48,8 +48,8 @@ class Distillation(Callback):
     """
 
     def __init__(self, teacher: nn.Module, temperature: float = 4.0, weight: float = 0.9) -> None:
-        check_distillation(temperature, weight)
-        self.teacher, self.temperature, self.weight = teacher, temperature, weight
+        options = DistillationOptions(temperature, weight)
+        self.teacher, self.temperature, self.weight = teacher, options.temperature, options.weight
         self.memory: list[Tensor] = []
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -66,7 +66,7 @@ class Distillation(Callback):
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Detach the callback from the task."""
-        pl_module.distillation = None  # type: ignore[assignment]
+        pl_module.distillation = labels_only  # type: ignore[assignment]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the memory of the teacher, to resume within an epoch."""
@@ -85,6 +85,11 @@ class Distillation(Callback):
         return (1 - self.weight) * loss + self.weight * soft
 
 
+def labels_only(loss: Tensor, logits: Tensor, inputs: Any, counted: Tensor | None = None) -> Tensor:
+    """Return the loss of the labels: the place of a `Distillation` in a task without a teacher."""
+    return loss
+
+
 def check_distilled(task: Any) -> None:
     """Raise `InputError` if a task does not support distillation."""
     if not getattr(task, "has_soft_targets", False):
@@ -92,11 +97,3 @@ def check_distilled(task: Any) -> None:
             f"task {task.__name__} does not support distillation: use a classification or language model task",
             code="unsupported",
         )
-
-
-def check_distillation(temperature: float, weight: float) -> None:
-    """Check the options of `Distillation`."""
-    check_rules(
-        (0 < temperature < math.inf, f"distillation.temperature={temperature}: must be positive, such as 4"),
-        (0 <= weight <= 1, f"distillation.weight={weight}: must be in [0, 1]"),
-    )

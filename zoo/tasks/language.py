@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar, TextIO
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +13,7 @@ from zoo.data.info import CorpusInfo
 from zoo.data.tokens import UNKNOWN
 from zoo.errors import InputError
 from zoo.tasks.base import Task
-from zoo.tasks.decoding import Decoding, Prompts, check_decoding, generate, stream
-from zoo.tasks.inputs import Example
+from zoo.tasks.decoding import Decoding, Prompts, generate, stream
 from zoo.tasks.metrics import Ratio, StepOutput
 from zoo.tasks.options import temperature_of
 
@@ -55,8 +54,7 @@ class GenerativeTask(Task):
 
     @classmethod
     def check_decoding(cls, decoding: Decoding) -> None:
-        """Check the ranges of the decoding options, and that they do not exclude each other."""
-        check_decoding(decoding)
+        """Raise `InputError` if decoding options have no effect on the texts of this task."""
         if decoding.beam == 1 and decoding.length_penalty != Decoding.length_penalty:
             text = f"length_penalty={decoding.length_penalty} requires beam search: use --beam 4, or leave it out"
             raise InputError(text, code="conflict")
@@ -151,7 +149,9 @@ class LanguageModel(GenerativeTask):
     has_soft_targets = True
     next_commands: ClassVar[tuple[tuple[str, str], ...]] = (('generate {run} --prompt "some text"', "continue a text"),)
 
-    def __init__(self, net: nn.Module, vocab_size: int, *, label_smoothing: float = 0.0, **options: Any) -> None:
+    def __init__(
+        self, net: nn.Module, vocab_size: int, *, label_smoothing: Annotated[float, "[0, 1)"] = 0.0, **options: Any
+    ) -> None:
         super().__init__(net, **options)
         self.vocab_size, self.label_smoothing = vocab_size, label_smoothing
         self.memory: dict[bool, list[Tensor]] = {True: [], False: []}
@@ -161,10 +161,10 @@ class LanguageModel(GenerativeTask):
         bits: dict[str, Metric | MetricCollection] = {f"bits_per_{unit}": BitsPer(unit) for unit in UNITS}
         return {"perplexity": Perplexity(), **bits}
 
-    def outputs(self, inputs: Any) -> Tensor:
+    def forward(self, inputs: Any) -> Tensor:
         """Apply the network to tokens, [B, L]."""
         if not getattr(self.net, "has_memory", False):
-            return super().outputs(inputs)
+            return super().forward(inputs)
         y: Tensor = self.net(inputs, self.memory[self.training])
         return y
 
@@ -172,11 +172,11 @@ class LanguageModel(GenerativeTask):
         """Return the cross entropy of a batch (tokens, targets[, lengths]) in float32, and the inputs of its metrics."""
         tokens, targets, *lengths = batch[:3]
         extra = {"lengths": lengths[0]} if lengths else {}
-        predicted = self.outputs(tokens)
+        predicted = self(tokens)
         logits, flat = predicted.flatten(0, 1).float(), targets.flatten()
         if self.training:
             smoothed = F.cross_entropy(logits, flat, ignore_index=0, label_smoothing=self.label_smoothing)
-            return StepOutput(self.distilled(smoothed, predicted, tokens, targets != 0), None, targets)
+            return StepOutput(self.distillation(smoothed, predicted, tokens, targets != 0), None, targets)
         nats = F.cross_entropy(logits, flat, ignore_index=0, reduction="none").detach()
         count = (targets != 0).sum()
         return StepOutput(nats.sum() / count, nats, targets, extra, int(count))
@@ -198,21 +198,11 @@ class LanguageModel(GenerativeTask):
         """Clear the training memory."""
         self.memory[True].clear()
 
-    def reset(self, stage: str) -> None:
-        """Reset the metrics and clear the evaluation memory."""
-        super().reset(stage)
-        self.memory[False].clear()
-
-    def on_predict_epoch_start(self) -> None:
+    def on_validation_epoch_start(self) -> None:
         """Clear the evaluation memory."""
         self.memory[False].clear()
 
-    @classmethod
-    def read_inputs(
-        cls, info: Any, inputs: Sequence[Any], stdin: TextIO | None = None, normalized: bool = False
-    ) -> Iterator[Example]:
-        """Raise `InputError`, because a language model does not support prediction."""
-        raise InputError("a language model has no predictions: use zoo generate RUN --prompt TEXT", code="unsupported")
+    on_test_epoch_start = on_predict_epoch_start = on_validation_epoch_start
 
     def encode_prompts(self, texts: Sequence[str], location: Location | None = None) -> Prompts:
         """Tokenize prompts and pad them on the left; a character outside the vocabulary is an `InputError`."""

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import torch
 from lightning.pytorch import Callback
-from torch import Tensor, distributed
-from torchmetrics import Metric, classification, regression, text
+from torch import Tensor, distributed, nn
+from torchmetrics import Metric, MetricCollection, classification, regression, text
 from torchmetrics.utilities import dim_zero_cat
 
 from zoo.errors import InputError
@@ -180,8 +180,41 @@ def _scalar_metrics(for_classes: bool) -> dict[str, type[Metric]]:
     }
 
 
-class EvaluationScope(Callback):
-    """Cache the matrices of weights during an evaluation epoch.
+class StageMetrics(nn.Module):
+    """The mean loss and the metrics of a stage over its batches.
+
+    Args:
+        stage: ``val`` or ``test``.
+        metrics: The metrics by name, which are copied.
+    """
+
+    def __init__(self, stage: str, metrics: MetricCollection) -> None:
+        super().__init__()
+        self.stage, self.loss, self.metrics = stage, MeanLoss(), metrics.clone(prefix=f"{stage}_")
+
+    def update(self, output: StepOutput) -> None:
+        """Update the loss and the metrics with a batch; an empty batch is ignored."""
+        if size := output.num_terms:
+            self.loss.update(output.loss.detach(), size)
+            self.metrics.update(output.predictions, output.targets, **output.extra)
+
+    def named(self) -> dict[str, Metric]:
+        """Return the metrics by the names under which they are logged."""
+        return {f"{self.stage}_loss": self.loss, **dict(self.metrics.items())}
+
+    def reset(self) -> None:
+        """Reset the loss and the metrics."""
+        for metric in self.named().values():
+            metric.reset()
+
+    def undefined(self) -> dict[str, str]:
+        """Return why metrics of the last evaluation are undefined (NaN), by name."""
+        reasons = {name: getattr(metric, "reason", "") for name, metric in self.named().items()}
+        return {name.removeprefix(f"{self.stage}_"): reason for name, reason in reasons.items() if reason}
+
+
+class Evaluation(Callback):
+    """Cache the matrices of weights during an evaluation epoch, and log its `StageMetrics` at the end.
 
     Callbacks that swap weights for an evaluation (moving averages) do so before the epoch starts and after it ends.
     """
@@ -189,16 +222,39 @@ class EvaluationScope(Callback):
     def __init__(self) -> None:
         self._scope = ExitStack()
 
-    def _open(self, trainer: Any, pl_module: Any) -> None:
+    def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        """Reset the validation metrics, and start to cache matrices."""
+        pl_module.val_metrics.reset()
+        self.on_predict_epoch_start(trainer, pl_module)
+
+    def on_test_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        """Reset the test metrics, and start to cache matrices."""
+        pl_module.test_metrics.reset()
+        self.on_predict_epoch_start(trainer, pl_module)
+
+    def on_predict_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        """Start to cache matrices."""
         self._scope.close()
         self._scope.enter_context(keep_matrices(pl_module))
+
+    def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Log the validation metrics."""
+        self._log(pl_module, pl_module.val_metrics)
+
+    def on_test_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Log the test metrics."""
+        self._log(pl_module, pl_module.test_metrics)
+
+    def _log(self, pl_module: Any, metrics: StageMetrics) -> None:
+        self._close()
+        for name, metric in metrics.named().items():
+            even_states(metric)
+            pl_module.log(name, metric, on_step=False, on_epoch=True, prog_bar=True)
 
     def _close(self, *_: Any, **__: Any) -> None:
         self._scope.close()
 
-    on_validation_epoch_start = on_test_epoch_start = on_predict_epoch_start = _open
-    on_validation_epoch_end = on_test_epoch_end = on_predict_epoch_end = _close
-    on_exception = teardown = _close
+    on_predict_epoch_end = on_exception = teardown = _close
 
 
 def even_states(metric: Metric) -> None:

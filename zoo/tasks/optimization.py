@@ -1,4 +1,4 @@
-"""Optimizers of timm, parameter groups, and learning rate schedules."""
+"""Optimizers of timm, parameter groups, and the learning rate of a step."""
 
 import math
 from difflib import get_close_matches
@@ -7,59 +7,59 @@ from typing import Any
 import torch
 from torch import nn
 
-from zoo.errors import InputError, check_choice, check_rules, one_line
+from zoo.errors import InputError, one_line
 from zoo.nn.weight import Weight
 from zoo.registry.resolution import OF_VALUES
+from zoo.tasks.options import Optimizer, Schedule
 
-SCHEDULES = ("cosine", "linear", "constant", "inverse_sqrt")
-DECAYING = ("cosine", "linear")
-"""The schedules with a final learning rate."""
-
-Betas = tuple[float, float] | None
+DEFAULT_LR = 1e-3
+"""Peak learning rate of an `Optimizer` that leaves it to the backbone."""
 
 
-def lr_factor(step: int, steps: int, schedule: str = "cosine", warmup: float = 0.1, floor: float = 0.0) -> float:
+def lr_factor(step: int, steps: int, schedule: Schedule) -> float:
     """Return the learning rate at a step in [0, steps), as a fraction of the peak.
 
     ``inverse_sqrt`` is Equation 3 of Vaswani et al. (2017) over its maximum: with w steps of warm-up it is
     min(s / w, sqrt(w / s)) at step s, counted from 1.
 
     Example:
-        >>> [round(lr_factor(step, 10, warmup=0.2), 2) for step in (0, 1, 2, 6, 10)]
+        >>> [round(lr_factor(step, 10, Schedule("cosine", warmup=0.2)), 2) for step in (0, 1, 2, 6, 10)]
         [0.5, 1.0, 1.0, 0.5, 0.0]
     """
-    warm = round(warmup * steps)
+    warm = round(schedule.warmup * steps)
     if step < warm:
         return (step + 1) / warm
-    if schedule == "inverse_sqrt":
+    if schedule.name == "inverse_sqrt":
         return math.sqrt(max(1, warm) / (step + 1))
     progress = min(1.0, (step - warm) / max(1, steps - warm))
-    factor = {"cosine": 0.5 * (1 + math.cos(math.pi * progress)), "linear": 1 - progress, "constant": 1.0}[schedule]
-    return floor + (1 - floor) * factor
+    factor = {"cosine": 0.5 * (1 + math.cos(math.pi * progress)), "linear": 1 - progress, "constant": 1.0}[schedule.name]
+    return schedule.floor + (1 - schedule.floor) * factor
 
 
-def make_optimizer(
-    net: nn.Module,
-    name: str,
-    lr: float,
-    weight_decay: float,
-    betas: Betas = None,
-    eps: float | None = None,
-    mup_base_width: int | None = None,
-) -> torch.optim.Optimizer:
+def make_optimizer(net: nn.Module, options: Optimizer) -> torch.optim.Optimizer:
     """Build an optimizer of timm, without weight decay of vectors, biases and the parameters of `undecayed`.
 
     A module may define ``lr_scale()``, which returns factors on ``lr`` by names of its parameters. With ``mup_base_width``
     the learning rates of matrices also have the factors of `mup_scales`. On CPUs, torch's fused steps are used if available.
     """
-    from timm.optim import create_optimizer_v2, param_groups_weight_decay
+    from timm.optim import param_groups_weight_decay
 
-    groups = param_groups_weight_decay(net, weight_decay, no_weight_decay_list=undecayed(net))
-    groups = _scaled(net, groups, lr, {} if mup_base_width is None else mup_scales(net, mup_base_width))
-    optimizer = create_optimizer_v2(groups, opt=name, lr=lr, weight_decay=0.0, **_given(betas, eps))
+    groups = param_groups_weight_decay(net, options.weight_decay, no_weight_decay_list=undecayed(net))
+    scales = {} if options.mup_base_width is None else mup_scales(net, options.mup_base_width)
+    optimizer = _create(_scaled(net, groups, options.lr or DEFAULT_LR, scales), options)
     for group in optimizer.param_groups:
         if "fused" in group and all(parameter.device.type == "cpu" for parameter in group["params"]):
             group["fused"] = True  # with the argument fused=True, Lightning does not clip gradients under autocast
+    return optimizer
+
+
+def _create(parameters: list[Any], options: Optimizer) -> torch.optim.Optimizer:
+    from timm.optim import create_optimizer_v2
+
+    given = {name: value for name in ("betas", "eps") if (value := getattr(options, name)) is not None}
+    optimizer: torch.optim.Optimizer = create_optimizer_v2(
+        parameters, opt=options.name, lr=options.lr or DEFAULT_LR, weight_decay=0.0, **given
+    )
     return optimizer
 
 
@@ -117,16 +117,6 @@ def _scaled(net: nn.Module, groups: list[dict[str, Any]], lr: float, scales: dic
     return split
 
 
-def check_schedule(name: str, warmup: float = 0.1, floor: float = 0.0) -> None:
-    """Check a schedule."""
-    check_choice("schedule", name, SCHEDULES)
-    check_rules(
-        (0 <= warmup <= 1, f"schedule.warmup={warmup}: must be in [0, 1], a fraction of all steps"),
-        (0 <= floor <= 1, f"schedule.floor={floor}: must be in [0, 1], a fraction of the peak"),
-        (not floor or name in DECAYING, f"floor requires schedule={' or '.join(DECAYING)}, got {name}: leave it out"),
-    )
-
-
 def check_network(net: nn.Module, optimizer: str) -> None:
     """Check that an optimizer supports a network.
 
@@ -137,44 +127,27 @@ def check_network(net: nn.Module, optimizer: str) -> None:
         raise InputError(f"optimizer '{optimizer}' {supported}: use adamw")
 
 
-def check_optimizer(
-    name: str,
-    lr: float,
-    weight_decay: float = 0.05,
-    betas: Betas = None,
-    eps: float | None = None,
-    mup_base_width: int | None = None,
-) -> None:
-    """Check the name of an optimizer of timm and its options."""
-    from timm.optim import create_optimizer_v2, get_optimizer_info, list_optimizers
+def check_optimizer(options: Optimizer) -> None:
+    """Check that timm has an optimizer that can be used here, and that it supports the options."""
+    from timm.optim import get_optimizer_info, list_optimizers
 
-    names = [str(known) for known in list_optimizers()]
+    name, names = options.name, [str(known) for known in list_optimizers()]
     if name not in names:
         close = get_close_matches(name, names, n=3)
         hint = f"did you mean {', '.join(close)}?" if close else f"use one of timm's, such as {', '.join(names[:8])}"
         raise InputError(f"unknown optimizer '{name}': {hint}", code="unknown")
     info = get_optimizer_info(name)
-    is_pair = betas is None or (len(betas) == 2 and all(0 <= beta < 1 for beta in betas))
-    check_rules(
-        (0 < lr < math.inf, f"optimizer.lr={lr}: must be positive"),
-        (0 <= weight_decay < math.inf, f"optimizer.weight_decay={weight_decay}: must be 0 or more"),
-        (betas is None or (info.has_betas and info.num_betas == 2), f"optimizer '{name}' has no two betas: leave betas out"),
-        (is_pair, f"optimizer.betas={betas}: use two numbers in [0, 1), such as 0.9,0.98"),
-        (eps is None or info.has_eps, f"optimizer '{name}' has no eps: leave eps out"),
-        (eps is None or 0 < eps < math.inf, f"optimizer.eps={eps}: must be positive"),
-        (mup_base_width is None or mup_base_width >= 1, f"optimizer.mup_base_width={mup_base_width}: must be 1 or more"),
-        (mup_base_width is None or "sgd" not in name, f"mup_base_width does not support {name}: use adamw"),
-    )
+    if options.betas is not None and not (info.has_betas and info.num_betas == 2):
+        raise InputError(f"optimizer '{name}' has no two betas: leave betas out")
+    if options.eps is not None and not info.has_eps:
+        raise InputError(f"optimizer '{name}' has no eps: leave eps out")
+    if options.mup_base_width is not None and "sgd" in name:
+        raise InputError(f"mup_base_width does not support {name}: use adamw")
     try:
         with torch.inference_mode(False), torch.enable_grad():
             weight = nn.Parameter(torch.ones(2, 2, device="cpu"))
-            optimizer = create_optimizer_v2([weight], opt=name, lr=lr, **_given(betas, eps))
+            optimizer = _create([weight], options)
             weight.sum().backward()
             optimizer.step()  # AdaHessian needs second derivatives, which training does not compute
     except (ImportError, *OF_VALUES) as error:
         raise InputError(f"cannot use optimizer '{name}': {one_line(error)}") from error
-
-
-def _given(betas: Betas, eps: float | None) -> dict[str, Any]:
-    """Return the options that are not None."""
-    return {name: value for name, value in (("betas", betas), ("eps", eps)) if value is not None}

@@ -1,19 +1,88 @@
-"""Decoding options; importing this module imports no torch."""
+"""Options of tasks: the optimizer, the schedule, distillation and decoding; importing this module imports no torch.
 
-import math
+They are checked when they are created, and pass unchanged from the command line, `zoo.fit` or your own code to the task.
+"""
+
 from dataclasses import dataclass
 
-from zoo.errors import InputError, check_rules
+from zoo.errors import InputError, check_choice
+from zoo.registry.limits import bounded
+from zoo.registry.resolution import check_fields
 
-MAX_BEAM = 256
-"""Maximum beam size."""
-MAX_LENGTH = 100_000
-"""Maximum number of tokens to generate."""
+SCHEDULES = ("cosine", "linear", "constant", "inverse_sqrt")
+DECAYING = ("cosine", "linear")
+"""The schedules with a final learning rate."""
 DEFAULT_TEMPERATURE = 0.8
 """Default temperature of language models."""
+MAX_LENGTH = 100_000
+"""Maximum number of tokens to generate."""
 
 
-@dataclass
+@dataclass(frozen=True)
+class Optimizer:
+    """The optimizer.
+
+    Args:
+        name: Any optimizer timm knows, such as adamw, sgd or lion.
+        lr: Peak learning rate; the default depends on the backbone.
+        weight_decay: Weight decay of matrices; norms and biases are excluded.
+        betas: Two coefficients for running means of the gradient and its square; by default those of the optimizer.
+        eps: Term added to the denominator; by default that of the optimizer.
+        mup_base_width: Fan-in at which a real matrix has learning rate lr; other matrices are scaled by fan-in and algebra.
+    """
+
+    name: str = "adamw"
+    lr: float | None = bounded("(0, inf)", None)
+    weight_decay: float = bounded("[0, inf)", 0.05)
+    betas: tuple[float, float] | None = bounded("[0, 1)", None)
+    eps: float | None = bounded("(0, inf)", None)
+    mup_base_width: int | None = bounded("[1, inf)", None)
+
+    def __post_init__(self) -> None:
+        """Raise `InputError` if a value is out of range."""
+        check_fields(self, "optimizer.")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The learning rate schedule, by step.
+
+    Args:
+        name: cosine, linear, inverse_sqrt or constant.
+        warmup: Fraction of steps of linear warm-up.
+        floor: Final learning rate of cosine and linear, as a fraction of the peak.
+    """
+
+    name: str = "cosine"
+    warmup: float = bounded("[0, 1]", 0.1)
+    floor: float = bounded("[0, 1]", 0.0)
+
+    def __post_init__(self) -> None:
+        """Raise `InputError` if a value is out of range, or the schedule has no floor."""
+        check_fields(self, "schedule.")
+        check_choice("schedule", self.name, SCHEDULES)
+        if self.floor and self.name not in DECAYING:
+            raise InputError(f"floor requires schedule={' or '.join(DECAYING)}, got {self.name}: leave it out")
+
+
+@dataclass(frozen=True)
+class DistillationOptions:
+    """Distillation from a teacher (Hinton, Vinyals and Dean 2015).
+
+    Args:
+        temperature: Temperature of both softmax functions; above 1, small probabilities of the teacher count more.
+        weight: Weight of the teacher in the loss, from 0 to 1; the labels have the rest.
+    """
+
+    temperature: float = bounded("(0, inf)", 4.0)
+    weight: float = bounded("[0, 1]", 0.9)
+
+    def __post_init__(self) -> None:
+        """Raise `InputError` if a value is out of range."""
+        check_fields(self, "distillation.")
+
+
+@dataclass(frozen=True)
 class Decoding:
     """Options of text generation.
 
@@ -29,31 +98,21 @@ class Decoding:
         seed: Random seed of sampling.
     """
 
-    beam: int = 1
-    length_penalty: float = 0.6
-    length: int | None = None
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    repetition_penalty: float = 1.0
-    seed: int = 0
+    beam: int = bounded("[1, 256]", 1)
+    length_penalty: float = bounded("[0, 10]", 0.6)
+    length: int | None = bounded(f"[1, {MAX_LENGTH}]", None)
+    temperature: float | None = bounded("[0, inf)", None)
+    top_k: int | None = bounded("[1, inf)", None)
+    top_p: float | None = bounded("(0, 1]", None)
+    repetition_penalty: float = bounded("[0.01, 100]", 1.0)
+    seed: int = bounded(f"[0, {2**63 - 1}]", 0)
 
-
-def check_decoding(options: Decoding) -> None:
-    """Raise `InputError` if a number is out of range, or two options exclude each other."""
-    o = options
-    sampling = [f"{name}={getattr(o, name)}" for name in ("temperature", "top_k", "top_p") if getattr(o, name)]
-    check_rules(
-        (1 <= o.beam <= MAX_BEAM, f"beam={o.beam}: must be between 1 and {MAX_BEAM}"),
-        (0 <= o.length_penalty <= 10, f"length_penalty={o.length_penalty}: must be between 0 and 10"),
-        (o.length is None or 1 <= o.length <= MAX_LENGTH, f"length={o.length}: must be between 1 and {MAX_LENGTH}"),
-        (o.temperature is None or 0 <= o.temperature < math.inf, f"temperature={o.temperature}: must be 0 or more"),
-        (o.top_k is None or o.top_k >= 1, f"top_k={o.top_k}: must be at least 1"),
-        (o.top_p is None or 0 < o.top_p <= 1, f"top_p={o.top_p}: must be in (0, 1]"),
-        (0 <= o.seed < 2**63, f"seed={o.seed}: must be between 0 and 2^63 - 1"),
-        (0.01 <= o.repetition_penalty <= 100, f"repetition_penalty={o.repetition_penalty}: must be between 0.01 and 100"),
-        (o.beam == 1 or not sampling, f"beam={o.beam} excludes {''.join(sampling[:1])}: use beam search or sampling"),
-    )
+    def __post_init__(self) -> None:
+        """Raise `InputError` if a value is out of range, or two exclude each other."""
+        check_fields(self)
+        sampling = [f"{name}={value}" for name in ("temperature", "top_k", "top_p") if (value := getattr(self, name))]
+        if self.beam > 1 and sampling:
+            raise InputError(f"beam={self.beam} excludes {sampling[0]}: use beam search or sampling")
 
 
 def temperature_of(options: Decoding, answers: bool) -> float:

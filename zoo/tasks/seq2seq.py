@@ -1,8 +1,8 @@
 """Sequence to sequence: translate or answer a text."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -14,11 +14,10 @@ from torchmetrics.text import CHRFScore, SacreBLEUScore
 from zoo.data.info import ParallelInfo
 from zoo.data.tokens import BEGIN, END, UNKNOWN
 from zoo.errors import InputError
-from zoo.registry import build_options
+from zoo.registry import check_option
 from zoo.tasks.decoding import Decoding, Prompts, forbid_special, generate
-from zoo.tasks.inputs import Example
 from zoo.tasks.language import GenerativeTask, Location, prompt_location
-from zoo.tasks.metrics import StepOutput
+from zoo.tasks.metrics import StageMetrics, StepOutput
 from zoo.tasks.options import MAX_LENGTH
 
 
@@ -51,7 +50,7 @@ class Seq2Seq(GenerativeTask):
         vocab_size: Size of the vocabulary.
         tokenizer: The tokenizer of the data.
         label_smoothing: Label smoothing in training (Vaswani et al. 2017: 0.1).
-        decoding: `Decoding`, or a mapping of its options.
+        decoding: `Decoding`, or its options by name.
         options: See `Task`.
     """
 
@@ -70,38 +69,27 @@ class Seq2Seq(GenerativeTask):
         vocab_size: int,
         *,
         tokenizer: Any = None,
-        label_smoothing: float = 0.1,
-        decoding: Decoding | Mapping[str, Any] | None = None,
+        label_smoothing: Annotated[float, "[0, 1)"] = 0.1,
+        decoding: Decoding | Mapping[str, Any] = Decoding(),  # noqa: B008 (frozen)
         **options: Any,
     ) -> None:
-        decoding = asdict(_as_decoding(decoding))  # plain values for the hyperparameters in checkpoints
         super().__init__(net, **options)
         self.vocab_size, self.tokenizer, self.label_smoothing = vocab_size, tokenizer, label_smoothing
-        self.decoding = _as_decoding(decoding)
+        self.decoding = check_option("decoding", Decoding, decoding)
+        self.check_decoding(self.decoding)
         self.limited_decoding()
-        self.test_text_metrics = MetricCollection(
-            {"test_exact_match": MeanMetric(), "test_bleu": BLEU(), "test_chrf": CHRF()}, compute_groups=False
-        )
-
-    @classmethod
-    def check_options(cls, **options: Any) -> None:
-        """Check keyword arguments of the constructor, including the decoding options."""
-        super().check_options(**options)
-        cls.check_decoding(_as_decoding(options.get("decoding")))
+        texts = MetricCollection({"exact_match": MeanMetric()}, compute_groups=False)
+        texts.add_metrics({"bleu": BLEU(), "chrf": CHRF()})
+        self.test_metrics = StageMetrics("test", texts)
 
     def default_metrics(self) -> dict[str, Metric | MetricCollection]:
         """Return the fraction of texts whose tokens are all right."""
         return {"exact_match": MulticlassExactMatch(self.hparams["vocab_size"], ignore_index=0, validate_args=False)}
 
-    def stage_metrics(self, stage: str) -> dict[str, Metric]:
-        """Return the metrics of a stage: those of generated texts in tests, those of tokens in validation."""
-        metrics = super().stage_metrics(stage)
-        return metrics | dict(self.test_text_metrics.items()) if stage == "test" else metrics
-
     def step(self, batch: tuple[Any, ...]) -> StepOutput:
         """Return the cross entropy of a batch (inputs, targets, ...), and the tokens that greedy decoding chooses."""
         inputs, targets = batch[:2]
-        logits = self.outputs(inputs)
+        logits = self(inputs)
         smoothing = self.label_smoothing if self.training else 0.0
         loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=0, label_smoothing=smoothing)
         if self.training:
@@ -116,11 +104,11 @@ class Seq2Seq(GenerativeTask):
             return
         texts = [self.tokenizer.decode(answer) for answer in self.answer(*_numbered(batch))]
         references = batch[-1] if isinstance(batch[-1], (list, tuple)) else [self.tokenizer.decode(row) for row in batch[1]]
-        self.measure("test", output)
-        metrics = self.test_text_metrics
-        for name in ("test_bleu", "test_chrf"):
+        self.test_metrics.loss.update(output.loss, output.size)
+        metrics = self.test_metrics.metrics
+        for name in ("bleu", "chrf"):
             metrics[name].update(texts, [[text] for text in references])
-        metrics["test_exact_match"].update(self.is_exact(texts, references))
+        metrics["exact_match"].update(self.is_exact(texts, references))
 
     def is_exact(self, texts: Sequence[str], references: Sequence[str]) -> Tensor:
         """Return whether each text equals its reference after tokenization, 0 or 1, float32 [B].
@@ -152,28 +140,9 @@ class Seq2Seq(GenerativeTask):
         """Tokenize the texts to answer."""
         return _as_prompts(self.tokenizer.encode(texts, location or prompt_location(texts), ended=True).padded())
 
-    def collate(self, examples: Sequence[Example]) -> tuple[Any, Tensor]:
-        """Return the tokens of the non-empty sources, [B, S], and their row numbers, [B]."""
-        nonempty = [example for example in examples if example.value[0].strip()]
-        rows = torch.tensor([example.number for example in nonempty], dtype=torch.int64)
-        if not nonempty:
-            return torch.zeros(0, 1, dtype=torch.int64), rows
-        texts = [example.value[0] for example in nonempty]
-        return self.encode_prompts(texts, lambda row: nonempty[row].location).source, rows
-
     def predict_step(self, batch: Any, batch_idx: int = 0) -> list[list[int]]:
         """Return the tokens of an answer to each source of a batch, see `_numbered` for its forms."""
         return self.answer(*_numbered(batch))
-
-    def prediction_rows(self, examples: Sequence[Example], outputs: Any) -> list[dict[str, Any]]:
-        """Return each source and its answer, ``target``."""
-        texts = iter([self.tokenizer.decode(answer) for answer in outputs])
-        return [{**example.columns, "target": next(texts) if example.value[0].strip() else ""} for example in examples]
-
-
-def _as_decoding(value: Any) -> Decoding:
-    """Return decoding options from options, a mapping, or None (the defaults)."""
-    return value if isinstance(value, Decoding) else build_options(Decoding, value or {})
 
 
 def _numbered(batch: Any) -> tuple[Tensor, Tensor | None]:

@@ -1,7 +1,7 @@
 """Supervised tasks: classification of images, vectors, texts and pairs of texts, ranking of answers, and regression."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,6 @@ from torchmetrics.retrieval import RetrievalMAP, RetrievalMRR, RetrievalPrecisio
 from zoo.data.info import ImageInfo, TableInfo, TextInfo, VectorInfo
 from zoo.errors import InputError
 from zoo.tasks.base import Task
-from zoo.tasks.inputs import Example
 from zoo.tasks.metrics import Defined, StepOutput
 
 
@@ -33,15 +32,13 @@ class Classification(Task):
         num_classes: Number of classes.
         label_smoothing: Label smoothing in training only (Szegedy et al. 2016, section 7).
         options: See `Task`.
-
-    Attributes:
-        top: Number of labels in a prediction row, the most probable first.
     """
 
     has_soft_targets = True
-    top: int = 1
 
-    def __init__(self, net: nn.Module, num_classes: int, *, label_smoothing: float = 0.0, **options: Any) -> None:
+    def __init__(
+        self, net: nn.Module, num_classes: int, *, label_smoothing: Annotated[float, "[0, 1)"] = 0.0, **options: Any
+    ) -> None:
         super().__init__(net, **options)
         self.num_classes, self.label_smoothing = num_classes, label_smoothing
 
@@ -62,26 +59,15 @@ class Classification(Task):
     def step(self, batch: Sequence[Any]) -> StepOutput:
         """Return cross entropy in nats, logits and labels of a batch (inputs, labels, ...)."""
         inputs, labels = batch[:2]
-        logits = self.outputs(inputs)
-        smoothing = self.label_smoothing if self.training else 0.0
-        loss = self.distilled(F.cross_entropy(logits, labels, label_smoothing=smoothing), logits, inputs)
-        return StepOutput(loss, logits.detach(), labels)
+        logits = self(inputs)
+        if not self.training:
+            return StepOutput(F.cross_entropy(logits, labels), logits.detach(), labels)
+        smoothed = F.cross_entropy(logits, labels, label_smoothing=self.label_smoothing)
+        return StepOutput(self.distillation(smoothed, logits, inputs), logits.detach(), labels)
 
     def predict_step(self, batch: Any, batch_idx: int = 0) -> Tensor:
         """Return class probabilities, [B, num_classes]."""
         return torch.softmax(super().predict_step(batch, batch_idx), dim=-1)
-
-    def prediction_rows(self, examples: Sequence[Example], outputs: Tensor) -> list[dict[str, Any]]:
-        """Return the most probable label of each example and its probability; with `top` above 1 also a list ``top``."""
-        best = outputs.topk(min(self.top, outputs.shape[-1]))
-        rows = []
-        for example, labels, values in zip(examples, best.indices.tolist(), best.values.tolist(), strict=True):
-            ranked = [
-                {"label": self.info.classes[label], "probability": round(value, 6)}
-                for label, value in zip(labels, values, strict=True)
-            ]
-            rows.append({**example.columns, **ranked[0]} | ({"top": ranked} if self.top > 1 else {}))
-        return rows
 
 
 class ImageClassification(Classification):
@@ -137,13 +123,13 @@ class AnswerRanking(Task):
     next_commands = (('predict {run} "a question" "an answer"', "score an answer"),)
 
     @classmethod
-    def check_info(cls, info: Any) -> None:
+    def data_options(cls, info: Any) -> dict[str, Any]:
         """Check that the data have questions."""
-        super().check_info(info)
         if not getattr(info, "ranking", True):  # `step` checks the batches of other data
             advice = "use ranking(path=...), or another task"
             text = f"task {cls.__name__} ranks the answers of each question, but the data have no questions"
             raise InputError(f"{text}: {advice}")
+        return {}
 
     @classmethod
     def num_outputs(cls, info: Any) -> int:
@@ -158,19 +144,16 @@ class AnswerRanking(Task):
     def step(self, batch: Sequence[Any]) -> StepOutput:
         """Return the cross entropy in nats of a batch (inputs, labels, questions), and the relevance of the answers."""
         inputs, labels, questions = batch[:3]
-        logits = self.outputs(inputs)
+        logits = self(inputs)
         relevance = logits.detach().softmax(-1)[:, 1]
-        loss = self.distilled(F.cross_entropy(logits, labels), logits, inputs)
+        loss = F.cross_entropy(logits, labels)
+        if self.training:
+            loss = self.distillation(loss, logits, inputs)
         return StepOutput(loss, relevance, labels, {"indexes": questions})
 
     def predict_step(self, batch: Any, batch_idx: int = 0) -> Tensor:
         """Return the probability that each answer is right, [B]."""
         return torch.softmax(super().predict_step(batch, batch_idx), dim=-1)[:, 1]
-
-    def prediction_rows(self, examples: Sequence[Example], outputs: Tensor) -> list[dict[str, Any]]:
-        """Return the relevance of each answer, the probability that it is right."""
-        pairs = zip(examples, outputs.tolist(), strict=True)
-        return [{**example.columns, "relevance": round(relevance, 6)} for example, relevance in pairs]
 
 
 class Regression(Task):
@@ -203,7 +186,7 @@ class Regression(Task):
     def step(self, batch: tuple[Any, Tensor]) -> StepOutput:
         """Return the mean squared error of a batch (inputs, targets)."""
         inputs, targets = batch
-        outputs = self.outputs(inputs)
+        outputs = self(inputs)
         return StepOutput(F.mse_loss(outputs, targets), self.in_units(outputs.detach()), self.in_units(targets))
 
     def in_units(self, values: Tensor) -> Tensor:
@@ -211,8 +194,3 @@ class Regression(Task):
         if not isinstance(self.info, TableInfo):
             return values
         return values * self.info.target_std + self.info.target_mean
-
-    def prediction_rows(self, examples: Sequence[Example], outputs: Tensor) -> list[dict[str, Any]]:
-        """Return the input and the output of each example."""
-        rows = self.in_units(outputs).tolist()
-        return [{**example.columns, "output": row} for example, row in zip(examples, rows, strict=True)]

@@ -21,7 +21,7 @@ from zoo.nn.kernel_choice import describe_work
 from zoo.reports import plain_console, plain_table
 from zoo.tasks.base import Task
 from zoo.training import resolve
-from zoo.training.network import build_network
+from zoo.training.network import build_network, build_task
 from zoo.training.options import Bench, Fit
 
 Call = Callable[[], Any]
@@ -80,8 +80,7 @@ def first_batch(options: Fit) -> tuple[Task, Any]:
     torch.manual_seed(options.seed)
     planned = resolve.plan_run(options)
     data = ready(planned.data)
-    net = build_network(planned, None)
-    task = planned.task.from_info(net, data.info, getattr(data, "tokenizer", None), **planned.task_options)
+    task = build_task(planned, build_network(planned, None))
     return task, next(iter(data.train_dataloader()))
 
 

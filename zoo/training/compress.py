@@ -28,11 +28,11 @@ from zoo.hub.sources import locate
 from zoo.inference.model import Model, load
 from zoo.pruning import Cut, prune_structure
 from zoo.pruning.structured import check_ratio
-from zoo.registry import Spec, create
+from zoo.registry import Spec, build_options, create
 from zoo.training.bench import side_by_side
 from zoo.training.fit import run_fit
 from zoo.training.folder import read_run_config
-from zoo.training.options import Convert, Fit, Prune, build
+from zoo.training.options import Convert, Fit, Prune
 from zoo.training.resolve import REALS, algebras_of, canonical, load_data, plan_run, resolve
 from zoo.training.runs import measure_splits, new_path
 from zoo.training.trainer import check_trainer
@@ -213,7 +213,7 @@ def _tuning_options(folder: Path, options: Prune) -> Fit:
         raise InputError(f"epochs={options.epochs}: must not be negative; use 0 for no fine-tuning")
     if not (folder / "config.yaml").is_file():
         raise InputError(f"'{folder}' has no config.yaml with the options for fine-tuning: leave --epochs out", code="missing")
-    first = build(Fit, read_run_config(folder))
+    first = build_options(Fit, read_run_config(folder))
     lr = first.optimizer.lr if options.lr is None else options.lr
     trainer = {name: value for name, value in first.trainer.items() if name not in _NOT_INHERITED}
     trainer |= options.trainer | {"max_epochs": options.epochs, "devices": 1}

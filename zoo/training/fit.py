@@ -16,7 +16,8 @@ from zoo import registry
 from zoo.checkpoint import ModelConfig, save
 from zoo.checkpoint.manifest import read_manifest
 from zoo.data.loader import check_order
-from zoo.errors import LOGGERS, InputError, Interrupted, Stop, check_rules, quiet
+from zoo.errors import LOGGERS, InputError, Interrupted, Stop, quiet
+from zoo.registry import build_options
 from zoo.registry.resolution import named_options
 from zoo.tasks.base import Task
 from zoo.training.checkpoints import Checkpoints
@@ -32,6 +33,7 @@ from zoo.training.folder import (
 )
 from zoo.training.network import (
     build_network,
+    build_task,
     load_teacher,
     model_config,
     network_keywords,
@@ -39,7 +41,7 @@ from zoo.training.network import (
     read_token_vectors,
     summarize,
 )
-from zoo.training.options import Fit, build, check_not_tickets
+from zoo.training.options import Fit, check_not_tickets
 from zoo.training.processes import Processes, Signals, is_first_process, join
 from zoo.training.resolve import NO_OBJECTS, Objects, Plan, check_data, plan_run, take_objects
 from zoo.training.resume import Resumed, check_unchanged, checkpoint_files, position_of, read_checkpoint, resume, set_counters
@@ -69,7 +71,7 @@ def fit(*, verbose: bool = True, **options: Any) -> dict[str, Any]:
     """
     objects, named = take_objects(options)
     check_not_tickets(named.get("resume"))
-    built = build(Fit, _merge_resumed(named))
+    built = build_options(Fit, _merge_resumed(named))
     if not verbose:
         built.trainer = {"enable_progress_bar": False, **built.trainer}
     if built.folds is not None and objects != Objects():
@@ -175,7 +177,8 @@ def run_fit(options: Fit, objects: Objects = NO_OBJECTS, extension: Extension | 
     """
     if options.folds is not None:
         return registry.load(registry.resolve("zoo.experiments", "folds")[0])(options)  # type: ignore[no-any-return]
-    check_rules((options.jobs == 1, "--jobs trains folds in parallel: add --folds"), code="conflict")
+    if options.jobs != 1:
+        raise InputError("--jobs trains folds in parallel: add --folds", code="conflict")
     planned = plan_run(options, objects)
     if (summary := finished_run(planned.config, options.run_dir, options.resume)) is not None:
         return summary
@@ -241,16 +244,14 @@ def set_up(planned: Plan, session: Session, resumed: Resumed | None, folder: Pat
         check_data(planned.inputs, options, data)
         vectors = read_token_vectors(data, options.vectors)
         check_unchanged(folder, resumed, getattr(data.info, "sha256", None))
-    task = planned.objects.task
     net = build_network(planned, vectors)
+    task = build_task(planned, net)
     if trainer.strategy.root_device.type == "cpu":
         choose_threads(net, getattr(data, "info", None), options.batch_size)
-    if not isinstance(task, Task):
-        info, tokenizer = getattr(data, "info", None), getattr(data, "tokenizer", None)
-        task = planned.task.from_info(net, info, tokenizer, **planned.task_options)
+    if task is not planned.objects.task:
         task.save_hyperparameters(dict(task.hparams), logger=False)  # the options of the run are logged below
     if options.teacher is not None:
-        teacher = load_teacher(options.teacher, options.distillation.temperature, options.distillation.weight, data)
+        teacher = load_teacher(options.teacher, options.distillation, data)
         trainer.callbacks.append(teacher)  # type: ignore[attr-defined]
     check_order(getattr(net, "has_memory", False), trainer.world_size)
     config, files = model_config(planned, net), dict(getattr(data, "files", {}))
@@ -303,7 +304,7 @@ def test(run: Run) -> None:
             measured = run.trainer.test(run.task, run.plan.data, verbose=False)
         for metrics in measured:  # empty with limit_test_batches=0
             run.summary.metrics = {name.removeprefix("test_"): finite(value) for name, value in metrics.items()}
-            run.summary.undefined = run.task.undefined("test")
+            run.summary.undefined = run.task.test_metrics.undefined()
         save_model(run)
     if run.trainer.is_global_zero:
         write_summary(run.folder, run.summary)

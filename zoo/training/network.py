@@ -21,7 +21,9 @@ from zoo.nn.batching import batch_matrices
 from zoo.nn.kernel_choice import set_kernel
 from zoo.reports import plain_console, plain_table
 from zoo.tasks import task_type
+from zoo.tasks.base import Task
 from zoo.tasks.distillation import Distillation
+from zoo.tasks.options import DistillationOptions
 from zoo.training.options import is_object
 from zoo.training.resolve import Plan, algebras_of, stands_for_spec
 from zoo.training.summary import Summary
@@ -50,6 +52,14 @@ def build_network(planned: Plan, vectors: Vectors | None) -> nn.Module:
     if info is not None:
         check_fit(net, options.backbone, info.example_inputs(2), planned.task.num_outputs(info), every=planned.task.per_token)
     return net
+
+
+def build_task(planned: Plan, net: nn.Module) -> Task:
+    """Build the task of a run for its network, after its data are set up; a task object has its network already."""
+    if isinstance(planned.objects.task, Task):
+        return planned.objects.task
+    info, tokenizer = getattr(planned.data, "info", None), getattr(planned.data, "tokenizer", None)
+    return planned.task.from_info(net, info, tokenizer, **planned.task_options)
 
 
 def read_token_vectors(data: Any, path: str | None) -> Vectors | None:
@@ -93,7 +103,7 @@ def _has_files(model: Path, data: Any) -> bool:
     return all(path.is_file() and path.read_text(encoding="utf-8") == text for path, text in paths.items())
 
 
-def load_teacher(source: str, temperature: float, weight: float, data: Any) -> Distillation:
+def load_teacher(source: str, options: DistillationOptions, data: Any) -> Distillation:
     """Load the teacher of a run after its data are set up."""
     path, info = locate(source), getattr(data, "info", None)
     teacher = load(path)
@@ -107,7 +117,7 @@ def load_teacher(source: str, temperature: float, weight: float, data: Any) -> D
     if not _has_files(path, data):
         text = f"--teacher {source} has another tokenizer than the data: train both on the same data"
         raise InputError(text, code="mismatch")
-    return Distillation(teacher.net, temperature, weight)
+    return Distillation(teacher.net, options.temperature, options.weight)
 
 
 _SPECS = ("backbone", "algebra", "data", "scope", "init", "embedding")

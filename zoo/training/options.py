@@ -11,10 +11,7 @@ from typing import Any
 
 from zoo.errors import InputError, shorten
 from zoo.registry.limits import LARGEST, bounded
-from zoo.registry.resolution import build_options as build
-from zoo.tasks.options import Decoding
-
-__all__ = ["TRAINER_ARGUMENTS", "Average", "Decoding", "DistillationOptions", "Fit", "Info", "Optimizer", "Schedule", "build"]
+from zoo.tasks.options import Decoding, DistillationOptions, Optimizer, Schedule
 
 OBJECT = "(an object given in Python)"
 """Suffix of a name that replaces an object in stored options."""
@@ -52,55 +49,6 @@ _NETWORK = ("backbone", "algebra", "data", "scope", "init", "embedding", "vector
 _TRAINING = ("init_from", "teacher", "distillation", "optimizer", "schedule", "label_smoothing", "ema", "batch_size", "seed")
 FIXED = (*_NETWORK, *_TRAINING)
 """Options that must not change on resume."""
-
-
-@dataclass
-class Optimizer:
-    """The optimizer.
-
-    Args:
-        name: Any optimizer timm knows, such as adamw, sgd or lion.
-        lr: Peak learning rate; the default depends on the backbone.
-        weight_decay: Weight decay of matrices; norms and biases are excluded.
-        betas: Two coefficients for running means of the gradient and its square; by default those of the optimizer.
-        eps: Term added to the denominator; by default that of the optimizer.
-        mup_base_width: Fan-in at which a real matrix has learning rate lr; other matrices are scaled by fan-in and algebra.
-    """
-
-    name: str = "adamw"
-    lr: float | None = None
-    weight_decay: float = 0.05
-    betas: tuple[float, float] | None = None
-    eps: float | None = None
-    mup_base_width: int | None = None
-
-
-@dataclass
-class Schedule:
-    """The learning rate schedule, by step.
-
-    Args:
-        name: cosine, linear, inverse_sqrt or constant.
-        warmup: Fraction of steps of linear warm-up.
-        floor: Final learning rate of cosine and linear, as a fraction of the peak.
-    """
-
-    name: str = "cosine"
-    warmup: float = 0.1
-    floor: float = 0.0
-
-
-@dataclass
-class DistillationOptions:
-    """Distillation from a teacher (Hinton, Vinyals and Dean 2015).
-
-    Args:
-        temperature: Temperature of both softmax functions; above 1, small probabilities of the teacher count more.
-        weight: Weight of the teacher in the loss, from 0 to 1; the labels have the rest.
-    """
-
-    temperature: float = 4.0
-    weight: float = 0.9
 
 
 @dataclass

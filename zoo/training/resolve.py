@@ -19,18 +19,18 @@ from zoo.backbones.build import Recipe, check_spec, state_sizes
 from zoo.checkpoint import read_config as read_model_config
 from zoo.data import ready
 from zoo.data.tabular import from_arrays
-from zoo.errors import InputError, check_choice, check_rules
+from zoo.errors import InputError, check_choice
 from zoo.hub.sources import locate
 from zoo.kernels.base import check_kernel
 from zoo.registry.limits import check_processes, check_sizes
-from zoo.tasks import task_type
-from zoo.tasks.base import Task
-from zoo.tasks.distillation import check_distillation, check_distilled
-from zoo.tasks.options import Decoding
+from zoo.tasks import GenerativeTask, task_type
+from zoo.tasks.base import Task, check_task
+from zoo.tasks.distillation import check_distilled
+from zoo.tasks.optimization import check_optimizer
+from zoo.tasks.options import Decoding, DistillationOptions
 from zoo.training.options import (
     OBJECT,
     SPECS,
-    DistillationOptions,
     Fit,
     config_values,
     fixed_options,
@@ -48,6 +48,8 @@ INPUTS = {
     "source_target": "texts and their answers",
 }
 """Names of input kinds in messages."""
+_TASK_OPTIONS = ("optimizer", "schedule", "label_smoothing", "metrics", "decoding")
+"""The options of a run that are arguments of its task."""
 REALS = "real"
 """The algebra of a network without hypercomplex layers."""
 KINDS: dict[str, Callable[[Any], bool]] = {
@@ -98,7 +100,7 @@ class Plan:
     inputs: tuple[str, ...]  # the input kinds of the backbone; empty if unknown
     data: Any
     task: type[Task]
-    task_options: dict[str, Any]
+    task_options: dict[str, Any]  # the checked arguments of the task
 
 
 def plan_run(options: Fit, objects: Objects = NO_OBJECTS) -> Plan:
@@ -121,20 +123,22 @@ def _resolve_task(options: Fit, objects: Objects, data: Any) -> tuple[type[Task]
     if objects.task is None and name is None:
         raise InputError(f"missing --task: the data '{options.data}' have no default task", code="missing")
     task, implied = (objects.task_type, {}) if objects.task_type is not None else task_type(str(name))
-    keywords = task_options(options) | implied
-    check_distillation(options.distillation.temperature, options.distillation.weight)
     if options.teacher is not None:
         check_distilled(task)
     elif options.distillation != DistillationOptions():
         raise InputError("--distillation needs --teacher", code="conflict")
     if not isinstance(objects.task, Task):
-        task.check_options(**keywords)
-        return task, keywords
+        given = {name: getattr(options, name) for name in _TASK_OPTIONS}
+        chosen = {name: value for name, value in given.items() if value not in (None, (), Decoding())}
+        checked = check_task(task, chosen | implied)
+        check_optimizer(checked["optimizer"])
+        if issubclass(task, GenerativeTask) and "decoding" in checked:
+            task.check_decoding(checked["decoding"])
+        return task, checked
     unset = replace(options, optimizer=replace(options.optimizer, lr=None))  # which the recipe has filled in
-    names = ("optimizer", "schedule", "label_smoothing", "decoding")
-    if changed := [name for name in names if getattr(unset, name) != getattr(Fit("", ""), name)]:
+    if changed := [name for name in _TASK_OPTIONS if getattr(unset, name) != getattr(Fit("", ""), name)]:
         raise InputError(f"{', '.join(changed)}: set these in the task object instead", code="conflict")
-    return task, keywords
+    return task, {}
 
 
 def resolve(options: Fit, objects: Objects = NO_OBJECTS) -> Fit:
@@ -235,8 +239,9 @@ def _make_data(options: Fit, objects: Objects = NO_OBJECTS) -> Any:
     data = registry.create("zoo.datasets", options.data or "", **common, stream="token_stream" in recipe.inputs)
     if objects.task is None and options.task is not None:
         wanted, available = (set(task_type(spec)[0].inputs) for spec in (options.task, data.task))
-        text = f"--task {options.task}: '{options.data}' is for {data.task}; use other --data"
-        check_rules((bool(wanted & available), text), code="mismatch")
+        if not wanted & available:
+            text = f"--task {options.task}: '{options.data}' is for {data.task}; use other --data"
+            raise InputError(text, code="mismatch")
     return data
 
 
@@ -265,37 +270,26 @@ def load_data(options: Fit) -> Any:
     return data
 
 
-def task_options(options: Fit) -> dict[str, Any]:
-    """Return the keywords of the task for the options of a run."""
-    o, s = options.optimizer, options.schedule
-    keywords: dict[str, Any] = {"optimizer": o.name, "lr": o.lr, "weight_decay": o.weight_decay, "betas": o.betas, "eps": o.eps}
-    keywords |= {"schedule": s.name, "warmup": s.warmup, "floor": s.floor}
-    optional: dict[str, Any] = {"mup_base_width": o.mup_base_width, "label_smoothing": options.label_smoothing}
-    optional |= {
-        "decoding": options.decoding if options.decoding != Decoding() else None,
-        "metrics": list(options.metrics) or None,
-    }
-    return keywords | {name: value for name, value in optional.items() if value is not None}
-
-
 def take_objects(options: Mapping[str, Any]) -> tuple[Objects, dict[str, Any]]:
     """Separate objects from options; in the options, replace them by their specs or by names that mark them as objects."""
     options = dict(options)
     if isinstance(data := options.get("data"), tuple | list):
-        check_rules((len(data) == 2, f"data: a {type(data).__name__} of {len(data)} values: use (X, y), inputs and targets"))
+        if len(data) != 2:
+            raise InputError(f"data: a {type(data).__name__} of {len(data)} values: use (X, y), inputs and targets")
         loading = {name: options.pop(name) for name in ("batch_size", "num_workers") if options.get(name) is not None}
         options["data"] = from_arrays(*data, seed=options.get("seed", 0), **loading)
     given = {name: options[name] for name in KINDS if not isinstance(options.get(name), str | None)}
     named = dict(options)
     for name, value in given.items():
-        text = f"{name}={value!r:.60} must be a spec, or an Algebra, a network or factory, a LightningDataModule or a Task"
-        check_rules((KINDS[name](value), text))
+        if not KINDS[name](value):
+            kinds = "an Algebra, a network or factory, a LightningDataModule or a Task"
+            raise InputError(f"{name}={value!r:.60} must be a spec, or {kinds}")
         named[name] = _object_name(value)
     objects = Objects(**given)
     if isinstance(objects.task, Task):
-        is_twice = options.get("backbone") is not None and objects.backbone is not objects.task.net
-        text = "the task already has a network: leave backbone out, or pass the class of the task"
-        check_rules((not is_twice, text), code="conflict")
+        if options.get("backbone") is not None and objects.backbone is not objects.task.net:
+            text = "the task already has a network: leave backbone out, or pass the class of the task"
+            raise InputError(text, code="conflict")
         named["backbone"] = _object_name(objects.task.net)
     if objects.net is not None:
         named["algebra"] = _algebra_name(objects.net, named.get("algebra"))

@@ -34,8 +34,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from zoo.checkpoint.manifest import number
 from zoo.errors import InputError, one_line, shorten
-from zoo.registry.limits import check_interval, check_plain
-from zoo.registry.resolution import OF_VALUES, mismatch
+from zoo.registry.resolution import OF_VALUES, check_option
 from zoo.training.checkpoints import Checkpoints, MetricsTable, counts_steps, progress
 from zoo.training.options import TRAINER_INTERVALS, is_object
 from zoo.training.processes import build_trainer
@@ -152,12 +151,9 @@ def check_trainer(values: Mapping[str, Any]) -> dict[str, Any]:
             close = get_close_matches(name, hints, 1)
             hint = f": did you mean {close[0]}?" if close else ""
             raise InputError(f"--trainer: unknown argument '{name}'{hint}", code="unknown")
-        check_plain(option, value)
-        if value is not None and (wanted := mismatch(hints[name], value)):
-            raise InputError(f"{option}: {value!r:.60} must be {wanted}")
-        if interval := TRAINER_INTERVALS.get(name):
-            is_count = isinstance(value, str) and re.fullmatch(r"[-+]?\d{1,20}", value)  # as in --trainer.devices "2"
-            check_interval(option, interval, int(value) if is_count else value)
+        is_count = isinstance(value, str) and re.fullmatch(r"[-+]?\d{1,20}", value)  # as in --trainer.devices "2"
+        if value is not None:
+            check_option(option, hints[name], int(value) if is_count else value, TRAINER_INTERVALS.get(name))
         if name == "max_time" and value is not None:
             check_duration(option, value)
         items = [{"class_path": item} if kind and isinstance(item, str) else item for item in as_list(value)]

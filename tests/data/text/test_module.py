@@ -142,7 +142,7 @@ EMPTY = Table((["x", "...", "\u200b "[1:], "y"],), ["a", "b", "a", "b"], source=
         ({"train": table(labels="abc")}, {"classes": ["a", "b"]}, "data", ("f.tsv:3: unknown label 'c'", "'a', 'b'")),
         ({"train": EMPTY, "val": EMPTY}, {}, "data", ("e.tsv:4: ",)),
         ({"train": table(labels=("0.5", "1.25"))}, {}, "data", ("f.tsv:1: label '0.5'",)),
-        ({"train": table()}, {"fold": 10}, "invalid", ("fold=10", "between 0 and 9")),
+        ({"train": table()}, {"fold": 10}, "invalid", ("fold=10", "[0, 9]")),
         ({"train": table()}, {"folds": 61}, "data", ("f.tsv: folds=61", "60 rows", "folds=60")),
         ({"train": table()}, {"val": 1.0}, "invalid", ("val=1.0", "(0, 1)")),
     ],

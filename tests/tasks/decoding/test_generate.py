@@ -9,7 +9,7 @@ from tests.errors import raises
 from zoo import registry
 from zoo.nn import Layers
 from zoo.tasks import decoding as processors
-from zoo.tasks.decoding import Prompts, beam_search, check_decoding, generate, sample, stream
+from zoo.tasks.decoding import Prompts, beam_search, generate, sample, stream
 from zoo.tasks.options import Decoding, temperature_of
 
 SIZES = "dim=16, depth=1, heads=2, ffn=16"
@@ -110,7 +110,7 @@ def test_logits_must_be_finite(toy, decode, bad):
 )
 def test_invalid_options(options):
     with raises("invalid", *(f"{name}={value}" for name, value in options.items())):
-        check_decoding(Decoding(**options))
+        Decoding(**options)
 
 
 def test_the_default_temperature_depends_on_the_task():

@@ -26,7 +26,7 @@ class Example(NamedTuple):
     """A single input."""
 
     location: str  # the file and line, or another description for error messages
-    value: Any  # a tuple of texts, or a tensor, for the task's `collate`; or the `InputError` that says why there is none
+    value: Any  # a tuple of texts, or a tensor, for `collate`; or the `InputError` that says why there is none
     columns: dict[str, Any]  # the first columns of its prediction row, such as the file name or the texts
     number: int = 0  # the index of a text among all inputs, on which samples depend
 
