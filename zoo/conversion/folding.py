@@ -2,13 +2,12 @@
 
 import copy
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from zoo.conversion.replacement import PRETRAINED
+from zoo.conversion.replacement import integrate
 from zoo.conversion.torch_layers import REPLACEMENTS, recurrent_suffixes
 from zoo.errors import InputError
 from zoo.nn import Embedding, Linear, MultiheadAttention
@@ -52,11 +51,7 @@ def fold(model: Model) -> Model:
             text = f"layer '{layer}' ({kind}) has no equivalent in torch: fold the other parts of the network"
             raise InputError(text, code="unsupported")
     vars(net).pop("conversion", None)
-    for name in PRETRAINED:
-        method = vars(net).get(name)
-        if isinstance(method, partial) and not method.args[1]:  # see `refuse_pretrained`
-            delattr(net, name)
-            vars(net).pop("train", None)
+    integrate(net)
     net.is_folded = True
     return folded  # type: ignore[no-any-return]
 
@@ -91,6 +86,11 @@ class _Copier:
 
 
 def _linear(old: Linear, copier: _Copier) -> nn.Module:
+    if old.real is not nn.Linear:  # Hugging Face's Conv1D, whose weight is [in, out]
+        with torch.device("meta"):
+            transposed: nn.Module = old.real(old.out_features, old.in_features)
+        transposed.weight, transposed.bias = copier.parameter(old.weight_module, old.matrix().T), copier.copy(old.bias)
+        return transposed
     new = nn.Linear(old.in_features, old.out_features, old.bias is not None, device="meta")
     new.weight, new.bias = copier.parameter(old.weight_module), copier.copy(old.bias)
     return new

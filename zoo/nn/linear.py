@@ -152,11 +152,14 @@ class Linear(ComputedWeight):
     Attributes:
         components: The parameter w, [m, blocks_out * width_out, blocks_in * width_in]; over the reals [out, in].
         weight: The real matrix, [out_features, in_features]: over the reals the parameter, otherwise computed and read-only.
+        real: The class of the real layer, which `zoo.fold` returns to: `torch.nn.Linear`, or the class that was converted.
 
     Example:
         >>> sum(p.numel() for p in Linear(6, 4, algebra=Algebra(torch.ones(2, 2, 2))).parameters())
         16
     """
+
+    real: type[nn.Module] = nn.Linear
 
     def __init__(
         self,
