@@ -27,7 +27,7 @@ from zoo.algebras import Algebra
 from zoo.checkpoint.folder import fingerprint
 from zoo.conversion import Conversion, convert
 from zoo.conversion.attention_layout import MatrixLayout
-from zoo.errors import InputError
+from zoo.errors import InputError, shorten
 from zoo.nn.factory import ROLES
 from zoo.nn.linear import ComputedMatrix
 from zoo.nn.weight import Weight
@@ -49,7 +49,11 @@ class ZooQuantizationConfig(QuantizationConfigMixin):
     """
 
     def __init__(
-        self, algebra: str | None = None, algebra_sha256: str | None = None, converted: Mapping[str, str] | None = None, **_: Any
+        self,
+        algebra: str | None = None,
+        algebra_sha256: str | None = None,
+        converted: Mapping[str, str] | None = None,
+        **_: Any,
     ) -> None:
         self.quant_method = METHOD  # type: ignore[assignment]
         self.algebra, self.algebra_sha256, self.converted = algebra, algebra_sha256, dict(converted or {})
@@ -63,7 +67,7 @@ class ZooQuantizer(HfQuantizer):
 
     def _process_model_before_weight_loading(self, model: PreTrainedModel, **_: Any) -> None:
         config = self.quantization_config
-        blocks = {_name_in(model, name): _blocks(text) for name, text in config.converted.items()}
+        blocks = _blocks_by_name(model, config.converted)
 
         def layout(name: str, _: nn.Module) -> MatrixLayout:
             return MatrixLayout(None, blocks[name]) if name in blocks else MatrixLayout(None, None, "was not converted")
@@ -80,6 +84,7 @@ class ZooQuantizer(HfQuantizer):
         for module in model.modules():
             if isinstance(module, Weight):
                 module.algebra.to(module.components)
+        _describe(model, model.conversion.converted)  # by its own names, which may not be those of the saved model
         model.is_quantized = False  # half(), float() and the Trainer work as usual
         return model
 
@@ -98,7 +103,9 @@ class ZooQuantizer(HfQuantizer):
         """Return True, or raise `InputError` if the algebra has no spec."""
         if self.quantization_config.algebra is None:
             text = "save_pretrained stores the spec of an algebra, and this one has none"
-            raise InputError(f"{text}: register it (zoo.register) and convert with its name, or use zoo.save", code="unsupported")
+            raise InputError(
+                f"{text}: register it (zoo.register) and convert with its name, or use zoo.save", code="unsupported"
+            )
         return True
 
     @property
@@ -122,6 +129,7 @@ def integrate(model: nn.Module) -> None:
     conversion = getattr(model, "conversion", None)
     if isinstance(conversion, Conversion):
         _describe(model, conversion.converted)
+        model.register_load_state_dict_pre_hook(_drop_placeholders)
     elif isinstance(quantizer := getattr(model, "hf_quantizer", None), ZooQuantizer):
         quantizer.remove_quantization_config(model)
 
@@ -133,10 +141,8 @@ def _describe(model: PreTrainedModel, converted: Iterable[str]) -> None:
     config = ZooQuantizationConfig(algebra.spec or None, known, {name: "{}x{}".format(*pair) for name, pair in blocks.items()})
     model.config.quantization_config = config
     model.hf_quantizer = ZooQuantizer(config, pre_quantized=True)
-    placeholders = _placeholders(config.converted)
-    ignored = {re.escape(name) for name in placeholders}
-    model._keys_to_ignore_on_load_unexpected = ignored | set(model._keys_to_ignore_on_load_unexpected or ())
-    model.register_load_state_dict_pre_hook(_drop_placeholders)
+    names = (name.removeprefix(f"{model.base_model_prefix}.") for name in _placeholders(config.converted))
+    model._keys_to_ignore_on_load_unexpected = {*map(re.escape, names), *(model._keys_to_ignore_on_load_unexpected or ())}
 
 
 def _drop_placeholders(model: Any, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
@@ -155,20 +161,21 @@ def _blocks_of(layer: Any) -> tuple[int, int]:
     return weight.inp.blocks, weight.out.blocks
 
 
-def _blocks(text: str) -> tuple[int, int]:
-    inp, _, out = text.partition("x")
-    return int(inp), int(out)
-
-
-def _name_in(model: PreTrainedModel, name: str) -> str:
-    """Return the name of a module of the saved model in this one, which may have another head, or none."""
-    prefix = f"{model.base_model_prefix}."
-    candidates = (name, prefix + name, name.removeprefix(prefix))
-    modules = dict(model.named_modules())
-    return next((candidate for candidate in candidates if candidate in modules), name)
+def _blocks_by_name(model: PreTrainedModel, converted: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """Return the blocks of the converted matrices by their names in this model, which may have another head, or none."""
+    prefix, modules = f"{model.base_model_prefix}.", {name for name, _ in model.named_modules()}
+    blocks = {}
+    for name, text in converted.items():
+        if not (match := re.fullmatch(r"(\d+)x(\d+)", str(text))):
+            raise InputError(f"quantization_config: {shorten(str(text))} must be two numbers such as '1x4'", code="corrupt")
+        names = modules & {name, prefix + name, name.removeprefix(prefix)}
+        blocks |= dict.fromkeys(names, (int(match[1]), int(match[2])))
+    return blocks
 
 
 def _check_algebra(model: nn.Module, config: Any) -> None:
     algebra = next(module.algebra for module in model.modules() if isinstance(module, Weight))
     if algebra.known and fingerprint(algebra) != config.algebra_sha256:
-        raise InputError(f"'{config.algebra}' is not the algebra that the model was saved with: its table differs")
+        raise InputError(
+            f"'{config.algebra}' is not the algebra that the model was saved with: its table differs", code="mismatch"
+        )

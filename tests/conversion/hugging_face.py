@@ -15,7 +15,9 @@ GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 50, "bos_token_id
 GROUPED = SIZES | {"num_key_value_heads": 2}
 HEAD_DIM = GROUPED | {"head_dim": 8}
 T5 = {"decoder_start_token_id": 0, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "vocab_size": 50}
-VIT = {"image_size": 32, "patch_size": 8} | {key: value for key, value in SIZES.items() if key not in ("vocab_size", "pad_token_id")}
+VIT = {"image_size": 32, "patch_size": 8} | {
+    key: value for key, value in SIZES.items() if key not in ("vocab_size", "pad_token_id")
+}
 CLIP = {
     "projection_dim": 16,
     "text_config": SIZES | {"max_position_embeddings": 20, "bos_token_id": 1, "eos_token_id": 2},
