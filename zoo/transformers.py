@@ -141,6 +141,7 @@ def _describe(model: PreTrainedModel, converted: Iterable[str]) -> None:
     config = ZooQuantizationConfig(algebra.spec or None, known, {name: "{}x{}".format(*pair) for name, pair in blocks.items()})
     model.config.quantization_config = config
     model.hf_quantizer = ZooQuantizer(config, pre_quantized=True)
+    model._weight_conversions = []  # files have the names of the model, because the Trainer resumes without renaming
     names = (name.removeprefix(f"{model.base_model_prefix}.") for name in _placeholders(config.converted))
     model._keys_to_ignore_on_load_unexpected = {*map(re.escape, names), *(model._keys_to_ignore_on_load_unexpected or ())}
 
