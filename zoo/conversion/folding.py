@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from zoo.conversion.adapters import AdaptedLayer, add_update
 from zoo.conversion.replacement import integrate
 from zoo.conversion.torch_layers import REPLACEMENTS, recurrent_suffixes
 from zoo.errors import InputError
@@ -143,8 +144,18 @@ def _attention(old: MultiheadAttention, copier: _Copier) -> nn.Module:
     return new
 
 
+def _adapted(old: AdaptedLayer, copier: _Copier) -> nn.Module:
+    new: nn.Module = copier.copy(old.base_layer)
+    is_trained = any(p.requires_grad for p in old.update.parameters())
+    if isinstance(new.weight, nn.Parameter):  # other layers may share it
+        new.weight = nn.Parameter(new.weight.detach().clone(), requires_grad=is_trained)
+    add_update(new, old.update.matrix())
+    return new
+
+
 _TORCH_LAYERS = {ours: theirs for theirs, ours in REPLACEMENTS.items()}
 _BUILDERS: dict[type[nn.Module], Callable[[Any, _Copier], nn.Module]] = {
+    AdaptedLayer: _adapted,
     Linear: _linear,
     Embedding: _embedding,
     MultiheadAttention: _attention,

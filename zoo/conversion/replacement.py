@@ -64,7 +64,7 @@ def survey(
     if any(isinstance(module, Algebra) for module in model.modules()):
         raise InputError("the model is already over an algebra: convert a real one")
     patterns = [skip] if isinstance(skip, str) else skip
-    ends, modules = _stem_and_head(model), dict(model.named_modules(remove_duplicate=False))
+    ends, modules = stem_and_head(model), dict(model.named_modules(remove_duplicate=False))
     if unused := [pattern for pattern in patterns if not any(fnmatch(name, pattern) for name in modules)]:
         raise InputError(f"skip pattern '{unused[0]}' matches no module of this model", code="unknown")
     users = Counter(id(p) for module in model.modules() for p in module.parameters(recurse=False))
@@ -123,7 +123,7 @@ def obstacle(target: Target, layers: Layers, unknown: str | None = None) -> str 
     return None
 
 
-def _stem_and_head(model: nn.Module) -> dict[str, str]:
+def stem_and_head(model: nn.Module) -> dict[str, str]:
     """Return the roles of the first layers and classifiers of a timm or Hugging Face model, by name."""
     config: Any = getattr(model, "pretrained_cfg", None) or {}
     ends: dict[str, str] = {}

@@ -56,8 +56,10 @@ class ComputedWeight(nn.Module):
         return matrix if is_plain else matrix.as_subclass(ComputedMatrix)
 
     @weight.setter
-    def weight(self, _: Tensor) -> None:
-        raise InputError(ComputedMatrix.message)
+    def weight(self, matrix: Tensor) -> None:
+        # Libraries such as PEFT assign the weight of a layer to the layer itself.
+        if not (isinstance(matrix, ComputedMatrix) and torch.equal(matrix, self.matrix())):
+            raise InputError(ComputedMatrix.message)
 
     def matrix(self) -> Tensor:
         """Return the real matrix of this layer; callers must not write to it."""
