@@ -115,7 +115,8 @@ class Update(nn.Module):
             raise InputError(
                 f"n={n} does not divide {sizes.inp} inputs and {sizes.out} outputs: choose another algebra or layer"
             )
-        if not 0 <= block_rank <= (limit := min(inp * math.prod(sizes.kernel), out)):
+        limit = min(inp * math.prod(sizes.kernel), out)
+        if not 0 <= block_rank <= limit:
             text = f"block_rank={block_rank} for {sizes.inp} inputs and {sizes.out} outputs over n={n}"
             raise InputError(f"{text}: must be from 1 to {limit}, or 0 for full matrices")
         self.rule, self.sizes, self.alpha, self.channels = rule, sizes, alpha, channels
@@ -161,10 +162,12 @@ class Update(nn.Module):
         """Multiply inputs [..., n, in / n] by w: [..., n, out / n]."""
         table = self.rule.table.to(x.dtype)
         if hasattr(self, "full"):
-            x = torch.einsum("ijk,...jc->...kic", table, x)
-            return x.flatten(-2) @ self.full.transpose(1, 2).flatten(0, 1)
-        x = (x @ self.down.flatten(0, 1).T).unflatten(-1, (len(table), -1))
-        return torch.einsum("ijk,...jir->...kir", table, x).flatten(-2) @ self.up.transpose(1, 2).flatten(0, 1)
+            x, matrix = torch.einsum("ijk,...jc->...kic", table, x), self.full
+        else:
+            x = (x @ self.down.flatten(0, 1).T).unflatten(-1, (len(table), -1))
+            x, matrix = torch.einsum("ijk,...jir->...kir", table, x), self.up
+        # For other strides the last bits would depend on whether the matrix is trained.
+        return x.flatten(-2).contiguous() @ matrix.transpose(1, 2).flatten(0, 1)
 
     def _convolved(self, x: Tensor) -> Tensor:
         """Convolve images [..., n, in / n, *space] with w: [..., n, out / n, *space]."""
