@@ -80,7 +80,7 @@ class ZooConfig(PeftConfig):
         if isinstance(self.block_rank, bool) or not isinstance(self.block_rank, int) or self.block_rank < 0:
             raise InputError(f"block_rank={self.block_rank!r}: must be a whole number of at least 0")
         if not 0 <= self.dropout < 1:
-            raise InputError(f"dropout={self.dropout}: must be at least 0 and less than 1")
+            raise InputError(f"dropout={self.dropout}: must be in [0, 1)")
         check_choice("order of channels", self.channels, CHANNEL_ORDERS)
         with torch.random.fork_rng(devices=[]):
             Rule(self.algebra)

@@ -17,11 +17,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
-from transformers.modeling_utils import local_torch_dtype
-from transformers.quantizers.auto import register_quantization_config, register_quantizer
-from transformers.quantizers.base import HfQuantizer
-from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from zoo.algebras import Algebra
 from zoo.checkpoint.folder import fingerprint
@@ -31,6 +26,17 @@ from zoo.errors import InputError, shorten
 from zoo.nn.factory import ROLES
 from zoo.nn.linear import ComputedMatrix
 from zoo.nn.weight import Weight
+
+try:
+    from transformers import PreTrainedModel
+    from transformers.modeling_utils import local_torch_dtype
+    from transformers.quantizers.auto import register_quantization_config, register_quantizer
+    from transformers.quantizers.base import HfQuantizer
+    from transformers.utils.quantization_config import QuantizationConfigMixin
+except ImportError as error:
+    raise InputError(
+        "zoo.transformers needs transformers: pip install 'hypercomplex-zoo[transformers]'", code="dependency"
+    ) from error
 
 METHOD = "zoo"
 
