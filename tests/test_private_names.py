@@ -150,7 +150,11 @@ def test_private_names_of_peft_exist():
     from peft.utils import PeftType
 
     assert vars(tuners.BaseTuner).keys() >= {"_create_and_replace", "_replace_module"}
-    assert vars(tuners.BaseTunerLayer).keys() >= {"_move_adapter_to_device_of_base_layer", "_disable_adapters", "_active_adapter"}
+    assert vars(tuners.BaseTunerLayer).keys() >= {
+        "_move_adapter_to_device_of_base_layer",
+        "_disable_adapters",
+        "_active_adapter",
+    }
     assert hasattr(LoraConfig, "_register_custom_module")
     assert isinstance(next(iter(PEFT_TYPE_TO_CONFIG_MAPPING)), str)
     assert "ZOO" not in list(PeftType)

@@ -68,7 +68,7 @@ class ZooConfig(PeftConfig):
 
     def __post_init__(self) -> None:
         """Check the values."""
-        super().__post_init__()
+        super().__post_init__()  # type: ignore[no-untyped-call]
         self.peft_type = METHOD  # PEFT's enumeration of methods is closed, and a member of it is a string
         for name in ("target_modules", "exclude_modules"):
             value = getattr(self, name)
@@ -167,14 +167,21 @@ class ZooModel(BaseTuner):
 
     prefix = PREFIX
     tuner_layer_cls = ZooLayer
-    target_module_mapping = TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
+    target_module_mapping: Any = TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
 
     def _create_and_replace(
-        self, config: ZooConfig, adapter_name: str, target: Any, target_name: str, parent: Any, current_key: str, **_: Any
+        self,
+        peft_config: Any,
+        adapter_name: str,
+        target: Any,
+        target_name: str,
+        parent: Any,
+        current_key: str,
+        parameter_name: str | None = None,
     ) -> None:
         try:
             layer = target if isinstance(target, ZooLayer) else ZooLayer(target, adapter_name)
-            layer.update_layer(adapter_name, self._rule(config), config)
+            layer.update_layer(adapter_name, self._rule(peft_config), peft_config)
         except InputError as error:
             raise InputError(f"layer '{current_key}': {error}", code=error.code) from error
         if layer is not target:
@@ -193,14 +200,14 @@ class ZooModel(BaseTuner):
         return shared[1]
 
 
-class LoraZooLinear(_Merging, LoraLinear):  # type: ignore[misc]
+class LoraZooLinear(_Merging, LoraLinear):
     """LoRA on a linear layer over an algebra; `merge` requires an update that is a matrix over the algebra."""
 
     def get_delta_weight(self, adapter: str) -> Tensor:
         """Return the update by an adapter, [out, in]."""
         if adapter in self.lora_variant or self.lora_bias[adapter]:
             raise InputError("only plain LoRA, without a bias, merges into a layer over an algebra", code="unsupported")
-        return LoraLinear.get_delta_weight(self, adapter)  # type: ignore[no-any-return]
+        return LoraLinear.get_delta_weight(self, adapter)
 
 
 def accept_zoo_layers(config: LoraConfig) -> LoraConfig:

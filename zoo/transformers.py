@@ -48,7 +48,7 @@ class ZooQuantizationConfig(QuantizationConfigMixin):
     """The entry ``quantization_config`` of ``config.json``.
 
     Args:
-        algebra: Spec of the algebra; None for one without a spec, which cannot be saved.
+        algebra: Spec of the algebra; empty for one without a spec, which cannot be saved.
         algebra_sha256: Fingerprint of a fixed algebra, see `zoo.checkpoint.folder.fingerprint`.
         converted: The converted matrices by name, with the vectors side by side on their input and output axis: ``"1x4"`` for
             four heads that a matrix writes.
@@ -69,9 +69,10 @@ class ZooQuantizationConfig(QuantizationConfigMixin):
 class ZooQuantizer(HfQuantizer):
     """Converts a model before its weights are loaded; see transformers' `HfQuantizer`."""
 
+    quantization_config: ZooQuantizationConfig
     requires_calibration = True  # transformers then rejects the configuration for a model that is not converted
 
-    def _process_model_before_weight_loading(self, model: PreTrainedModel, **_: Any) -> None:
+    def _process_model_before_weight_loading(self, model: Any, **_: Any) -> None:
         config = self.quantization_config
         blocks = _blocks_by_name(model, config.converted)
 
@@ -86,7 +87,7 @@ class ZooQuantizer(HfQuantizer):
             if isinstance(module, Algebra):
                 module.to_empty(device="cpu")
 
-    def _process_model_after_weight_loading(self, model: PreTrainedModel, **_: Any) -> PreTrainedModel:
+    def _process_model_after_weight_loading(self, model: Any, **_: Any) -> Any:
         for module in model.modules():
             if isinstance(module, Weight):
                 module.algebra.to(module.components)
@@ -107,7 +108,7 @@ class ZooQuantizer(HfQuantizer):
 
     def is_serializable(self) -> bool:
         """Return True, or raise `InputError` if the algebra has no spec."""
-        if self.quantization_config.algebra is None:
+        if not self.quantization_config.algebra:
             text = "save_pretrained stores the spec of an algebra, and this one has none"
             raise InputError(
                 f"{text}: register it (zoo.register) and convert with its name, or use zoo.save", code="unsupported"
@@ -135,16 +136,16 @@ def integrate(model: nn.Module) -> None:
     conversion = getattr(model, "conversion", None)
     if isinstance(conversion, Conversion):
         _describe(model, conversion.converted)
-        model.register_load_state_dict_pre_hook(_drop_placeholders)
+        model.register_load_state_dict_pre_hook(_drop_placeholders)  # type: ignore[no-untyped-call]
     elif isinstance(quantizer := getattr(model, "hf_quantizer", None), ZooQuantizer):
-        quantizer.remove_quantization_config(model)
+        quantizer.remove_quantization_config(model)  # type: ignore[no-untyped-call]
 
 
-def _describe(model: PreTrainedModel, converted: Iterable[str]) -> None:
+def _describe(model: Any, converted: Iterable[str]) -> None:
     blocks = {name: _blocks_of(model.get_submodule(name)) for name in converted}
     algebra = next(module.algebra for module in model.modules() if isinstance(module, Weight))
     known = fingerprint(algebra) if algebra.known else None
-    config = ZooQuantizationConfig(algebra.spec or None, known, {name: "{}x{}".format(*pair) for name, pair in blocks.items()})
+    config = ZooQuantizationConfig(algebra.spec, known, {name: "{}x{}".format(*pair) for name, pair in blocks.items()})
     model.config.quantization_config = config
     model.hf_quantizer = ZooQuantizer(config, pre_quantized=True)
     model._weight_conversions = []  # files have the names of the model, because the Trainer resumes without renaming
@@ -171,7 +172,7 @@ def _blocks_of(layer: Any) -> tuple[int, int]:
 def _blocks_by_name(model: PreTrainedModel, converted: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     """Return the blocks of the converted matrices by their names in this model, which may have another head, or none."""
     prefix, modules = f"{model.base_model_prefix}.", {name for name, _ in model.named_modules()}
-    blocks = {}
+    blocks: dict[str, tuple[int, int]] = {}
     for name, text in converted.items():
         if not (match := re.fullmatch(r"(\d+)x(\d+)", str(text))):
             raise InputError(f"quantization_config: {shorten(str(text))} must be two numbers such as '1x4'", code="corrupt")

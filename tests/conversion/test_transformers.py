@@ -1,5 +1,6 @@
 """Converted models of transformers: ``save_pretrained``, ``from_pretrained``, the Trainer, pipelines, folding."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -212,6 +213,7 @@ def test_invalid_uses(tmp_path):
     file = tmp_path / "saved" / "config.json"
     for old, new, code, words in (
         ('"algebra": "quaternion"', '"algebra": "nothing"', "unknown", "nothing"),
+        ('"algebra": "quaternion"', '"algebra": ""', "invalid", "''"),
         ('"algebra": "quaternion"', '"algebra": "clifford(p=1, q=1)"', "mismatch", "table differs"),
         ('"1x4"', '"4"', "corrupt", "'4'"),
     ):
@@ -221,6 +223,14 @@ def test_invalid_uses(tmp_path):
         with raises(code, words):
             transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved")
         file.write_text(text)
+
+
+@pytest.mark.parametrize(("package", "missing"), [("transformers", "transformers.quantizers.auto"), ("peft", "peft")])
+def test_a_missing_package_is_one_line(package, missing, monkeypatch):
+    monkeypatch.setitem(sys.modules, missing, None)
+    monkeypatch.delitem(sys.modules, f"zoo.{package}", raising=False)
+    with raises("dependency", f"hypercomplex-zoo[{package}]"):
+        importlib.import_module(f"zoo.{package}")
 
 
 def test_transformers_is_imported_only_for_its_models():

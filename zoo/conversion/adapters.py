@@ -176,10 +176,13 @@ class Update(nn.Module):
         kernel = (self.full if hasattr(self, "full") else self.down).flatten(0, 1)
         x = convolve(x.reshape(-1, *x.shape[-1 - space :]), kernel, None, *self.sizes.geometry)
         x = x.unflatten(1, (len(table), -1)).unflatten(0, leading)
+        shape, x = x.shape[-space:], x.flatten(-space)
         if hasattr(self, "full"):
-            return torch.einsum("ijk,...jiox->...kox", table, x.flatten(-space)).unflatten(-1, x.shape[-space:])
-        x = torch.einsum("ijk,...jirx->...kirx", table, x.flatten(-space)).unflatten(-1, x.shape[-space:])
-        return torch.einsum("ior,...irx->...ox", self.up, x.flatten(-space)).unflatten(-1, x.shape[-space:])
+            x = torch.einsum("ijk,...jiox->...kox", table, x)
+        else:
+            x = torch.einsum("ior,...irx->...ox", self.up, torch.einsum("ijk,...jirx->...kirx", table, x))
+        y: Tensor = x.unflatten(-1, shape)
+        return y
 
     def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *args: Any) -> None:
         for name, parameter in self.named_parameters(recurse=False):
@@ -207,7 +210,8 @@ class AdaptedLayer(nn.Module):
         """The matrix with the update, for modules that read the matrices of their layers."""
         weight: Any = self.base_layer.weight
         delta = self.update.matrix()
-        return weight + (delta.T if is_conv1d_of_transformers(self.base_layer) else delta).to(weight.dtype)
+        matrix: Tensor = weight + (delta.T if is_conv1d_of_transformers(self.base_layer) else delta).to(weight.dtype)
+        return matrix
 
     @property
     def bias(self) -> Tensor | None:
@@ -217,7 +221,8 @@ class AdaptedLayer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Add the update to the output of the layer."""
         y: Tensor = self.base_layer(x)
-        return y + self.update(x).to(y.dtype)
+        update: Tensor = self.update(x)
+        return y + update.to(y.dtype)
 
 
 def adapt(
