@@ -56,7 +56,7 @@ class ZooQuantizationConfig(QuantizationConfigMixin):
 
     def __init__(
         self,
-        algebra: str | None = None,
+        algebra: str = "",
         algebra_sha256: str | None = None,
         converted: Mapping[str, str] | None = None,
         **_: Any,
@@ -134,7 +134,7 @@ def integrate(model: nn.Module) -> None:
     if not isinstance(model, PreTrainedModel):
         return
     conversion = getattr(model, "conversion", None)
-    if isinstance(conversion, Conversion):
+    if isinstance(conversion, Conversion) and conversion.converted:
         _describe(model, conversion.converted)
         model.register_load_state_dict_pre_hook(_drop_placeholders)  # type: ignore[no-untyped-call]
     elif isinstance(quantizer := getattr(model, "hf_quantizer", None), ZooQuantizer):

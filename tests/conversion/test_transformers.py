@@ -144,6 +144,8 @@ def test_shared_and_random_products_scopes_and_layouts(tmp_path):
         loaded = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / name)
         assert torch.equal(output(loaded, "bert"), output(model, "bert")), name
         assert loaded.conversion.converted == model.conversion.converted
+    nothing = zoo.convert(build("bert"), "real", skip=["*"])
+    assert not hasattr(nothing.config, "quantization_config")
     assert len({module for module in models["shared"].modules() if isinstance(module, Algebra)}) == 1
 
 
