@@ -30,7 +30,7 @@ LAYERS = (
     {"tasks"},
     {"checkpoint"},
     {"hub"},
-    {"inference", "reports"},
+    {"inference", "reports", "peft", "transformers"},
     {"training"},
     {"cli"},
     {"__init__", "__main__", "testing"},

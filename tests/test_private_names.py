@@ -3,8 +3,10 @@
 import ast
 import inspect
 import re
+import tomllib
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -12,6 +14,7 @@ import pytest
 import torch
 from lightning.pytorch.loggers import wandb
 from lightning.pytorch.strategies import DDPStrategy, launchers
+from packaging.requirements import Requirement
 from torch import nn
 
 from zoo.training.resume import logged_steps, set_counters
@@ -74,8 +77,10 @@ PRIVATE = {
     "zoo/kernels/matrices.py": {"_version"},
     "zoo/nn/batching.py": {"_forward_pre_hooks"},
     "zoo/nn/weight.py": {"_forward_hooks", "_forward_pre_hooks", "_version"},
+    "zoo/peft.py": {"_move_adapter_to_device_of_base_layer", "_register_custom_module", "_replace_module"},
     "zoo/pruning/masks.py": {"_ConvNd", "_ConvTransposeNd"},
     "zoo/pruning/structured.py": {"_BatchNorm", "_OutputOp"},
+    "zoo/transformers.py": {"_is_hf_initialized", "_keys_to_ignore_on_load_unexpected", "_weight_conversions"},
     "zoo/training/processes.py": {"_SubprocessScriptLauncher", "_signal_connector", "_sigterm_notifier_fn", "_timeout"},
     "zoo/training/resume.py": {"_batches_that_stepped", "_data_fetcher", "_results"},
     "zoo/training/trainer.py": {"_save_dir", "_sync_buffers", "_wandb_init"},
@@ -125,3 +130,41 @@ def test_private_names_exist():
     assert hasattr(torch.nn.parallel.DistributedDataParallel, "_sync_buffers")
     assert {"_save_dir", "_wandb_init"} <= set(re.findall(r"self\.(\w+)", inspect.getsource(wandb.WandbLogger.__init__)))
     assert vars(nn.Linear(1, 1)).keys() >= HOOKS | {"_buffers", "_modules", "_parameters"}
+
+
+def test_private_names_of_transformers_exist():
+    models = pytest.importorskip("transformers.modeling_utils")
+    from transformers import core_model_loading, initialization
+    from transformers.quantizers.base import HfQuantizer
+
+    assert "_keys_to_ignore_on_load_unexpected" in vars(models.PreTrainedModel)
+    assert "_weight_conversions" in inspect.getsource(core_model_loading.revert_weight_conversion)
+    assert "_is_hf_initialized" in inspect.getsource(initialization)
+    assert vars(HfQuantizer).keys() >= {"_process_model_before_weight_loading", "_process_model_after_weight_loading"}
+
+
+def test_private_names_of_peft_exist():
+    tuners = pytest.importorskip("peft.tuners.tuners_utils")
+    from peft import LoraConfig
+    from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
+    from peft.utils import PeftType
+
+    assert vars(tuners.BaseTuner).keys() >= {"_create_and_replace", "_replace_module"}
+    assert vars(tuners.BaseTunerLayer).keys() >= {
+        "_move_adapter_to_device_of_base_layer",
+        "_disable_adapters",
+        "_active_adapter",
+    }
+    assert hasattr(LoraConfig, "_register_custom_module")
+    assert isinstance(next(iter(PEFT_TYPE_TO_CONFIG_MAPPING)), str)
+    assert "ZOO" not in list(PeftType)
+
+
+@pytest.mark.parametrize("extra", ["transformers", "peft"])
+def test_versions_with_private_names_are_bounded_and_tested(extra):
+    pytest.importorskip(extra)
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        requirement = Requirement(tomllib.load(file)["project"]["optional-dependencies"][extra][0])
+    assert requirement.name == extra
+    assert {item.operator for item in requirement.specifier} == {">=", "<"}
+    assert requirement.specifier.contains(version(extra)), "tests run with a version that the package does not allow"

@@ -115,7 +115,10 @@ def unregistered():
 
 
 @pytest.mark.parametrize("page", [name for name, steps in STEPS.items() if name != "devices"])
+@pytest.mark.filterwarnings("ignore:::transformers", "ignore:::peft", "ignore:::torch.jit")
 def test_tutorials_run(page, tmp_path, monkeypatch, capsys, unregistered):
+    if page == "hugging-face":
+        pytest.importorskip("peft")
     monkeypatch.chdir(tmp_path)
     steps = [(kind, block) for mark, kind, block in STEPS[page] if not mark]
     assert steps

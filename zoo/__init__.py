@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from zoo.algebras import laws as laws
     from zoo.backbones.build import backbone as backbone
     from zoo.backbones.build import count as count
+    from zoo.conversion import adapt as adapt
     from zoo.conversion import convert as convert
     from zoo.conversion import fold as fold
     from zoo.errors import InputError as InputError
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "algebras": "Algebra Laws algebra laws",
     "backbones.build": "backbone count",
-    "conversion": "convert fold",
+    "conversion": "adapt convert fold",
     "errors": "InputError",
     "inference.model": "Model load",
     "inference.saving": "save",

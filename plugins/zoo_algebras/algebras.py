@@ -90,7 +90,14 @@ def blade_sign(a: int, b: int, squares: list[int]) -> int:
     return sign
 
 
-def phm(n: int, rule: str = "random", learned: bool = True, shared: bool = False, rank: int | None = None) -> Algebra:
+def phm(
+    n: int,
+    rule: str = "random",
+    learned: bool = True,
+    shared: bool = False,
+    rank: int | None = None,
+    terms: int | None = None,
+) -> Algebra:
     r"""Learned product on R^n (PHM, Zhang et al. 2021): kd / n + n^3 weights for a d -> k layer.
 
     The matrix of a layer is H = sum_i A_i (x) S_i (their Eq. 3-4), where A_i has the entry A[i, j, k] at row k, column j.
@@ -103,13 +110,15 @@ def phm(n: int, rule: str = "random", learned: bool = True, shared: bool = False
         shared: Whether the layers of a network share one product.
         rank: Number R of real multiplications, at most n^2. The product is then given by factors, A[i, j, k] =
             sum_r U[r, i] V[r, j] W[r, k], with 3 R n weights, and a layer multiplies R blocks instead of n^2. None for any A.
-
+        terms: Number of matrices S_i, from 1 to n; by default n. One is a Kronecker product.
     """
     if not 1 <= n <= 64:
         raise InputError(f"phm(n={n}): n must be from 1 to 64")
     if rank is not None and not 1 <= rank <= n * n:
         raise InputError(f"phm(n={n}, rank={rank}): rank must be from 1 to n^2 = {n * n}")
-    options: dict[str, Any] = {"learned": learned, "shared": shared}
+    if terms is not None and not 1 <= terms <= n:
+        raise InputError(f"phm(n={n}, terms={terms}): terms must be from 1 to n = {n}")
+    options: dict[str, Any] = {"learned": learned, "shared": shared, "left": None if terms is None else torch.eye(n)[:terms]}
     build = Algebra if rank is None else FactoredAlgebra
     if rule == "random":
         return build(partial(random_rule, n, rank), **options)

@@ -1,6 +1,7 @@
 """List plugins completely, without importing them; plugins registered in this process work like installed ones."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -216,3 +217,12 @@ def test_names_of_installed_packages_are_rejected():
 def test_invalid_registrations(arguments, code, named):
     with raises(code, named):
         zoo.register(*arguments)
+
+
+def test_an_integration_of_a_missing_package_is_not_loaded():
+    from zoo.cli import listing
+
+    entry = registry.Entry("no_such_package", "zoo.integrations", "no_such_module:f", "hypercomplex-zoo", "0.1.0")
+    assert listing._loaded(entry) == "no_such_package is not installed"
+    with pytest.raises(registry.PluginError):
+        listing._loaded(replace(entry, name="json"))

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from difflib import get_close_matches
 from functools import partial
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +211,9 @@ def _accelerators() -> str:
 
 
 def _loaded(entry: registry.Entry) -> str:
-    """Load a plugin, and return its distribution and version."""
+    """Load a plugin, and return its distribution and version; an integration is loaded only for an installed package."""
+    if entry.group == registry.GROUPS["integrations"] and find_spec(entry.name) is None:
+        return f"{entry.name} is not installed"
     registry.load(entry)
     return f"{entry.distribution} {entry.version}"
 

@@ -2,13 +2,13 @@
 
 import copy
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from zoo.conversion.replacement import PRETRAINED
+from zoo.conversion.adapters import AdaptedLayer, add_update
+from zoo.conversion.replacement import integrate
 from zoo.conversion.torch_layers import REPLACEMENTS, recurrent_suffixes
 from zoo.errors import InputError
 from zoo.nn import Embedding, Linear, MultiheadAttention
@@ -52,11 +52,7 @@ def fold(model: Model) -> Model:
             text = f"layer '{layer}' ({kind}) has no equivalent in torch: fold the other parts of the network"
             raise InputError(text, code="unsupported")
     vars(net).pop("conversion", None)
-    for name in PRETRAINED:
-        method = vars(net).get(name)
-        if isinstance(method, partial) and not method.args[1]:  # see `refuse_pretrained`
-            delattr(net, name)
-            vars(net).pop("train", None)
+    integrate(net)
     net.is_folded = True
     return folded  # type: ignore[no-any-return]
 
@@ -91,6 +87,11 @@ class _Copier:
 
 
 def _linear(old: Linear, copier: _Copier) -> nn.Module:
+    if old.real is not nn.Linear:  # Hugging Face's Conv1D, whose weight is [in, out]
+        with torch.device("meta"):
+            transposed: nn.Module = old.real(old.out_features, old.in_features)
+        transposed.weight, transposed.bias = copier.parameter(old.weight_module, old.matrix().T), copier.copy(old.bias)
+        return transposed
     new = nn.Linear(old.in_features, old.out_features, old.bias is not None, device="meta")
     new.weight, new.bias = copier.parameter(old.weight_module), copier.copy(old.bias)
     return new
@@ -143,8 +144,18 @@ def _attention(old: MultiheadAttention, copier: _Copier) -> nn.Module:
     return new
 
 
+def _adapted(old: AdaptedLayer, copier: _Copier) -> nn.Module:
+    new: nn.Module = copier.copy(old.base_layer)
+    is_trained = any(p.requires_grad for p in old.update.parameters())
+    if isinstance(new.weight, nn.Parameter):  # other layers may share it
+        new.weight = nn.Parameter(new.weight.detach().clone(), requires_grad=is_trained)
+    add_update(new, old.update.matrix())
+    return new
+
+
 _TORCH_LAYERS = {ours: theirs for theirs, ours in REPLACEMENTS.items()}
 _BUILDERS: dict[type[nn.Module], Callable[[Any, _Copier], nn.Module]] = {
+    AdaptedLayer: _adapted,
     Linear: _linear,
     Embedding: _embedding,
     MultiheadAttention: _attention,

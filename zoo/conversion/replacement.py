@@ -3,14 +3,13 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatch
-from functools import partial
-from inspect import currentframe
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from zoo import registry
 from zoo.algebras import Algebra
 from zoo.conversion.attention_layout import MatrixLayout, matrix_layout
 from zoo.conversion.torch_layers import (
@@ -34,7 +33,9 @@ from zoo.nn.weight import Weight
 
 Layout = Callable[[str, nn.Module], MatrixLayout]
 
-_CLASSIFIERS = ("classifier", "score", "qa_outputs")  # names of the last layer of Hugging Face's classifiers
+# Hugging Face's names of the modules whose last matrix is the head, and of the channels in the configuration of a stem.
+_HEADS = ("classifier", "classification_head", "score", "logits_proj", "qa_outputs", "text_projection", "visual_projection")
+_CHANNELS = ("num_channels", "in_channels", "in_chans", "num_mel_bins")
 _UNSUPPORTED = (nn.Bilinear, nn.RNN, nn.RNNCellBase)
 
 
@@ -63,7 +64,7 @@ def survey(
     if any(isinstance(module, Algebra) for module in model.modules()):
         raise InputError("the model is already over an algebra: convert a real one")
     patterns = [skip] if isinstance(skip, str) else skip
-    ends, modules = _stem_and_head(model), dict(model.named_modules(remove_duplicate=False))
+    ends, modules = stem_and_head(model), dict(model.named_modules(remove_duplicate=False))
     if unused := [pattern for pattern in patterns if not any(fnmatch(name, pattern) for name in modules)]:
         raise InputError(f"skip pattern '{unused[0]}' matches no module of this model", code="unknown")
     users = Counter(id(p) for module in model.modules() for p in module.parameters(recurse=False))
@@ -122,7 +123,7 @@ def obstacle(target: Target, layers: Layers, unknown: str | None = None) -> str 
     return None
 
 
-def _stem_and_head(model: nn.Module) -> dict[str, str]:
+def stem_and_head(model: nn.Module) -> dict[str, str]:
     """Return the roles of the first layers and classifiers of a timm or Hugging Face model, by name."""
     config: Any = getattr(model, "pretrained_cfg", None) or {}
     ends: dict[str, str] = {}
@@ -130,13 +131,20 @@ def _stem_and_head(model: nn.Module) -> dict[str, str]:
         value = config.get(key) or ()
         ends.update(dict.fromkeys((value,) if isinstance(value, str) else value, role))
     if callable(get_output := getattr(model, "get_output_embeddings", None)):
-        in_channels, output = getattr(getattr(model, "config", None), "num_channels", None), get_output()
+        output, inputs = get_output(), _input_channels(model)
         for name, module in model.named_modules():
-            if module is output or (name in _CLASSIFIERS and is_matrix(module)):
-                ends[name] = "head"
-            elif isinstance(module, nn.Conv2d) and module.in_channels == in_channels:
+            matrices = [part for part, child in module.named_modules(prefix=name) if is_matrix(child)] if name in _HEADS else []
+            if module is output or matrices:
+                ends[matrices[-1] if matrices else name] = "head"
+            elif isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) and module.in_channels in inputs:
                 ends[name] = "stem"
     return ends
+
+
+def _input_channels(model: nn.Module) -> set[int]:
+    """Return the channels of images and spectrograms by the configurations of a Hugging Face model and of its parts."""
+    configs = [getattr(module, "config", None) for module in model.modules()]
+    return {value for config in configs for key in _CHANNELS if isinstance(value := getattr(config, key, None), int)}
 
 
 def _common_layout(names: Sequence[str], module: nn.Module, modules: dict[str, nn.Module]) -> MatrixLayout:
@@ -151,10 +159,6 @@ def _summary(reasons: Iterable[str], count: int = 3) -> str:
     others = sum(number for _, number in counts[count:])
     texts = [f"{reason} ({number})" for reason, number in counts[:count]] + [f"other reasons ({others})"] * bool(others)
     return "; ".join(texts) or "it has no matrix"
-
-
-PRETRAINED = ("save_pretrained", "from_pretrained", "push_to_hub")
-"""Methods of Hugging Face models that do not support conversion, because they rebuild a model from its class."""
 
 
 class Conversion(NamedTuple):
@@ -225,34 +229,16 @@ def convert(
             model.set_submodule(name, layer)
     model.conversion = Conversion(tuple(t.name for t in targets), real)  # type: ignore[assignment]
     model.projections = projections  # type: ignore[assignment]
-    has_conv1d = any(is_conv1d_of_transformers(target.module) for target in targets)
-    for method in PRETRAINED:
-        if callable(getattr(model, method, None)):
-            setattr(model, method, partial(refuse_pretrained, method, has_conv1d))
-            model.train = partial(refuse_trainer, model)  # type: ignore[method-assign]
+    integrate(model)
     return batch_matrices(model)
 
 
-def refuse_pretrained(method: str, has_conv1d: bool, *_: Any, **__: Any) -> None:
-    """Raise `InputError` instead of a method of `PRETRAINED`."""
-    folded = "" if has_conv1d else f", or {method} of zoo.fold(model)"  # GPT-2 cannot load a linear layer as Conv1D
-    raise InputError(f"{method} does not support converted models: use zoo.save(model, FOLDER){folded}", code="unsupported")
-
-
-def refuse_trainer(model: nn.Module, mode: bool = True) -> nn.Module:
-    """Set the mode as ``train`` does; raise `InputError` if the caller trains the model and will call ``save_pretrained``.
-
-    Hugging Face's Trainer calls ``train`` before its first step, and ``save_pretrained`` at its first checkpoint.
-    """
-    frame = currentframe() if mode else None
-    while frame is not None:
-        trainer: Any = frame.f_locals.get("self")
-        strategy = getattr(getattr(trainer, "args", None), "save_strategy", "no")
-        if strategy != "no" and getattr(trainer, "model", None) is model:
-            text = "the checkpoints of this Trainer use save_pretrained, which does not support converted models"
-            raise InputError(f"{text}: set save_strategy='no', and use zoo.save(model, FOLDER) later", code="unsupported")
-        frame = frame.f_back
-    return type(model).train(model, mode)
+def integrate(model: nn.Module) -> None:
+    """Tell the library that a network comes from that it was converted or folded, by its entry in ``zoo.integrations``."""
+    packages = {kind.__module__.partition(".")[0] for kind in type(model).__mro__}
+    for entry in registry.entries("zoo.integrations"):
+        if entry.name in packages:
+            registry.load(entry)(model)
 
 
 def build_layer(target: Target, layers: Layers) -> nn.Module:
@@ -285,7 +271,10 @@ def _build(old: Any, target: Target, options: dict[str, Any]) -> Any:
         return kind(old.input_size, old.hidden_size, **{name: getattr(old, name) for name in _RECURRENT_OPTIONS}, **options)
     options |= {"blocks": target.blocks, "bias": old.bias is not None}
     if kind is Linear:
-        return Linear(*target.channels, **options)
+        layer = Linear(*target.channels, **options)
+        if is_conv1d_of_transformers(old):
+            layer.real = type(old)
+        return layer
     names = (*_CONV_OPTIONS, "output_padding") if isinstance(old, TRANSPOSED) else _CONV_OPTIONS
     return kind(*target.channels, old.kernel_size, **{name: getattr(old, name) for name in names}, **options)
 

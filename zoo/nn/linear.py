@@ -50,8 +50,10 @@ class ComputedWeight(nn.Module):
         return matrix if is_plain else matrix.as_subclass(ComputedMatrix)
 
     @weight.setter
-    def weight(self, _: Tensor) -> None:
-        raise InputError(COMPUTED)
+    def weight(self, matrix: Tensor) -> None:
+        # Libraries such as PEFT assign the weight of a layer to the layer itself.
+        if not (isinstance(matrix, ComputedMatrix) and torch.equal(matrix, self.matrix())):
+            raise InputError(COMPUTED)
 
     def matrix(self) -> Tensor:
         """Return the real matrix of this layer; callers must not write to it."""
@@ -146,11 +148,14 @@ class Linear(ComputedWeight):
     Attributes:
         components: The parameter w, [m, blocks_out * width_out, blocks_in * width_in]; over the reals [out, in].
         weight: The real matrix, [out_features, in_features]: over the reals the parameter, otherwise computed and read-only.
+        real: The class of the real layer, which `zoo.fold` returns to: `torch.nn.Linear`, or the class that was converted.
 
     Example:
         >>> sum(p.numel() for p in Linear(6, 4, algebra=Algebra(torch.ones(2, 2, 2))).parameters())
         16
     """
+
+    real: type[nn.Module] = nn.Linear
 
     def __init__(
         self,

@@ -22,7 +22,8 @@ Factory = TypeVar("Factory", bound=Callable[..., Any])
 
 OURS = "hypercomplex-zoo"
 LOCAL = "local"  # the distribution name of registered plugins, as in `local:name`
-_NOUNS = "algebras backbones datasets embeddings tasks reports experiments schedules catalogues commands kernels importers"
+_TRAINED = "algebras backbones datasets embeddings tasks kernels experiments schedules"
+_NOUNS = f"{_TRAINED} reports catalogues commands importers integrations"
 GROUPS = {noun: f"zoo.{noun}" for noun in _NOUNS.split()}
 
 

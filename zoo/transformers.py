@@ -1,0 +1,189 @@
+"""Save converted models of Hugging Face's transformers with ``save_pretrained``, and load them with ``from_pretrained``.
+
+`zoo.convert` prepares a model for ``save_pretrained`` and for the Trainer. A program that loads it imports this module first:
+
+    import zoo.transformers
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained("folder")
+
+The algebra is stored in ``config.json`` as ``quantization_config``, transformers' interface for matrices that are stored in
+another form. Without this import, transformers reports an unknown quantization type and a mismatched matrix, and stops.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from zoo.algebras import Algebra
+from zoo.checkpoint.folder import fingerprint
+from zoo.conversion import Conversion, convert
+from zoo.conversion.attention_layout import MatrixLayout
+from zoo.errors import InputError, shorten
+from zoo.nn.factory import ROLES
+from zoo.nn.computed_matrix import ComputedMatrix
+from zoo.nn.weight import Weight
+
+try:
+    from transformers import PreTrainedModel
+    from transformers.modeling_utils import local_torch_dtype
+    from transformers.quantizers.auto import register_quantization_config, register_quantizer
+    from transformers.quantizers.base import HfQuantizer
+    from transformers.utils.quantization_config import QuantizationConfigMixin
+except ImportError as error:
+    raise InputError(
+        "zoo.transformers needs transformers: pip install 'hypercomplex-zoo[transformers]'", code="dependency"
+    ) from error
+
+METHOD = "zoo"
+
+ComputedMatrix._is_hf_initialized = True  # type: ignore[attr-defined]  # transformers must not initialize computed matrices
+
+
+@register_quantization_config(METHOD)
+class ZooQuantizationConfig(QuantizationConfigMixin):
+    """The entry ``quantization_config`` of ``config.json``.
+
+    Args:
+        algebra: Spec of the algebra; empty for one without a spec, which cannot be saved.
+        algebra_sha256: Fingerprint of a fixed algebra, see `zoo.checkpoint.folder.fingerprint`.
+        converted: The converted matrices by name, with the vectors side by side on their input and output axis: ``"1x4"`` for
+            four heads that a matrix writes.
+    """
+
+    def __init__(
+        self,
+        algebra: str = "",
+        algebra_sha256: str | None = None,
+        converted: Mapping[str, str] | None = None,
+        **_: Any,
+    ) -> None:
+        self.quant_method = METHOD  # type: ignore[assignment]
+        self.algebra, self.algebra_sha256, self.converted = algebra, algebra_sha256, dict(converted or {})
+
+
+@register_quantizer(METHOD)
+class ZooQuantizer(HfQuantizer):
+    """Converts a model before its weights are loaded; see transformers' `HfQuantizer`."""
+
+    quantization_config: ZooQuantizationConfig
+    requires_calibration = True  # transformers then rejects the configuration for a model that is not converted
+
+    def _process_model_before_weight_loading(self, model: Any, **_: Any) -> None:
+        config = self.quantization_config
+        blocks = _blocks_by_name(model, config.converted)
+
+        def layout(name: str, _: nn.Module) -> MatrixLayout:
+            return MatrixLayout(None, blocks[name]) if name in blocks else MatrixLayout(None, None, "was not converted")
+
+        # The model is on the meta device and may be in half precision; the constants of an algebra need values.
+        with torch.device("cpu"), local_torch_dtype(torch.float32), torch.random.fork_rng(devices=[]):
+            convert(model, config.algebra, scope="+".join(ROLES), layout=layout)
+        _check_algebra(model, config)
+        for module in model.modules():
+            if isinstance(module, Algebra):
+                module.to_empty(device="cpu")
+
+    def _process_model_after_weight_loading(self, model: Any, **_: Any) -> Any:
+        for module in model.modules():
+            if isinstance(module, Weight):
+                module.algebra.to(module.components)
+        _describe(model, model.conversion.converted)  # by its own names, which may not be those of the saved model
+        model.is_quantized = False  # half(), float() and the Trainer work as usual
+        return model
+
+    def get_state_dict_and_metadata(self, model: PreTrainedModel) -> tuple[dict[str, Tensor], dict[str, str]]:
+        """Return the state dict, with an empty tensor in place of the first matrix, so that only the zoo can load it.
+
+        The product that several layers share is stored once for each.
+        """
+        state = model.state_dict()
+        for name, module in model.named_modules(remove_duplicate=False):
+            if isinstance(module, Algebra):
+                state |= {f"{name}.{key}": tensor.clone() for key, tensor in module.state_dict().items()}
+        return state | dict.fromkeys(_placeholders(self.quantization_config.converted), torch.empty(0)), {}
+
+    def is_serializable(self) -> bool:
+        """Return True, or raise `InputError` if the algebra has no spec."""
+        if not self.quantization_config.algebra:
+            text = "save_pretrained stores the spec of an algebra, and this one has none"
+            raise InputError(
+                f"{text}: register it (zoo.register) and convert with its name, or use zoo.save", code="unsupported"
+            )
+        return True
+
+    @property
+    def is_trainable(self) -> bool:
+        """Whether a loaded model can be trained."""
+        return True
+
+    @property
+    def is_compileable(self) -> bool:
+        """Whether a loaded model can be compiled."""
+        return True
+
+
+def integrate(model: nn.Module) -> None:
+    """Describe a converted model to ``save_pretrained``; remove the description from a folded model.
+
+    `zoo.convert` and `zoo.fold` call this function by its entry point in the group ``zoo.integrations``.
+    """
+    if not isinstance(model, PreTrainedModel):
+        return
+    conversion = getattr(model, "conversion", None)
+    if isinstance(conversion, Conversion) and conversion.converted:
+        _describe(model, conversion.converted)
+        model.register_load_state_dict_pre_hook(_drop_placeholders)  # type: ignore[no-untyped-call]
+    elif isinstance(quantizer := getattr(model, "hf_quantizer", None), ZooQuantizer):
+        quantizer.remove_quantization_config(model)  # type: ignore[no-untyped-call]
+
+
+def _describe(model: Any, converted: Iterable[str]) -> None:
+    blocks = {name: _blocks_of(model.get_submodule(name)) for name in converted}
+    algebra = next(module.algebra for module in model.modules() if isinstance(module, Weight))
+    known = fingerprint(algebra) if algebra.kind == "fixed" else None
+    config = ZooQuantizationConfig(algebra.spec, known, {name: "{}x{}".format(*pair) for name, pair in blocks.items()})
+    model.config.quantization_config = config
+    model.hf_quantizer = ZooQuantizer(config, pre_quantized=True)
+    model._weight_conversions = []  # files have the names of the model, because the Trainer resumes without renaming
+    names = (name.removeprefix(f"{model.base_model_prefix}.") for name in _placeholders(config.converted))
+    model._keys_to_ignore_on_load_unexpected = {*map(re.escape, names), *(model._keys_to_ignore_on_load_unexpected or ())}
+
+
+def _drop_placeholders(model: Any, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
+    for name in _placeholders(getattr(getattr(model, "conversion", None), "converted", ())):
+        state.pop(prefix + name, None)
+
+
+def _placeholders(converted: Iterable[str]) -> list[str]:
+    """Return the name of the first matrix, which a converted model does not have."""
+    return [f"{name}.weight" for name in converted][:1]
+
+
+def _blocks_of(layer: Any) -> tuple[int, int]:
+    """Return the number of vectors side by side on the axes of a converted matrix."""
+    weight = getattr(layer, "in_proj", None) or next(module for module in layer.modules() if isinstance(module, Weight))
+    return weight.inp.blocks, weight.out.blocks
+
+
+def _blocks_by_name(model: PreTrainedModel, converted: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """Return the blocks of the converted matrices by their names in this model, which may have another head, or none."""
+    prefix, modules = f"{model.base_model_prefix}.", {name for name, _ in model.named_modules()}
+    blocks: dict[str, tuple[int, int]] = {}
+    for name, text in converted.items():
+        if not (match := re.fullmatch(r"(\d+)x(\d+)", str(text))):
+            raise InputError(f"quantization_config: {shorten(str(text))} must be two numbers such as '1x4'", code="corrupt")
+        names = modules & {name, prefix + name, name.removeprefix(prefix)}
+        blocks |= dict.fromkeys(names, (int(match[1]), int(match[2])))
+    return blocks
+
+
+def _check_algebra(model: nn.Module, config: Any) -> None:
+    algebra = next(module.algebra for module in model.modules() if isinstance(module, Weight))
+    if algebra.kind == "fixed" and fingerprint(algebra) != config.algebra_sha256:
+        raise InputError(
+            f"'{config.algebra}' is not the algebra that the model was saved with: its table differs", code="mismatch"
+        )
