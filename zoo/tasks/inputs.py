@@ -110,7 +110,7 @@ def _parts(item: Any, columns: Sequence[str]) -> list[Any]:
     """Return the texts of an array or Series, the rows of a DataFrame, or a list of any other item."""
     if is_frame(item):
         item = (item[[*columns]] if {*columns} <= {*item.columns} else item).to_numpy()
-    return item.tolist() if getattr(item, "ndim", 0) else [item]  # type: ignore[no-any-return]
+    return item.tolist() if getattr(item, "ndim", 0) else [item]
 
 
 def _texts(inputs: Sequence[Any], columns: Sequence[str], stdin: TextIO | None) -> Iterator[tuple[str, tuple[Any, ...]]]:
