@@ -23,7 +23,7 @@ from starlette.routing import Route
 from starlette.types import Message
 
 from zoo.backbones.build import count
-from zoo.data.info import ImageInfo, VectorInfo
+from zoo.data.info import ImageInfo, TableInfo, VectorInfo
 from zoo.errors import InputError, check_rules, one_line
 from zoo.inference.model import Model
 from zoo.tasks import GenerativeTask
@@ -129,7 +129,9 @@ class Served:
             example = [[0.5, 1]]
         check_rules((isinstance(inputs, list), f'send {{"inputs": {json.dumps(example)}}}'))
         if self.reads == "numbers":
-            check_rules((all(isinstance(row, list) for row in inputs), f'send rows of numbers: {{"inputs": {example}}}'))
+            if not all(isinstance(row, list | dict) for row in inputs):
+                by_name = ", or objects by column name" if isinstance(self.model.info, TableInfo) else ""
+                raise InputError(f'send rows of numbers: {{"inputs": {example}}}{by_name}')
             return list(inputs)
         for text in (text for row in inputs for text in (row if isinstance(row, list) else [row])):
             check_length(text if isinstance(text, str) else "")

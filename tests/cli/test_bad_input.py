@@ -164,6 +164,10 @@ def test_a_name_of_two_distributions(environment, refused, call):
 # --- full messages: the only place where their wording is tested ---
 
 MESSAGES = {
+    "fit --backbone vit --algebra quaternion --data text.tsv": "unknown data set 'text.tsv': use table(path=text.tsv,"
+    " target=COLUMN) or text(path=text.tsv); installed: ",
+    "fit --backbone vit --algebra quaternion --data full": "unknown data set 'full': use imagefolder(path=full)"
+    " or text(path=full); installed: ",
     "fit --backbone vit --algebra quaternion --data csv(path=wine.csv)": "unknown data set 'csv': use table(path=FILE.csv,"
     " target=COLUMN) or text(path=FILE.csv); installed: ",
     "fit --backbone vit --algebra quternion": "unknown algebra 'quternion': did you mean 'quaternion'? installed: ",
@@ -174,7 +178,7 @@ MESSAGES = {
     " or delete it",
     "fit --backbone fasttext --algebra real --data text(path=none.tsv)": "data: none.tsv does not exist (working directory ",
     "fit --backbone fasttext --algebra real --data text(path=bad.tsv)": "bad.tsv:4: column 'label' is empty; fill it, or"
-    " remove the row",
+    " remove the row; skip it with on_bad_rows=skip",
     "test nothing": "there is no folder 'nothing' and no model with that name: see: zoo list checkpoints",
     "test runs/none": "there is no folder 'runs/none': use a run (runs/...) or a model folder",
     "convert --algebra quaternion": "missing --from: use a run, a model folder, a name from zoo list checkpoints, or timm/NAME",

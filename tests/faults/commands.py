@@ -49,7 +49,7 @@ def prepare(folder: Path) -> None:
     write_data(folder)
     (folder / "c.yaml").write_text(CONFIG)
     for kind, run in (("images", "done"), ("corpus", "writer")):
-        ended = zoo_command(fit_words(kind, run, max_epochs=1, limit_train_batches=2), folder)
+        ended = zoo_command(fit_words(kind, run, max_epochs=1, limit_train_batches=2), folder, timeout=300)
         assert ended.code == 0, ended.err
 
 

@@ -89,7 +89,7 @@ def resumed_flips(part: Path, count: int, seed: int = 0) -> Iterator[tuple[Path,
         path, copy = files[number % len(files)], part.with_name("copy")
         shutil.copytree(part, copy)
         (copy / path.relative_to(part)).write_bytes(flip(path.read_bytes(), draw))
-        ended = zoo_command(["fit", "--resume", "copy"], part.parent)
+        ended = zoo_command(["fit", "--resume", "copy"], part.parent, timeout=300)
         yield path, number, ended.code == 0 or ended.refused
         shutil.rmtree(copy)
 

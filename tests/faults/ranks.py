@@ -111,7 +111,7 @@ def lose(folder: Path, rank: int, how: str, when: str, timeout: int, launcher: s
     Args:
         folder: An empty folder.
         rank: The rank.
-        how: ``kill``, ``raise``, ``hang`` or ``terminate``.
+        how: ``kill``, ``raise``, ``hang``, ``stop`` or ``terminate``.
         when: ``start``, before the process group exists, or ``step``.
         timeout: Timeout of the process group in seconds.
         launcher: ``lightning``, ``torchrun`` or ``none``.

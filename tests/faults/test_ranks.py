@@ -23,6 +23,17 @@ def test_a_lost_rank_ends_the_run(tmp_path, rank, how, when):
     assert ending.seconds < 2 * GRACE, "must not wait for the timeout; twice the grace period, for a busy machine"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
+@pytest.mark.slow
+def test_a_stopped_rank_ends_the_run(tmp_path):
+    ending = lose(tmp_path, 1, "stop", "step", TIMEOUT)
+    assert ending.seconds is not None, ending.output
+    assert (ending.codes, ending.orphans, ending.model) == ([1], 0, False), ending.output
+    assert "InputError: another process ended or does not answer" in ending.output
+    assert "no checkpoint was written yet" in ending.output
+    assert TIMEOUT - 1 < ending.seconds < TIMEOUT + 2 * GRACE
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up in /proc")
 @pytest.mark.slow
 def test_a_process_that_cannot_connect_ends_with_rank_0(tmp_path):

@@ -179,10 +179,15 @@ def test_every_text_has_a_prediction_or_a_reason_in_order(run, lines, batch_size
 
 
 def test_arrays_and_series_of_texts(run, lines):
-    expected = zoo.load(run).predict(lines[:3])
+    model = zoo.load(run)
+    expected = model.predict(lines[:3])
     pandas = pytest.importorskip("pandas")
-    for texts in (np.array(lines[:3]), list(np.array(lines[:3])), np.array(lines[:3], object), pandas.Series(lines[:3])):
-        assert zoo.load(run).predict(texts) == expected
+    frames = [pandas.DataFrame({"other": lines[:3]}), pandas.DataFrame({"label": [1, 2, 3], "text": lines[:3]})]
+    arrays = [np.array(lines[:3]), list(np.array(lines[:3])), np.array(lines[:3], object)]
+    for texts in (*arrays, pandas.Series(lines[:3]), *frames):
+        assert model.predict(texts) == expected
+    with raises("invalid", "input 0: got 2 texts, expected one"):
+        model.predict(frames[1].rename(columns={"text": "review"}).astype(str))
 
 
 @pytest.mark.parametrize(

@@ -211,7 +211,19 @@ def test_numbers_never_name_a_file(tmp_path, monkeypatch):
     (tmp_path / "rows.csv").write_text("a,b,c\n1,2,x\n")
     model = zoo.load("model")
     assert len(model.predict(["rows.csv"])) == 1
-    assert "rows of numbers" in error_of(client(model).post("/predict", json={"inputs": ["rows.csv"]}))
+    page = client(model)
+    assert "rows of numbers" in error_of(page.post("/predict", json={"inputs": ["rows.csv"]}))
+    assert "objects by column name" in error_of(page.post("/predict", json={"inputs": [3]}))
+
+
+def test_rows_of_a_table_by_column_name(tmp_path):
+    write_sound(tmp_path / "model", "table")
+    model = zoo.load(tmp_path / "model")
+    page, row = client(model), {"c": "x", "a": 1, "b": 2}
+    answer = page.post("/predict", json={"inputs": [row, [1, 2, "x"]]}).json()["predictions"]
+    assert [reply["probability"] for reply in answer] == [model.predict(row)[0]["probability"]] * 2
+    for wrong in ({"a": 1}, {}, row | {"a": {"b": [1]}}, row | {"a": "rows.csv"}):
+        assert "column" in error_of(page.post("/predict", json={"inputs": [wrong]}))
 
 
 def test_waiting_requests_do_not_hold_decoded_images(digits, monkeypatch):

@@ -179,3 +179,14 @@ def test_all_processes_raise_the_error_of_rank_0():
         with pytest.raises(Other, match="wrong") as error:
             processes.Processes(strategy).first(fails)
         assert error.value.is_shared
+
+
+@pytest.mark.parametrize(
+    "text", ["[gloo/transport/tcp/pair.cc:547] Connection closed by peer", "Application timeout caused pair closure"]
+)
+def test_a_failed_collective_operation_says_how_to_resume(text):
+    lost = processes.Processes(SimpleNamespace(global_rank=0, world_size=2, launcher=None))
+    with raises("failed", "another process ended or does not answer", "resume with"), lost.report_lost(lambda: "resume with X"):
+        raise RuntimeError(text)
+    with pytest.raises(RuntimeError, match="shape"), lost.report_lost(lambda: ""):
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")

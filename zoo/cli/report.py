@@ -51,7 +51,8 @@ def _trained_config(source: str, options: Info) -> "ModelConfig":
     from zoo.hub.sources import locate
 
     if options != Info():
-        raise InputError(f"zoo info {source}: the specs are those of the model, leave the flags out", code="conflict")
+        use = f"leave the flags out, or for a network that is not trained use zoo info --backbone '{source}'"
+        raise InputError(f"zoo info {source}: a trained model has its own specs: {use}", code="conflict")
     config = read_config(locate(source))
     if config.backbone is None or config.algebra is None:
         raise InputError(f"'{source}' contains a network without a spec: use zoo.load(FOLDER, module=...)")

@@ -142,11 +142,11 @@ class BadRows:
         if self.policy == "skip" or not self.count:
             return
         (first, problem), *others = self.listed
-        message = f"{first}: {problem}"
+        message = f"{first}: {problem}; skip it with on_bad_rows=skip"
         if others:
             numbers = ", ".join(where.removeprefix(f"{self.path}").lstrip(":, /") for where, _ in others)
             more = " ..." if self.count > len(self.listed) else ""
-            message += f" ({self.count:,} broken {self.unit}; the others: {numbers}{more}; use on_bad_rows=skip to skip them)"
+            message += f" ({self.count:,} broken {self.unit}; the others: {numbers}{more})"
         raise DataError(message)
 
 

@@ -83,7 +83,7 @@ def read_texts(
     folders of such files, or ``-`` for standard input. A `Path` is always a file or folder. ``columns`` are the names of the
     texts of an example, such as ``("first", "second")``.
     """
-    for number, (location, texts) in enumerate(_texts(inputs, len(columns), stdin)):
+    for number, (location, texts) in enumerate(_texts(inputs, columns, stdin)):
         shown = {name: text if isinstance(text, str) else None for name, text in zip(columns, texts, strict=False)}
         error = attempt(_check_texts, location, texts, len(columns), allow_empty)
         yield Example(location, error or texts, shown, number)
@@ -106,10 +106,17 @@ def _check_texts(location: str, texts: tuple[Any, ...], size: int, allow_empty: 
         raise InputError(f"{location}: empty text; remove it")
 
 
-def _texts(inputs: Sequence[Any], size: int, stdin: TextIO | None) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Yield the location and the texts of each input, ``size`` texts if they are arguments."""
-    words: list[str] = []
-    items = (part for item in inputs for part in (item.tolist() if getattr(item, "ndim", 0) else [item]))
+def _parts(item: Any, columns: Sequence[str]) -> list[Any]:
+    """Return the texts of an array or Series, the rows of a DataFrame, or a list of any other item."""
+    if is_frame(item):
+        item = (item[[*columns]] if {*columns} <= {*item.columns} else item).to_numpy()
+    return item.tolist() if getattr(item, "ndim", 0) else [item]
+
+
+def _texts(inputs: Sequence[Any], columns: Sequence[str], stdin: TextIO | None) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Yield the location and the texts of each input, one for each column if they are arguments."""
+    words, size = list[str](), len(columns)
+    items = (part for item in inputs for part in _parts(item, columns))
     for number, item in enumerate(items):
         if not isinstance(item, str | Path):
             yield f"input {number}", tuple(item) if isinstance(item, tuple | list) else (item,)

@@ -108,9 +108,9 @@ class Model:
         Args:
             inputs: One or several. For images: files, folders, Pillow images, arrays or tensors of uint8 pixels or of floats in
                 [0, 1] ([H, W], [H, W, C], [C, H, W] or [N, ...]), which are normalized like the training images. For text:
-                texts (for pairs tuples of two), or files and folders of files with one text per line (for pairs two, separated
-                by a tab). For vectors: arrays or tensors. For a table also files, DataFrames, dicts by column, and lists of
-                cells.
+                texts (for pairs tuples of two), Series or DataFrames of texts, or files and folders of files with one text per
+                line (for pairs two, separated by a tab). For vectors: arrays or tensors. For a table also files, DataFrames,
+                dicts by column, and lists of cells.
             batch_size: Inputs per step.
             truncation: Whether to truncate texts that exceed the maximum length instead of raising an error.
             normalized: Whether arrays of floats are already normalized images.

@@ -349,8 +349,11 @@ def _unknown(group: str, name: str, available: tuple[Entry, ...]) -> InputError:
     head, tail = re.fullmatch(r"(.*?)(/.*|-[0-9]+)?", name).groups("")  # type: ignore[union-attr]
     close = [match + tail for match in get_close_matches(head.lower(), names, 1) if match + tail != name]
     hint = f" did you mean {close[0]!r}?" if close else ""
-    if group == "zoo.datasets" and head in ("csv", "tsv"):
-        hint = f" use table(path=FILE.{head}, target=COLUMN) or text(path=FILE.{head});"
+    if group == "zoo.datasets" and os.path.isdir(name):
+        hint = f" use imagefolder(path={name}) or text(path={name});"
+    elif group == "zoo.datasets" and (head in ("csv", "tsv") or os.path.isfile(name)):
+        file = name if os.path.isfile(name) else f"FILE.{head}"
+        hint = f" use table(path={file}, target=COLUMN) or text(path={file});"
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     installed = f"{', '.join(names[:_SHOWN]) or 'none'}{more}; see: zoo list {group.removeprefix('zoo.')}"
     broken = " (metadata of a package is broken; see: zoo doctor)" if faults() else ""

@@ -33,6 +33,8 @@ _has_parent = False
 
 PARENT = "ZOO_PARENT_PID"
 """Environment variable with the process id of the rank 0 or the sweep that starts a process."""
+GLOO = ("gloo", "Application timeout caused pair closure")
+"""Texts of gloo's errors, which are no `torch.distributed.DistError`."""
 DEVICE_ARGUMENTS = ("accelerator", "strategy", "devices", "num_nodes", "precision", "plugins", "sync_batchnorm")
 """The arguments of the Trainer that determine devices and processes."""
 
@@ -126,7 +128,8 @@ class Processes:
         except RuntimeError as error:
             from torch.distributed import DistError
 
-            if self.count == 1 or not (isinstance(error, DistError) or "gloo" in str(error)):
+            is_lost = isinstance(error, DistError) or any(text in str(error) for text in GLOO)
+            if self.count == 1 or not is_lost:
                 raise
             text = f"{self._lost() or f'another process ended or does not answer ({one_line(error, 150)})'}; {resume_text()}"
             raise InputError(text, code="failed") from error

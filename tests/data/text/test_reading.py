@@ -217,6 +217,8 @@ def test_broken_rows_are_counted_and_the_first_ten_listed(file):
         "data", f"{path}:11: 1 fields", "13 broken rows", "21, 31, 41, 51, 61, 71, 81, 91, 101 ...", "on_bad_rows=skip"
     ):
         read_table(path, text="text")
+    with raises("data", "x.tsv:3: column 'text' is empty", "on_bad_rows=skip"):
+        read_table(file("label\ttext\na\tb\na\t\n", "x.tsv"), text="text")
 
 
 def test_broken_rows_can_be_skipped_and_are_counted(file):
