@@ -23,8 +23,8 @@ from zoo.checkpoint.folder import fingerprint
 from zoo.conversion import Conversion, convert
 from zoo.conversion.attention_layout import MatrixLayout
 from zoo.errors import InputError, shorten
-from zoo.nn.factory import ROLES
 from zoo.nn.computed_matrix import ComputedMatrix
+from zoo.nn.factory import ROLES
 from zoo.nn.weight import Weight
 
 try:
