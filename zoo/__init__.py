@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from zoo.backbones.build import count as count
     from zoo.conversion import convert as convert
     from zoo.conversion import fold as fold
+    from zoo.conversion import quantize as quantize
     from zoo.errors import InputError as InputError
     from zoo.inference.model import Model as Model
     from zoo.inference.model import load as load
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "algebras": "Algebra Laws algebra laws",
     "backbones.build": "backbone count",
-    "conversion": "convert fold",
+    "conversion": "convert fold quantize",
     "errors": "InputError",
     "inference.model": "Model load",
     "inference.saving": "save",

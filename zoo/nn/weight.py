@@ -13,7 +13,7 @@ from torch.compiler import is_compiling, is_exporting
 from zoo.algebras import Algebra, factors_of
 from zoo.algebras import algebra as named
 from zoo.errors import InputError, check_choice
-from zoo.kernels import AxisLayout, Kernel, Operand, Part, assembled, axis_layout, real_matrix
+from zoo.kernels import AxisLayout, Kernel, Operand, Part, assembled, axis_layout, matrix_by_product, real_matrix
 from zoo.kernels.internals import autocast_dtype, is_plain_mode, is_recording
 
 _LOCK = Lock()
@@ -82,6 +82,7 @@ class Weight(nn.Module):
             with torch.device("cpu"):
                 factors_of(self.algebra, self.components)  # cache them for compiled graphs
             self.algebra.literal()
+            self.product_rows()
 
     def reset_parameters(self) -> None:
         """Redraw the components; `torch.manual_seed` determines the result."""
@@ -134,10 +135,24 @@ class Weight(nn.Module):
 
     def _assemble(self) -> Tensor:
         if is_exporting() if is_compiling() else not is_plain_mode():
-            matrix = real_matrix(self.action(), self.elements, self.out, self.inp)
+            matrix = self._assemble_in_graph()
         else:
             matrix = assembled(self.part(), self.product_dtype())
         return matrix.mT if self.transposed else matrix
+
+    def _assemble_in_graph(self) -> Tensor:
+        if not is_exporting():
+            return real_matrix(self.action(), self.elements, self.out, self.inp)
+        return matrix_by_product(self.product_rows(), self.elements, self.out, self.inp)
+
+    def product_rows(self) -> Tensor:
+        """Return the product for `matrix_by_product`, [n n, m]; a fixed one is a constant of exported graphs."""
+        action, n = self.action(), self.algebra.n
+
+        def arrange() -> Tensor:
+            return action.permute(2, 1, 0).reshape(n * n, -1)
+
+        return self.algebra.fixed("rows", action, arrange) if self.algebra.known else arrange()  # type: ignore[no-any-return]
 
     def part(self) -> Part:
         """Return this weight as one whose matrix is to be assembled, see `check_fits`."""
