@@ -8,7 +8,8 @@ from importlib.util import find_spec
 import pytest
 import torch
 from torch import nn
-from zoo_export.export import OnnxNetwork, export, run_by
+from zoo_export.export import export
+from zoo_export.onnx_file import OnnxNetwork, run_by
 
 import zoo
 from tests.errors import raises
@@ -65,13 +66,50 @@ def test_int8_is_small_and_evaluated(call, tmp_path):
     result, model = json.loads(out), zoo.load(NAME)
     file = tmp_path / "small/model.onnx"
     assert sorted(path.name for path in (tmp_path / "small").iterdir()) == ["config.json", "model.onnx"]
-    assert result["bytes"] == file.stat().st_size < 0.4 * result["float_bytes"]
+    weights = sum(p.numel() for p in model.net.parameters())
+    assert result["float_bytes"] == 4 * weights
+    assert result["bytes"] == file.stat().st_size < result["weight_bytes"] + 25_000
+    assert result["weight_bytes"] < 1.5 * weights  # of so small a network, biases, norms and scales are a third
     assert result["float_metrics"]["accuracy"] == model.metrics["accuracy"]
     images = torch.rand(5, 1, 8, 8)
     with torch.no_grad():
-        small, expected = OnnxNetwork(file, model.net)(images), model.net(images)
-    assert 1e-4 < (small - expected).abs().max() < 0.1 * expected.abs().max()  # only rounded
+        small, expected = OnnxNetwork(file, model.net)(images), zoo.quantize(model).net(images)
+    torch.testing.assert_close(small, expected, rtol=0, atol=1e-4)
     assert run_by(model, OnnxNetwork(file, model.net)).evaluate()["accuracy"] == result["metrics"]["accuracy"]
+    config = json.loads((tmp_path / "small/config.json").read_text())
+    assert config["metrics"] == result["metrics"]
+    assert config["float_metrics"] == result["float_metrics"]
+
+
+def test_a_program_stores_4_bits(tmp_path):
+    model = zoo.load(NAME)
+    result = export(model, tmp_path / "small", "pt2", quantize="int4", measure=False)
+    program, images = torch.export.load(tmp_path / "small/model.pt2").module(), torch.rand(5, 1, 8, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(program(images), zoo.quantize(model, bits=4).net(images), rtol=0, atol=1e-5)
+    assert result["bytes"] < result["float_bytes"]
+    assert "metrics" not in json.loads((tmp_path / "small/config.json").read_text())  # those of the model are not its own
+
+
+@needs_onnx
+def test_onnxruntime_quantizes_activations(call, tmp_path):
+    code, out, err = call("export", NAME, "--format", "onnx", "--quantize", "dynamic", "--to", "small")
+    assert (code, err) == (0, "")
+    assert "quantized" in out
+    assert sorted(path.name for path in (tmp_path / "small").iterdir()) == ["config.json", "model.onnx"]
+    model, images = zoo.load(NAME), torch.rand(5, 1, 8, 8)
+    with torch.no_grad():
+        small, expected = OnnxNetwork(tmp_path / "small/model.onnx", model.net)(images), model.net(images)
+    assert 1e-4 < (small - expected).abs().max() < 0.1 * expected.abs().max()  # only rounded
+
+
+@needs_onnx
+def test_a_folded_program_is_n_times_as_large(call, tmp_path):
+    for name, options in (("components", ()), ("matrices", ("--folded",))):
+        assert call("export", NAME, "--format", "onnx", "--to", name, *options).code == 0
+    small, large = ((tmp_path / name / "model.onnx").stat().st_size for name in ("components", "matrices"))
+    assert large > 2.5 * small
+    assert json.loads((tmp_path / "matrices/config.json").read_text())["folded"] is True
 
 
 @needs_onnx
@@ -95,7 +133,7 @@ def test_a_full_disk_is_no_fault_of_the_network(format, tmp_path, monkeypatch):
     def full(*args, **options):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("pathlib.Path.write_bytes" if format == "pt2" else "torch.onnx.ONNXProgram.save", full)
+    monkeypatch.setattr("pathlib.Path.write_bytes", full)
     with pytest.raises(OSError, match="No space"):
         export(zoo.load(NAME), tmp_path / "x", format)
     assert not list(tmp_path.iterdir())
@@ -110,8 +148,14 @@ class Stubborn(nn.Module):
 
 def test_invalid_exports_leave_no_files(call, refused, tmp_path):
     assert "format 'pickle': use zoo, safetensors, pt2, onnx" in refused("export", NAME, "--to", "x", "--format", "pickle")
-    assert "quantize 'int4': use int8" in refused("export", NAME, "--to", "x", "--format", "onnx", "--quantize", "int4")
-    assert "--format onnx" in refused("export", NAME, "--to", "x", "--format", "pt2", "--quantize", "int8")
+    for options, message in [
+        (("--format", "onnx", "--quantize", "int3"), "quantize 'int3': use int8, int4 or dynamic"),
+        (("--format", "pt2", "--quantize", "dynamic"), "--quantize dynamic requires --format onnx"),
+        (("--format", "safetensors", "--quantize", "int4"), "--quantize int4 requires --format onnx or pt2"),
+        (("--quantize", "int8"), "--quantize int8 requires --format onnx or pt2"),
+        (("--folded",), "--folded requires --format"),
+    ]:
+        assert message in refused("export", NAME, "--to", "x", *options)
     (tmp_path / "there").mkdir()
     assert "'there' exists" in refused("export", NAME, "--to", "there", "--format", "pt2")
     model = zoo.load(NAME)
