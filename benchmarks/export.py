@@ -44,25 +44,19 @@ LARGE: dict[str, tuple[str, DataInfo]] = {
     "GPT (dim 256, depth 6)": ("gpt(dim=256, depth=6, heads=4)", TEXTS),
 }
 """Backbones by their names in the table, with the facts of their data."""
-ALGEBRAS = "quaternion", "octonion"
 REPEATS = 100
 
 
 def sizes() -> None:
     """Export all networks, evaluate those of the catalogue, and write the results."""
-    rows = []
-    names = {entry.name for entry in entries()[0]}
+    rows, names = [], {entry.name for entry in entries()[0]}
+    for name in LARGE:
+        rows += [row(name, "quaternion", form, untrained(name, "quaternion")) for form in FORMS]
+        rows.append(row(name, "real", "components", untrained(name, "real")))
     for name in sorted(name for name in names if name.removesuffix("quaternion") + "real" in names):
         rows += [row(name.removesuffix("-quaternion"), "quaternion", form, zoo.load(name)) for form in FORMS]
         twin = zoo.load(name.replace("quaternion", "real"))
         rows.append(row(name.removesuffix("-quaternion"), "real", "components", twin))
-    for name in LARGE:
-        for algebra in ("real", *ALGEBRAS):
-            rows += [
-                row(name, algebra, form, untrained(name, algebra))
-                for form in FORMS
-                if algebra != "real" or form == "components"
-            ]
     times = {key(row): row for row in json.loads(RESULTS.read_text())["rows"]} if RESULTS.exists() else {}
     rows = [times.get(key(row), {}) | row for row in rows]
     machine.write_rows(RESULTS, {"machine": machine.info() | versions(), "commit": machine.commit(), "rows": rows})
@@ -106,7 +100,7 @@ def row(network: str, algebra: str, form: str, model: Model) -> dict[str, Any]:
 def times() -> None:
     """Measure the files of the larger networks, each in a new process, in two rounds, and add the better times."""
     results = json.loads(RESULTS.read_text(encoding="utf-8"))
-    rows = [row for row in results["rows"] if row["network"] in LARGE and row["algebra"] != "octonion"]
+    rows = [row for row in results["rows"] if row["network"] in LARGE]
     for _ in range(2):
         for one in rows:
             command = [sys.executable, "-m", "benchmarks.export", "time", *key(one)]

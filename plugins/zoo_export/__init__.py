@@ -22,7 +22,8 @@ def check_options(folder: Path, format: str, quantize: str | None, sparse: bool 
             f"--quantize {quantize} requires --format onnx or pt2, got {format}",
         ),
         (quantize != "dynamic" or format == "onnx", f"--quantize dynamic requires --format onnx, got {format}"),
-        (not sparse or format == "zoo", f"--sparse requires --format zoo, got {format}"),
+        (not sparse or format != "safetensors", "--sparse requires --format zoo, onnx or pt2, got safetensors"),
+        (not sparse or quantize != "dynamic", "--sparse does not apply to --quantize dynamic: use int8 or int4"),
         (not folded or format != "zoo", "--folded requires --format onnx, pt2 or safetensors: a model folder has components"),
     )
     if format == "onnx":

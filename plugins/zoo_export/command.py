@@ -29,7 +29,7 @@ def export(
         folded: Whether a program stores the real matrices instead of components; it is n times as large.
         quantize: int8 or int4: all weights in 8 or 4 bits, with --format onnx or pt2; dynamic: onnxruntime's dynamic
             quantization of the folded network, with --format onnx. Prints test metrics before and after.
-        sparse: With --format zoo, store a bit mask and only the nonzero weights.
+        sparse: Store a bit mask and only the nonzero weights, with --format zoo, onnx or pt2.
     """
     if to is None:
         raise InputError("missing --to: use --to FOLDER", code="missing")
@@ -43,7 +43,8 @@ def export(
     if format == "zoo":
         return Result(copy_model(model, folder, sparse) | {"folder": to}, print_export)
     data = to_fetch(path) if quantize else None
-    result = export_program(model, folder, format, folded=folded, quantize=quantize, measure=data is None) | {"folder": to}
+    options: dict[str, Any] = {"folded": folded, "quantize": quantize, "sparse": sparse}
+    result = export_program(model, folder, format, **options, measure=data is None) | {"folder": to}
     return Result(result | ({"unmeasured": f"{data} may have to be fetched"} if data else {}), print_program)
 
 

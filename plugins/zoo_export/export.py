@@ -10,8 +10,7 @@ from torch import nn
 from zoo.atomic import new_folder, write_json, write_text
 from zoo.checkpoint.folder import library_versions, save_weights
 from zoo.conversion import fold
-from zoo.conversion.quantization import dequantized
-from zoo.conversion.quantization import quantize as quantize_weights
+from zoo.conversion.quantization import dequantized, store
 from zoo.errors import InputError
 from zoo.inference.model import Model
 from zoo_export import BITS, FORMATS, check_options
@@ -27,6 +26,7 @@ def export(
     *,
     folded: bool = False,
     quantize: str | None = None,
+    sparse: bool = False,
     measure: bool = True,
 ) -> dict[str, Any]:
     """Write a model to a folder for runtimes without support for algebras.
@@ -47,6 +47,7 @@ def export(
         folded: Whether a program stores the real matrices, which are n times as large.
         quantize: ``int8`` or ``int4`` for a program with quantized weights (`zoo.quantize`); ``dynamic`` for a folded ONNX
             network with matrices and activations in 8 bits, by onnxruntime.
+        sparse: Whether a program stores a bit mask and only the nonzero numbers of weights with many zeros.
         measure: Whether to evaluate a quantized network on the test split, which may download the data set.
 
     Returns:
@@ -58,7 +59,7 @@ def export(
         InputError: If an option is invalid, the folder exists, a package is missing, or the network cannot be exported.
     """
     folder = Path(folder).expanduser()
-    check_options(folder, format, quantize, folded=folded)
+    check_options(folder, format, quantize, sparse, folded)
     config = describe_model(model, format) | {"folded": folded or format == "safetensors" or quantize == "dynamic"}
     small = fold(model) if config["folded"] else deepcopy(model)
     details: dict[str, Any] = {"float_bytes": parameter_bytes(model.net)}
@@ -68,8 +69,8 @@ def export(
             config["layers"] = torch_layers(small.net)
             save_weights(small.net, file, folder)
         else:
-            details |= write(model, small, file, format, quantize, measure)
-        config |= {"quantize": quantize, "max_difference": details.get("max_difference")}
+            details |= write(model, small, file, format, (quantize, sparse), measure)
+        config |= {"quantize": quantize, "sparse": sparse or None, "max_difference": details.get("max_difference")}
         if quantize is not None:
             config |= {name: details.get(name) for name in ("metrics", "float_metrics")}
         write_json(part / "config.json", {key: value for key, value in config.items() if value is not None})
@@ -79,17 +80,20 @@ def export(
     return {"file": str(folder / FORMATS[format]), "format": format, **details}
 
 
-def write(model: Model, small: Model, file: Path, format: str, quantize: str | None, measure: bool) -> dict[str, Any]:
+def write(
+    model: Model, small: Model, file: Path, format: str, stored: tuple[str | None, bool], measure: bool
+) -> dict[str, Any]:
     """Write the network of a folded or quantized copy of a model as a program, and return the details of `export`."""
-    output = output_name(model)
+    (quantize, sparse), output = stored, output_name(model)
     if quantize == "dynamic":
         return write_dynamic(model, small, file, output, measure)
     expected, details = model, {}
-    if quantize is not None:
+    if quantize is not None or sparse:
         # Two copies, because torch shares the class of a parametrized layer with its copies, and removes its properties.
-        small, expected = (quantize_weights(small, BITS[quantize]) for _ in range(2))
+        small, expected = (store(small, None if quantize is None else BITS[quantize], sparse) for _ in range(2))
         dequantized(expected.net)
-        details = cost(model, expected) if measure else {}
+    if quantize is not None and measure:
+        details = cost(model, expected)
     details["weight_bytes"] = parameter_bytes(small.net)
     write_file = write_program if format == "pt2" else write_onnx
     return details | write_file(expected, small.net, file, output)

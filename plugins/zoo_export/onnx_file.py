@@ -15,7 +15,7 @@ from zoo.inference.model import Model
 from zoo.tasks.seq2seq import Seq2Seq
 from zoo_export.tracing import check_equal, cost, describe_inputs, program, refusing
 
-PARAMETRIZED = re.compile(r"parametrizations\.(\w+)\.original([01])$")
+PARAMETRIZED = re.compile(r"parametrizations\.(\w+)\.original(\d)$")
 
 
 def write_onnx(model: Model, net: nn.Module, file: Path, output: str) -> dict[str, Any]:
@@ -58,8 +58,8 @@ def shrunk(model: Any, stored: set[str]) -> bytes:
 
 
 def _stored_name(match: re.Match[str]) -> str:
-    """Return the name of a tensor's integers, or of their scales."""
-    return match[1] if match[2] == "0" else f"{match[1]}.scale"
+    """Return the name of one of the tensors that store a weight, see `zoo.quantize`."""
+    return match[1] if match[2] == "0" else f"{match[1]}.{match[2]}"
 
 
 def _graphs(graph: Any) -> Iterator[Any]:

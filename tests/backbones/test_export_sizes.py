@@ -6,10 +6,13 @@ from io import BytesIO
 
 import pytest
 import torch
+from torch import nn
 from zoo_export.export import export, parameter_bytes
 from zoo_export.tracing import program
 
 from tests.networks import trained
+from zoo.data.info import ImageInfo
+from zoo.nn import Conv2d
 
 IMAGE = {"in_channels": 3, "image_size": 32, "num_classes": 10}
 TOKENS = {"vocab_size": 2000, "max_length": 128}
@@ -29,6 +32,9 @@ BACKBONES = {
     "transformer_xl": TOKENS,
 }
 ALGEBRAS = "complex", "quaternion", "octonion", "phm-4", "clifford(p=0, q=2, r=1)"
+needs_onnx = pytest.mark.skipif(
+    not all(map(find_spec, ("onnx", "onnxscript", "onnxruntime"))), reason="needs hypercomplex-zoo[onnx]"
+)
 NETWORKS = [(backbone, algebra) for backbone in BACKBONES for algebra in ALGEBRAS]
 
 
@@ -45,7 +51,7 @@ def carried(backbone):
     return len(content.getvalue()) - parameter_bytes(model.net)
 
 
-@pytest.mark.skipif(not all(map(find_spec, ("onnx", "onnxscript", "onnxruntime"))), reason="needs hypercomplex-zoo[onnx]")
+@needs_onnx
 @pytest.mark.parametrize(
     ("backbone", "algebra"), few(("convnet/conv-4", "quaternion"), ("linear", "octonion"), ("lstm", ALGEBRAS[-1]))
 )
@@ -62,3 +68,15 @@ def test_a_program_of_torch_is_as_small_as_the_parameters(backbone, algebra, tmp
     result = export(model, tmp_path / "made", "pt2")
     assert result["bytes"] <= 1.1 * parameter_bytes(model.net) + carried(backbone)
     assert result["max_difference"] < 1e-4
+
+
+@pytest.mark.parametrize("format", ["pt2", pytest.param("onnx", marks=needs_onnx)])
+def test_a_grouped_convolution_keeps_its_components(format, tmp_path):
+    model = trained("linear", BACKBONES["linear"], "real")
+    model.net = nn.Sequential(Conv2d(16, 16, 3, groups=2, algebra="quaternion"), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
+    model.info = ImageInfo(
+        sizes={"train": 1}, sha256="0", in_channels=16, image_size=8, classes=("a", "b"), mean=(0.0,) * 16, std=(1.0,) * 16
+    )
+    result = export(model, tmp_path / "components", format)
+    assert result["weight_bytes"] == 4 * (16 * 16 * 9 // (4 * 2) + 16)
+    assert result["max_difference"] < 1e-5

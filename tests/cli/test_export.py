@@ -91,6 +91,23 @@ def test_a_program_stores_4_bits(tmp_path):
     assert "metrics" not in json.loads((tmp_path / "small/config.json").read_text())  # those of the model are not its own
 
 
+TICKET = "vit-digits-quaternion-ticket"
+
+
+@needs_onnx
+@pytest.mark.parametrize(("quantize", "size"), [(None, 4), pytest.param("int8", 1, marks=pytest.mark.slow), ("int4", 18 / 32)])
+def test_a_ticket_is_small_and_computes_the_same(quantize, size, tmp_path):
+    model = zoo.load(TICKET)
+    result = export(model, tmp_path / "small", "onnx", sparse=True, quantize=quantize, measure=False)
+    matrices = [p for p in model.net.parameters() if sum(n > 1 for n in p.shape) > 1]
+    kept, numbers = sum(int(p.count_nonzero()) for p in matrices), sum(p.numel() for p in matrices)
+    others = 4 * sum(p.numel() for p in model.net.parameters()) - 4 * numbers
+    scales = 4 * sum(p.shape[0] * (p.shape[1] if p.dim() == 3 else 1) for p in matrices) if quantize == "int8" else 0
+    assert result["weight_bytes"] - others - scales <= 1.2 * size * kept + numbers / 8
+    assert result["bytes"] <= result["weight_bytes"] + 30_000
+    assert result["max_difference"] < 1e-4
+
+
 @needs_onnx
 def test_onnxruntime_quantizes_activations(call, tmp_path):
     code, out, err = call("export", NAME, "--format", "onnx", "--quantize", "dynamic", "--to", "small")
@@ -103,13 +120,21 @@ def test_onnxruntime_quantizes_activations(call, tmp_path):
     assert 1e-4 < (small - expected).abs().max() < 0.1 * expected.abs().max()  # only rounded
 
 
-@needs_onnx
 def test_a_folded_program_is_n_times_as_large(call, tmp_path):
+    sizes = []
     for name, options in (("components", ()), ("matrices", ("--folded",))):
-        assert call("export", NAME, "--format", "onnx", "--to", name, *options).code == 0
-    small, large = ((tmp_path / name / "model.onnx").stat().st_size for name in ("components", "matrices"))
-    assert large > 2.5 * small
-    assert json.loads((tmp_path / "matrices/config.json").read_text())["folded"] is True
+        code, out, _ = call("export", "linear-hamilton-quaternion", "--format", "pt2", "--to", name, *options, "--json")
+        assert code == 0
+        sizes.append(json.loads(out)["weight_bytes"])
+        assert json.loads((tmp_path / name / "config.json").read_text())["folded"] is bool(options)
+    assert sizes == [4 * 64, 4 * 256]
+
+
+def test_missing_packages_are_named(refused, monkeypatch):
+    monkeypatch.setattr("zoo_export.find_spec", lambda name: None if name in ("onnx", "onnxruntime") else True)
+    assert "ONNX needs onnx: pip install" in refused("export", NAME, "--to", "x", "--format", "onnx")
+    message = refused("export", NAME, "--to", "x", "--format", "onnx", "--quantize", "dynamic")
+    assert "ONNX needs onnx, onnxruntime" in message
 
 
 @needs_onnx
@@ -154,6 +179,8 @@ def test_invalid_exports_leave_no_files(call, refused, tmp_path):
         (("--format", "safetensors", "--quantize", "int4"), "--quantize int4 requires --format onnx or pt2"),
         (("--quantize", "int8"), "--quantize int8 requires --format onnx or pt2"),
         (("--folded",), "--folded requires --format"),
+        (("--format", "safetensors", "--sparse"), "--sparse requires --format zoo, onnx or pt2"),
+        (("--format", "onnx", "--quantize", "dynamic", "--sparse"), "--sparse does not apply to --quantize dynamic"),
     ]:
         assert message in refused("export", NAME, "--to", "x", *options)
     (tmp_path / "there").mkdir()

@@ -8,7 +8,7 @@ from torch.nn.utils import parametrize
 import zoo
 from tests.errors import raises
 from tests.networks import NETWORKS, build, inputs
-from zoo.conversion.quantization import Int4, Int8, dequantized
+from zoo.conversion.quantization import Int4, Int8, dequantized, store
 from zoo.errors import InputError
 from zoo.nn import Conv2d, Embedding, Linear
 
@@ -79,6 +79,37 @@ def test_zeros_stay_zeros(bits):
     small = zoo.quantize(layer, bits)
     assert (small.components[layer.components == 0] == 0).all()
     assert small.components.isfinite().all()
+
+
+def ticket(density, shape=(4, 24, 10, 3)):
+    w = torch.randn(shape)
+    return w * (torch.rand(shape) < density)
+
+
+@pytest.mark.parametrize(("bits", "size"), [(None, 4), (8, 1), (4, 18 / 32)])
+@pytest.mark.parametrize("density", [0, 0.001, 0.1, 0.5])
+def test_a_ticket_is_stored_in_its_nonzero_numbers_and_a_bit_mask(bits, size, density):
+    layer = nn.Conv2d(10, 96, 3, bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(ticket(density, layer.weight.shape))
+    small, dense = store(layer, bits, sparse=True), store(layer, bits)
+    assert torch.equal(small.weight == 0, (dense.weight if bits == 8 else layer.weight) == 0) or bits == 4
+    if bits is None:
+        assert torch.equal(small.weight, layer.weight)
+    else:
+        assert (small.weight - layer.weight).abs().max() <= layer.weight.abs().max() / (254 if bits == 8 else 8) * 1.01
+    if bits == 8:
+        assert torch.equal(small.weight, dense.weight)
+    kept, scales = int(layer.weight.count_nonzero()), 4 * 96 if bits == 8 else 18
+    mask = layer.weight.numel() / 8
+    assert sum(p.numel() * p.element_size() for p in small.parameters()) <= size * max(kept, 1) + mask + scales
+
+
+def test_weights_with_few_zeros_are_stored_as_they_are():
+    layer = nn.Linear(64, 64)
+    small = store(layer, None, sparse=True)
+    assert not parametrize.is_parametrized(small)
+    assert stored(store(layer, 8, sparse=True)).keys() == stored(zoo.quantize(layer)).keys()
 
 
 def test_the_scales_are_those_of_output_channels_of_components():

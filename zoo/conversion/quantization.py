@@ -1,4 +1,4 @@
-"""Store the weights of a network as integers of 8 or 4 bits."""
+"""Store the weights of a network as integers of 8 or 4 bits, and without zeros."""
 
 import copy
 import math
@@ -68,8 +68,49 @@ class Int4(nn.Module):
         return w.view(self.shape).to(self.dtype)
 
 
+class Sparse(nn.Module):
+    r"""The numbers of a tensor that are not zero, and a bit for each number that says whether it is stored.
+
+    Bit k of byte i stands for number 8 i + k. The stored numbers are floats, or those of `Int8` or `Int4`.
+    """
+
+    def __init__(self, w: Tensor, axes: int, bits: int | None) -> None:
+        super().__init__()
+        self.shape, self.dtype, self.bits = w.shape, w.dtype, bits
+        self.numbers: Any = None if bits is None else FORMATS[bits](w if bits == 8 else _at_nonzero(w, w), axes)
+
+    def right_inverse(self, w: Tensor) -> tuple[Tensor, ...]:
+        """Return the bits, [bytes], and the stored numbers; for `Int8` and `Int4` their integers and scales."""
+        is_stored = nn.functional.pad((w != 0).flatten().to(torch.uint8), (0, -w.numel() % 8)).view(-1, 8)
+        mask = (is_stored << torch.arange(8, dtype=torch.uint8, device=w.device)).sum(1, dtype=torch.uint8)
+        if self.bits == 8:
+            q, scale = self.numbers.right_inverse(w)
+            return mask, _at_nonzero(w, q), scale
+        kept = _at_nonzero(w, w)
+        return mask, *((kept,) if self.bits is None else self.numbers.right_inverse(kept))
+
+    def forward(self, mask: Tensor, numbers: Tensor, scale: Tensor | None = None) -> Tensor:
+        """Return w."""
+        if self.bits == 4:
+            numbers, scale = self.numbers(numbers, scale), None
+        powers = 2.0 ** -torch.arange(8, device=mask.device)
+        shifted = mask.unsqueeze(1).float() * powers
+        is_stored = shifted.floor() - 2 * (shifted / 2).floor()
+        is_stored = is_stored.flatten()[: math.prod(self.shape)]
+        place = is_stored.long().cumsum(0).sub(1).clamp(0)
+        w = (numbers.float()[place] * is_stored).view(self.shape)
+        return (w if scale is None else w * scale).to(self.dtype)
+
+
+def _at_nonzero(w: Tensor, q: Tensor) -> Tensor:
+    """Return the entries of q where w is not zero, or the first one if there are none."""
+    return q[w != 0] if w.any() else q.flatten()[:1]
+
+
 FORMATS: dict[int, type[nn.Module]] = {8: Int8, 4: Int4}
 """The integers that store a weight, by their bits."""
+SIZES = {None: 32, 8: 8, 4: 4.5}
+"""Bits of a stored number, with its scale."""
 
 
 def quantize(model: Model, bits: int = 8) -> Model:
@@ -98,18 +139,27 @@ def quantize(model: Model, bits: int = 8) -> Model:
     """
     if bits not in FORMATS:
         raise InputError(f"bits={bits!r}: use 8 or 4")
+    return store(model, bits)
+
+
+def store(model: Model, bits: int | None, sparse: bool = False) -> Model:
+    """Return a copy as `quantize`; with ``sparse``, weights with many zeros are stored as `Sparse`, also without ``bits``."""
     copied = copy.deepcopy(model)
     net: Any = copied if isinstance(copied, nn.Module) else copied.net  # type: ignore[attr-defined]
     if getattr(net, "is_quantized", False):
         raise InputError("the network is already quantized: quantize the original one", code="conflict")
     stored: dict[int, Any] = {}
     for module, key, w in list(_weights(net)):
-        shared = stored.get(id(w))
+        form = _form(w, _scaled_axes(module, w), bits, sparse)
+        if form is None:
+            continue
         w.requires_grad_(False)
-        parametrize.register_parametrization(module, key, FORMATS[bits](w, _scaled_axes(module, w)))
+        shared = stored.get(id(w))
+        parametrize.register_parametrization(module, key, form)
         parts: Any = module.parametrizations[key]
         if shared is not None:
-            parts.original0, parts.original1 = shared.original0, shared.original1
+            for name, part in shared.named_parameters():
+                setattr(parts, name, part)
         stored[id(w)] = parts
         if isinstance(module, Weight):
             module.forget()
@@ -119,11 +169,18 @@ def quantize(model: Model, bits: int = 8) -> Model:
     return copied
 
 
+def _form(w: Tensor, axes: int, bits: int | None, sparse: bool) -> nn.Module | None:
+    """Return the form in which a weight is stored, or None to store it as it is."""
+    if sparse and 1 + SIZES[bits] * w.count_nonzero() / w.numel() < SIZES[bits]:
+        return Sparse(w, axes, bits)
+    return None if bits is None else FORMATS[bits](w, axes)
+
+
 def dequantized(net: nn.Module) -> nn.Module:
     """Replace the stored integers of a network by the floats that they stand for, and return the network."""
     for module in list(net.modules()):
         for key in list(getattr(module, "parametrizations", ())) if parametrize.is_parametrized(module) else ():
-            if isinstance(module.parametrizations[key][0], tuple(FORMATS.values())):  # type: ignore[index]
+            if isinstance(module.parametrizations[key][0], (Sparse, *FORMATS.values())):  # type: ignore[index]
                 parametrize.remove_parametrizations(module, key)
     return net
 

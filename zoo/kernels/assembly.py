@@ -50,13 +50,11 @@ def real_matrix(structure: Tensor, components: Tensor, out: AxisLayout, inp: Axi
     return matrix[:, : out.size, :, : inp.size].reshape(out.channels, inp.channels, *kernel)
 
 
-def matrix_by_product(rows: Tensor, components: Tensor, out: AxisLayout, inp: AxisLayout) -> Tensor:
-    """Return `real_matrix` as one product, in few operations of at most six axes, for exported graphs.
-
-    The rows are A, [n n, m], with row k n + j of A[i, j, k].
-    """
+def matrix_by_product(structure: Tensor, components: Tensor, out: AxisLayout, inp: AxisLayout) -> Tensor:
+    """Return `real_matrix` as one product, in few operations of at most six axes, for exported graphs."""
     n, kernel = out.n, components.shape[3:]
     area = math.prod(kernel)
+    rows = structure.permute(2, 1, 0).reshape(n * n, -1)
     blocks = (rows @ components.flatten(1)).view(n, n, out.blocks, out.width, inp.blocks, inp.width * area)
     matrix = blocks.permute(2, 0, 3, 4, 1, 5)
     if out.is_padded or inp.is_padded:

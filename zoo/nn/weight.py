@@ -82,7 +82,6 @@ class Weight(nn.Module):
             with torch.device("cpu"):
                 factors_of(self.algebra, self.components)  # cache them for compiled graphs
             self.algebra.literal()
-            self.product_rows()
 
     def reset_parameters(self) -> None:
         """Redraw the components; `torch.manual_seed` determines the result."""
@@ -135,24 +134,11 @@ class Weight(nn.Module):
 
     def _assemble(self) -> Tensor:
         if is_exporting() if is_compiling() else not is_plain_mode():
-            matrix = self._assemble_in_graph()
+            assemble = matrix_by_product if is_exporting() else real_matrix
+            matrix = assemble(self.action(), self.elements, self.out, self.inp)
         else:
             matrix = assembled(self.part(), self.product_dtype())
         return matrix.mT if self.transposed else matrix
-
-    def _assemble_in_graph(self) -> Tensor:
-        if not is_exporting():
-            return real_matrix(self.action(), self.elements, self.out, self.inp)
-        return matrix_by_product(self.product_rows(), self.elements, self.out, self.inp)
-
-    def product_rows(self) -> Tensor:
-        """Return the product for `matrix_by_product`, [n n, m]; a fixed one is a constant of exported graphs."""
-        action, n = self.action(), self.algebra.n
-
-        def arrange() -> Tensor:
-            return action.permute(2, 1, 0).reshape(n * n, -1)
-
-        return self.algebra.fixed("rows", action, arrange) if self.algebra.known else arrange()  # type: ignore[no-any-return]
 
     def part(self) -> Part:
         """Return this weight as one whose matrix is to be assembled, see `check_fits`."""
