@@ -39,7 +39,7 @@ COMMON: dict[str, Any] = {"sizes": {"train": 1}, "sha256": "0"}
 COLOURS: dict[str, Any] = {"in_channels": 3, "mean": (0.0,) * 3, "std": (1.0,) * 3, "classes": tuple("0123456789")}
 IMAGES, TEXTS = ImageInfo(**COMMON, **COLOURS, image_size=64), CorpusInfo(**COMMON, vocab_size=96, max_length=128, stream=False)
 LARGE: dict[str, tuple[str, DataInfo]] = {
-    "ViT (dim 192, depth 4)": ("vit(dim=192, depth=4, heads=4, patch_size=8)", IMAGES),
+    "ViT (dim 192, depth 4)": ("vit(dim=192, depth=4, heads=4, patch=8)", IMAGES),
     "ResNet-18": ("timm/resnet18", IMAGES),
     "GPT (dim 256, depth 6)": ("gpt(dim=256, depth=6, heads=4)", TEXTS),
 }
@@ -48,18 +48,22 @@ REPEATS = 100
 
 
 def sizes() -> None:
-    """Export all networks, evaluate those of the catalogue, and write the results."""
-    rows, names = [], {entry.name for entry in entries()[0]}
-    for name in LARGE:
-        rows += [row(name, "quaternion", form, untrained(name, "quaternion")) for form in FORMS]
-        rows.append(row(name, "real", "components", untrained(name, "real")))
-    for name in sorted(name for name in names if name.removesuffix("quaternion") + "real" in names):
-        rows += [row(name.removesuffix("-quaternion"), "quaternion", form, zoo.load(name)) for form in FORMS]
-        twin = zoo.load(name.replace("quaternion", "real"))
-        rows.append(row(name.removesuffix("-quaternion"), "real", "components", twin))
+    """Export all networks, evaluate those of the catalogue, and write the results after each network."""
+    names, rows = {entry.name for entry in entries()[0]}, dict[tuple[str, str, str], dict[str, Any]]()
+    paired = sorted(name.removesuffix("-quaternion") for name in names if name.removesuffix("quaternion") + "real" in names)
     times = {key(row): row for row in json.loads(RESULTS.read_text())["rows"]} if RESULTS.exists() else {}
-    rows = [times.get(key(row), {}) | row for row in rows]
-    machine.write_rows(RESULTS, {"machine": machine.info() | versions(), "commit": machine.commit(), "rows": rows})
+    for network in (*LARGE, *paired):
+        read = untrained if network in LARGE else trained
+        for algebra, form in [("real", "components"), *(("quaternion", form) for form in FORMS)]:
+            found = row(network, algebra, form, read(network, algebra))
+            rows[key(found)] = times.get(key(found), {}) | found
+        about = {"machine": machine.info() | versions(), "commit": machine.commit()}
+        machine.write_rows(RESULTS, about | {"rows": list(rows.values())})
+
+
+def trained(name: str, algebra: str) -> Model:
+    """Return a model of the catalogue."""
+    return zoo.load(f"{name}-{algebra}")
 
 
 def versions() -> dict[str, str]:
@@ -114,7 +118,7 @@ def measure(network: str, algebra: str, form: str) -> dict[str, float]:
     from onnxruntime import InferenceSession, SessionOptions
 
     info = LARGE[network][1]
-    shape, draw = (info.example_inputs(1).shape, np.random.default_rng(0))
+    shape, draw = (1, info.max_length) if info is TEXTS else info.example_inputs(1).shape, np.random.default_rng(0)
     inputs = draw.integers(1, 90, shape) if info is TEXTS else draw.random(shape, np.float32)
     options = SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
