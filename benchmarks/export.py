@@ -9,15 +9,17 @@ docs/exporting.md.
 
 import json
 import resource
-import subprocess
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 import torch
+from onnxruntime import InferenceSession, SessionOptions
 from zoo_export.export import export, parameter_bytes
 
 import zoo
@@ -44,7 +46,7 @@ LARGE: dict[str, tuple[str, DataInfo]] = {
     "GPT (dim 256, depth 6)": ("gpt(dim=256, depth=6, heads=4)", TEXTS),
 }
 """Backbones by their names in the table, with the facts of their data."""
-REPEATS = 100
+REPEATS = 50
 
 
 def sizes() -> None:
@@ -102,21 +104,17 @@ def row(network: str, algebra: str, form: str, model: Model) -> dict[str, Any]:
 
 
 def times() -> None:
-    """Measure the files of the larger networks, each in a new process, in two rounds, and add the better times."""
+    """Measure the files of the larger networks, each in its own process, and write the best times of all calls."""
     results = json.loads(RESULTS.read_text(encoding="utf-8"))
-    rows = [row for row in results["rows"] if row["network"] in LARGE]
-    for _ in range(2):
-        for one in rows:
-            command = [sys.executable, "-m", "benchmarks.export", "time", *key(one)]
-            found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, cwd=machine.ROOT).stdout)
-            one |= {name: min(value, one.get(name, value)) for name, value in found.items()}
-    machine.write_rows(RESULTS, results)
+    for row in (row for row in results["rows"] if row["network"] in LARGE):
+        with ProcessPoolExecutor(1, get_context("fork")) as pool:
+            found = pool.submit(measure, *key(row)).result()
+        row |= {name: min(value, row.get(name, value)) for name, value in found.items()}
+        machine.write_rows(RESULTS, results)
 
 
 def measure(network: str, algebra: str, form: str) -> dict[str, float]:
     """Return the time of loading and of one input in milliseconds, and the peak memory in MB above that of the process."""
-    from onnxruntime import InferenceSession, SessionOptions
-
     info = LARGE[network][1]
     shape, draw = (1, info.max_length) if info is TEXTS else info.example_inputs(1).shape, np.random.default_rng(0)
     inputs = draw.integers(1, 90, shape) if info is TEXTS else draw.random(shape, np.float32)
@@ -175,11 +173,7 @@ def cell(row: dict[str, Any]) -> str:
 
 def main() -> None:
     """Run one step."""
-    step, *args = sys.argv[1:]
-    if step == "time":
-        print(json.dumps(measure(*args)))
-    else:
-        {"sizes": sizes, "times": times, "page": page}[step]()
+    {"sizes": sizes, "times": times, "page": page}[sys.argv[1]]()
 
 
 if __name__ == "__main__":

@@ -80,3 +80,10 @@ def test_a_grouped_convolution_keeps_its_components(format, tmp_path):
     result = export(model, tmp_path / "components", format)
     assert result["weight_bytes"] == 4 * (16 * 16 * 9 // (4 * 2) + 16)
     assert result["max_difference"] < 1e-5
+
+
+@needs_onnx
+def test_the_tables_of_the_page_match_the_results():
+    from benchmarks import export as measured
+
+    assert measured.PAGE.read_text(encoding="utf-8") == measured.text()
