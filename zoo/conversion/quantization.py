@@ -179,8 +179,9 @@ def _form(w: Tensor, axes: int, bits: int | None, sparse: bool) -> nn.Module | N
 def dequantized(net: nn.Module) -> nn.Module:
     """Replace the stored integers of a network by the floats that they stand for, and return the network."""
     for module in list(net.modules()):
-        for key in list(getattr(module, "parametrizations", ())) if parametrize.is_parametrized(module) else ():
-            if isinstance(module.parametrizations[key][0], (Sparse, *FORMATS.values())):  # type: ignore[index]
+        forms: Any = getattr(module, "parametrizations", {}) if parametrize.is_parametrized(module) else {}
+        for key in list(forms):
+            if isinstance(forms[key][0], (Sparse, *FORMATS.values())):
                 parametrize.remove_parametrizations(module, key)
     return net
 
