@@ -3,6 +3,9 @@
 import torch
 
 import zoo
+from zoo.checkpoint import ModelConfig
+from zoo.data.info import CorpusInfo, ImageInfo, ParallelInfo, TextInfo, VectorInfo
+from zoo.inference.model import Model
 
 IMAGE = {"in_channels": 1, "image_size": 8, "num_classes": 3}
 COLOUR = {"in_channels": 3, "image_size": 32, "num_classes": 3}
@@ -33,6 +36,25 @@ def build(name, algebra="quaternion", scope="all"):
     torch.manual_seed(0)
     spec, info = NETWORKS[name]
     return zoo.backbone(spec, algebra, scope=scope, **info).eval()
+
+
+def trained(spec, info, algebra, **options):
+    """Return a model that knows the facts of data with these sizes."""
+    torch.manual_seed(0)
+    common = {"sizes": {"train": 1}, "sha256": "0"}
+    model = Model(zoo.backbone(spec, algebra, **options, **info).eval(), ModelConfig(backbone=spec, algebra=algebra))
+    labels = tuple(map(str, range(info.get("num_classes", 0))))
+    tokens = {key: info[key] for key in ("vocab_size", "max_length") if key in info}
+    if "image_size" in info:
+        sizes, channels = {key: info[key] for key in ("in_channels", "image_size")}, info["in_channels"]
+        model.info = ImageInfo(**common, **sizes, classes=labels, mean=(0.0,) * channels, std=(1.0,) * channels)
+    elif "in_features" in info:
+        model.info = VectorInfo(**common, **info)
+    elif labels:
+        model.info = TextInfo(**common, **tokens, classes=labels, pair=info.get("pair", False))
+    else:
+        model.info = ParallelInfo(**common, **tokens) if "seq2seq" in info else CorpusInfo(**common, **tokens, stream=False)
+    return model
 
 
 def inputs(name, rows=3, lengths=(8, 6), dtype=torch.float32):

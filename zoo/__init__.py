@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from zoo.conversion import adapt as adapt
     from zoo.conversion import convert as convert
     from zoo.conversion import fold as fold
+    from zoo.conversion import quantize as quantize
     from zoo.errors import InputError as InputError
     from zoo.inference.model import Model as Model
     from zoo.inference.model import load as load
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "algebras": "Algebra Laws algebra laws",
     "backbones.build": "backbone count",
-    "conversion": "adapt convert fold",
+    "conversion": "adapt convert fold quantize",
     "errors": "InputError",
     "inference.model": "Model load",
     "inference.saving": "save",

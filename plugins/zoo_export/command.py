@@ -16,6 +16,7 @@ def export(
     *,
     to: str | None = None,
     format: str = "zoo",
+    folded: bool = False,
     quantize: str | None = None,
     sparse: bool = False,
 ) -> Result:
@@ -24,24 +25,27 @@ def export(
     Args:
         run: A run (runs/NAME), a model folder, a name of zoo list checkpoints, hf:owner/name@revision or https://HOST/FOLDER.
         to: The new folder.
-        format: zoo, a model folder; or the folded network as safetensors, pt2 (torch.export) or onnx.
-        quantize: int8: 8-bit matrices, with --format onnx; prints test metrics before and after.
-        sparse: With --format zoo, store a bit mask and only the nonzero weights.
+        format: zoo, a model folder; pt2 (torch.export) or onnx, a program; safetensors, the folded network's weights.
+        folded: Whether a program stores the real matrices instead of components; it is n times as large.
+        quantize: int8 or int4: all weights in 8 or 4 bits, with --format onnx or pt2; dynamic: onnxruntime's dynamic
+            quantization of the folded network, with --format onnx. Prints test metrics before and after.
+        sparse: Store a bit mask and only the nonzero weights, with --format zoo, onnx or pt2.
     """
     if to is None:
         raise InputError("missing --to: use --to FOLDER", code="missing")
     folder = Path(to).expanduser()
-    check_options(folder, format, quantize, sparse)
+    check_options(folder, format, quantize, sparse, folded)
     path = locate(run)
     from zoo.inference.model import load
-    from zoo_export.export import export as export_folded
+    from zoo_export.export import export as export_program
 
     model = load(path)
     if format == "zoo":
         return Result(copy_model(model, folder, sparse) | {"folder": to}, print_export)
     data = to_fetch(path) if quantize else None
-    result = export_folded(model, folder, format, quantize=quantize, measure=data is None) | {"folder": to}
-    return Result(result | ({"unmeasured": f"{data} may have to be fetched"} if data else {}), print_folded)
+    options: dict[str, Any] = {"folded": folded, "quantize": quantize, "sparse": sparse}
+    result = export_program(model, folder, format, **options, measure=data is None) | {"folder": to}
+    return Result(result | ({"unmeasured": f"{data} may have to be fetched"} if data else {}), print_program)
 
 
 def copy_model(model: Any, folder: Path, sparse: bool) -> dict[str, Any]:
@@ -74,16 +78,16 @@ def print_export(result: dict[str, Any]) -> None:
     print(f"use it like a run: zoo test {shlex.quote(result['folder'])}")
 
 
-def print_folded(result: dict[str, Any]) -> None:
-    """Print the file, its difference from the model, and the metrics in 8 bits."""
-    size = f"{result['bytes']:,} bytes"
-    print(f"{result['file']}: {size}" + (f", {result['float_bytes']:,} in float32" if "float_bytes" in result else ""))
+def print_program(result: dict[str, Any]) -> None:
+    """Print the file, its difference from the model, and the metrics of a quantized network."""
+    details = f"{result['weight_bytes']:,} of them weights; " if "weight_bytes" in result else ""
+    print(f"{result['file']}: {result['bytes']:,} bytes ({details}{result['float_bytes']:,} bytes of parameters in the model)")
     if result["format"] != "safetensors":
         difference = result["max_difference"]
         unchecked = "not compared with the model: pip install 'hypercomplex-zoo[onnx]' brings onnxruntime, which runs it"
-        print(unchecked if difference is None else f"the network in float32 answers as the model does, within {difference:.1e}")
+        print(unchecked if difference is None else f"its outputs equal those of the network in torch within {difference:.1e}")
     if "unmeasured" in result:
-        print(f"what 8 bits cost is not measured: {result['unmeasured']}")
+        print(f"the cost of the quantization is not measured: {result['unmeasured']}")
     for name, before in result.get("float_metrics", {}).items():
-        print(f"test {name}: {number(before)} in float32, {number(result['metrics'][name])} in 8 bits")
+        print(f"test {name}: {number(before)} in float32, {number(result['metrics'][name])} quantized")
     print("beside it config.json says what it reads and answers; how to run it: docs/exporting.md")

@@ -1,6 +1,7 @@
 """Every backbone exports and compiles as one graph with dynamic batch size and length, with the same outputs."""
 
 import json
+from copy import deepcopy
 from importlib.util import find_spec
 from inspect import signature
 
@@ -8,14 +9,11 @@ import pytest
 import torch
 from torch.export import load
 from zoo_export.export import export as write
-from zoo_export.export import program
+from zoo_export.tracing import program
 
 import zoo
 from tests import networks
-from tests.networks import COLOUR, NETWORKS, TEXT, TOKENS
-from zoo.checkpoint import ModelConfig
-from zoo.data.info import CorpusInfo, ImageInfo, ParallelInfo, TextInfo, VectorInfo
-from zoo.inference.model import Model
+from tests.networks import COLOUR, NETWORKS, TEXT
 
 FEW = ("vit", "lstm", "transformer, seq2seq", "gpt, rotary")
 most_are_slow = pytest.mark.parametrize(
@@ -53,33 +51,20 @@ def test_tables_and_groups_over_an_algebra_compile_as_one_graph(spec, given):
 
 
 def trained(name):
-    info, common = NETWORKS[name][1], {"sizes": {"train": 1}, "sha256": "0"}
-    if "image_size" in info:
-        sizes = {key: info[key] for key in ("in_channels", "image_size")}
-        channels = info["in_channels"]
-        found = ImageInfo(**common, **sizes, classes=("a", "b", "c"), mean=(0.0,) * channels, std=(1.0,) * channels)
-    elif "in_features" in info:
-        found = VectorInfo(**common, **info)
-    elif "num_classes" in info:
-        found = TextInfo(**common, **TOKENS, classes=("a", "b", "c"), pair=info.get("pair", False))
-    else:
-        found = ParallelInfo(**common, **TOKENS) if "seq2seq" in info else CorpusInfo(**common, **TOKENS, stream=False)
-    model = Model(build(name), ModelConfig(backbone=NETWORKS[name][0], algebra="complex"))
-    model.info = found
-    return model
+    return networks.trained(*NETWORKS[name], "complex", scope="all")
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_backbone_exports_with_dynamic_sizes(name):
     model = trained(name)
-    exported, given = program(model, zoo.fold(model).net).module(), inputs(name, 2, 5, 4)
+    exported, given = program(model, deepcopy(model.net)).module(), inputs(name, 2, 5, 4)
     torch.testing.assert_close(exported(*given), model.net(*given), rtol=0, atol=1e-5)
 
 
 @torch.no_grad()
 @most_are_slow
-def test_a_folded_network_is_exported_to_a_file(name, tmp_path):
+def test_a_network_is_exported_to_a_file(name, tmp_path):
     model = trained(name)
     made = write(model, tmp_path / "made", "pt2")
     program = load(tmp_path / "made/model.pt2").module()

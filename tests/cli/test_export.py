@@ -9,7 +9,8 @@ from importlib.util import find_spec
 import pytest
 import torch
 from torch import nn
-from zoo_export.export import OnnxNetwork, export, run_by
+from zoo_export.export import export
+from zoo_export.onnx_file import OnnxNetwork, run_by
 
 import zoo
 from tests.errors import raises
@@ -66,13 +67,78 @@ def test_int8_is_small_and_evaluated(call, tmp_path):
     result, model = json.loads(out), zoo.load(NAME)
     file = tmp_path / "small/model.onnx"
     assert sorted(path.name for path in (tmp_path / "small").iterdir()) == ["config.json", "model.onnx"]
-    assert result["bytes"] == file.stat().st_size < 0.4 * result["float_bytes"]
+    weights = sum(p.numel() for p in model.net.parameters())
+    assert result["float_bytes"] == 4 * weights
+    assert result["bytes"] == file.stat().st_size < result["weight_bytes"] + 25_000
+    assert result["weight_bytes"] < 1.5 * weights  # of so small a network, biases, norms and scales are a third
     assert result["float_metrics"]["accuracy"] == model.metrics["accuracy"]
     images = torch.rand(5, 1, 8, 8)
     with torch.no_grad():
-        small, expected = OnnxNetwork(file, model.net)(images), model.net(images)
-    assert 1e-4 < (small - expected).abs().max() < 0.1 * expected.abs().max()  # only rounded
+        small, expected = OnnxNetwork(file, model.net)(images), zoo.quantize(model).net(images)
+    torch.testing.assert_close(small, expected, rtol=0, atol=1e-4)
     assert run_by(model, OnnxNetwork(file, model.net)).evaluate()["accuracy"] == result["metrics"]["accuracy"]
+    config = json.loads((tmp_path / "small/config.json").read_text())
+    assert config["metrics"] == result["metrics"]
+    assert config["float_metrics"] == result["float_metrics"]
+
+
+def test_a_program_stores_4_bits(tmp_path):
+    model = zoo.load(NAME)
+    result = export(model, tmp_path / "small", "pt2", quantize="int4", measure=False)
+    program, images = torch.export.load(tmp_path / "small/model.pt2").module(), torch.rand(5, 1, 8, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(program(images), zoo.quantize(model, bits=4).net(images), rtol=0, atol=1e-5)
+    assert result["bytes"] < result["float_bytes"]
+    assert "metrics" not in json.loads((tmp_path / "small/config.json").read_text())  # those of the model are not its own
+
+
+TICKET = "vit-digits-quaternion-ticket"
+
+
+@needs_onnx
+@pytest.mark.parametrize(
+    ("quantize", "size"),
+    [pytest.param(None, 4, marks=pytest.mark.slow), pytest.param("int8", 1, marks=pytest.mark.slow), ("int4", 18 / 32)],
+)
+def test_a_ticket_is_small_and_computes_the_same(quantize, size, tmp_path):
+    model = zoo.load(TICKET)
+    result = export(model, tmp_path / "small", "onnx", sparse=True, quantize=quantize, measure=False)
+    matrices = [p for p in model.net.parameters() if sum(n > 1 for n in p.shape) > 1]
+    kept, numbers = sum(int(p.count_nonzero()) for p in matrices), sum(p.numel() for p in matrices)
+    others = 4 * sum(p.numel() for p in model.net.parameters()) - 4 * numbers
+    scales = 4 * sum(p.shape[0] * (p.shape[1] if p.dim() == 3 else 1) for p in matrices) if quantize == "int8" else 0
+    assert result["weight_bytes"] - others - scales <= 1.2 * size * kept + numbers / 8
+    assert result["bytes"] <= result["weight_bytes"] + 40_000
+    assert result["max_difference"] < 1e-4
+
+
+@needs_onnx
+def test_onnxruntime_quantizes_activations(call, tmp_path):
+    code, out, err = call("export", NAME, "--format", "onnx", "--quantize", "dynamic", "--to", "small")
+    assert (code, err) == (0, "")
+    assert "quantized" in out
+    assert sorted(path.name for path in (tmp_path / "small").iterdir()) == ["config.json", "model.onnx"]
+    model, images = zoo.load(NAME), torch.rand(5, 1, 8, 8)
+    with torch.no_grad():
+        small, expected = OnnxNetwork(tmp_path / "small/model.onnx", model.net)(images), model.net(images)
+    assert 1e-4 < (small - expected).abs().max() < 0.1 * expected.abs().max()  # only rounded
+
+
+def test_a_folded_program_is_n_times_as_large(call, tmp_path):
+    sizes = []
+    for name, options in (("components", ()), ("matrices", ("--folded",))):
+        code, out, _ = call("export", "linear-hamilton-quaternion", "--format", "pt2", "--to", name, *options, "--json")
+        assert code == 0
+        sizes.append(json.loads(out)["weight_bytes"])
+        assert json.loads((tmp_path / name / "config.json").read_text())["folded"] is bool(options)
+    assert sizes == [4 * 64, 4 * 256]
+
+
+def test_missing_packages_are_named(refused, monkeypatch):
+    monkeypatch.setattr("zoo_export.find_spec", lambda name: None if name in ("onnx", "onnxruntime") else True)
+    assert "ONNX needs onnx: pip install" in refused("export", NAME, "--to", "x", "--format", "onnx")
+    message = refused("export", NAME, "--to", "x", "--format", "onnx", "--quantize", "dynamic")
+    assert "ONNX needs onnx, onnxruntime" in message
 
 
 @needs_onnx
@@ -96,7 +162,7 @@ def test_a_full_disk_is_no_fault_of_the_network(format, tmp_path, monkeypatch):
     def full(*args, **options):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("pathlib.Path.write_bytes" if format == "pt2" else "torch.onnx.ONNXProgram.save", full)
+    monkeypatch.setattr("pathlib.Path.write_bytes", full)
     with pytest.raises(OSError, match="No space"):
         export(zoo.load(NAME), tmp_path / "x", format)
     assert not list(tmp_path.iterdir())
@@ -111,8 +177,16 @@ class Stubborn(nn.Module):
 
 def test_invalid_exports_leave_no_files(call, refused, tmp_path):
     assert "format 'pickle': use zoo, safetensors, pt2, onnx" in refused("export", NAME, "--to", "x", "--format", "pickle")
-    assert "quantize 'int4': use int8" in refused("export", NAME, "--to", "x", "--format", "onnx", "--quantize", "int4")
-    assert "--format onnx" in refused("export", NAME, "--to", "x", "--format", "pt2", "--quantize", "int8")
+    for options, message in [
+        (("--format", "onnx", "--quantize", "int3"), "quantize 'int3': use int8, int4 or dynamic"),
+        (("--format", "pt2", "--quantize", "dynamic"), "--quantize dynamic requires --format onnx"),
+        (("--format", "safetensors", "--quantize", "int4"), "--quantize int4 requires --format onnx or pt2"),
+        (("--quantize", "int8"), "--quantize int8 requires --format onnx or pt2"),
+        (("--folded",), "--folded requires --format"),
+        (("--format", "safetensors", "--sparse"), "--sparse requires --format zoo, onnx or pt2"),
+        (("--format", "onnx", "--quantize", "dynamic", "--sparse"), "--sparse does not apply to --quantize dynamic"),
+    ]:
+        assert message in refused("export", NAME, "--to", "x", *options)
     (tmp_path / "there").mkdir()
     assert "'there' exists" in refused("export", NAME, "--to", "there", "--format", "pt2")
     model = zoo.load(NAME)

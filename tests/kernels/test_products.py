@@ -6,7 +6,7 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torch.nn import functional as F
 
 from zoo.algebras import Factors, algebra, factorize
-from zoo.kernels import Part, axis_layout, real_matrix
+from zoo.kernels import Part, axis_layout, matrix_by_product, real_matrix
 from zoo.kernels.block import block_linear
 from zoo.kernels.factored import factored_linear
 from zoo.kernels.fused import thin_linear
@@ -53,6 +53,17 @@ def test_values_and_gradients_equal_the_real_matrix(spec, inp, out, rows, small,
         torch.testing.assert_close(y, expected)
         torch.testing.assert_close(torch.autograd.grad(y, (x, w, bias), g), expected_grads)
     torch.testing.assert_close(thin_linear(x, w, structure, out, inp, bias), expected)
+
+
+@pytest.mark.parametrize("kernel", [(), (3,), (3, 2)], ids=str)
+@pytest.mark.parametrize(("inp", "out"), SIZES, ids=str)
+@pytest.mark.parametrize("spec", ALGEBRAS)
+def test_the_matrix_of_exported_graphs_is_the_real_matrix(spec, inp, out, kernel):
+    structure, _, _, w, _, out, inp = make_case(spec, inp, out, (0,), grad=False)
+    w = torch.randn(*w.shape, *kernel, dtype=w.dtype)
+    for m in (len(w), len(w) - 1):  # weights in a subspace have fewer components
+        expected = real_matrix(structure[:m], w[:m], out, inp)
+        torch.testing.assert_close(matrix_by_product(structure[:m], w[:m], out, inp), expected)
 
 
 def test_gradients_of_factors():

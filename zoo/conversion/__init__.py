@@ -2,7 +2,8 @@
 
 from zoo.conversion.adapters import adapt
 from zoo.conversion.folding import fold
+from zoo.conversion.quantization import quantize
 from zoo.conversion.replacement import Conversion, convert, stayed_real, survey
 from zoo.conversion.transfer import Projection, transfer
 
-__all__ = ["Conversion", "Projection", "adapt", "convert", "fold", "stayed_real", "survey", "transfer"]
+__all__ = ["Conversion", "Projection", "adapt", "convert", "fold", "quantize", "stayed_real", "survey", "transfer"]

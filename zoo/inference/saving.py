@@ -57,18 +57,20 @@ def save(
     folder = Path(folder).expanduser()
     if folder.exists() and any(folder.iterdir()) and not (folder / "manifest.json").is_file():
         raise InputError(f"'{folder}' is not empty and not a model folder: choose another")
-    if getattr(model.net if isinstance(model, Model) else model, "is_folded", False):
+    net = model.net if isinstance(model, Model) else model
+    if getattr(net, "is_folded", False):
         raise InputError("a folded network has no components: save the original network, or its state_dict with torch.save")
+    if getattr(net, "is_quantized", False):
+        raise InputError("a quantized network is no model folder: save the original network, or use zoo export --quantize")
     files, known = dict[str, str](), dict[str, Any]()
     if isinstance(model, Model):
         if backbone or algebra or embedding or model_kwargs:
             raise InputError("a zoo.Model contains its specs: leave backbone, algebra, embedding and sizes out")
         known = dict(model.known if metrics is None else {})
-        config, net, metrics = model.config, model.net, model.metrics if metrics is None else metrics
+        config, metrics = model.config, model.metrics if metrics is None else metrics
         if model.tokenizer is not None:
             files[model.info.tokenizer] = model.tokenizer.to_json()
     else:
-        net = model
         config = ModelConfig(backbone=backbone, algebra=algebra, scope=scope, init=init, embedding=embedding)
         config = _converted(net) if backbone is None else _built(net, replace(config, model_kwargs=model_kwargs))
     known |= {"metrics": dict(metrics or {}), "parameters": (known.get("parameters") or {}) | count(net)}

@@ -1,5 +1,6 @@
 """Kernels that multiply by a weight over an algebra; `real_matrix` defines the result of all of them."""
 
+from zoo.kernels.assembly import matrix_by_product as matrix_by_product
 from zoo.kernels.assembly import real_matrix as real_matrix
 from zoo.kernels.base import AxisLayout as AxisLayout
 from zoo.kernels.base import Geometry as Geometry

@@ -13,7 +13,7 @@ from torch.compiler import is_compiling, is_exporting
 from zoo.algebras import Algebra, action, factors_of, is_reals, literal
 from zoo.algebras import algebra as named
 from zoo.errors import InputError, check_choice
-from zoo.kernels import AxisLayout, Kernel, Operand, Part, assembled, axis_layout, real_matrix
+from zoo.kernels import AxisLayout, Kernel, Operand, Part, assembled, axis_layout, matrix_by_product, real_matrix
 from zoo.kernels.internals import autocast_dtype, is_plain_mode, is_recording
 
 _LOCK = Lock()
@@ -132,7 +132,8 @@ class Weight(nn.Module):
 
     def _assemble(self) -> Tensor:
         if is_exporting() if is_compiling() else not is_plain_mode():
-            matrix = real_matrix(self.action(), self.elements, self.out, self.inp)
+            assemble = matrix_by_product if is_exporting() else real_matrix
+            matrix = assemble(self.action(), self.elements, self.out, self.inp)
         else:
             matrix = assembled(self.part(), self.product_dtype())
         return matrix.mT if self.transposed else matrix
