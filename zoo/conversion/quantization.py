@@ -156,7 +156,8 @@ def store(model: Model, bits: int | None, sparse: bool = False) -> Model:
         w.requires_grad_(False)
         shared = stored.get(id(w))
         parametrize.register_parametrization(module, key, form)
-        parts: Any = module.parametrizations[key]
+        forms: Any = module.parametrizations
+        parts = forms[key]
         if shared is not None:
             for name, part in shared.named_parameters():
                 setattr(parts, name, part)
