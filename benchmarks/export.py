@@ -12,6 +12,7 @@ import resource
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
@@ -24,8 +25,12 @@ from zoo_export.export import export, parameter_bytes
 
 import zoo
 from benchmarks import machine
+<<<<<<< HEAD
 from zoo.checkpoint import ModelConfig
 from zoo.data.info import CorpusInfo, DataInfo, ImageInfo
+=======
+from zoo.data.info import CorpusInfo, ImageInfo
+>>>>>>> small
 from zoo.hub.sources import entries
 from zoo.inference.model import Model
 
@@ -41,7 +46,7 @@ FORMS: dict[str, dict[str, Any]] = {
 COMMON: dict[str, Any] = {"sizes": {"train": 1}, "sha256": "0"}
 COLOURS: dict[str, Any] = {"in_channels": 3, "mean": (0.0,) * 3, "std": (1.0,) * 3, "classes": tuple("0123456789")}
 IMAGES, TEXTS = ImageInfo(**COMMON, **COLOURS, image_size=64), CorpusInfo(**COMMON, vocab_size=96, max_length=128, stream=False)
-LARGE: dict[str, tuple[str, DataInfo]] = {
+LARGE: dict[str, tuple[str, ImageInfo | CorpusInfo]] = {
     "ViT (dim 192, depth 4)": ("vit(dim=192, depth=4, heads=4, patch=8)", IMAGES),
     "ResNet-18": ("timm/resnet18", IMAGES),
     "GPT (dim 256, depth 6)": ("gpt(dim=256, depth=6, heads=4)", TEXTS),
@@ -71,7 +76,7 @@ def trained(name: str, algebra: str) -> Model:
 
 def versions() -> dict[str, str]:
     """Return the versions of the packages that write and run ONNX."""
-    return {name: machine.version(name) for name in ("onnx", "onnxscript", "onnxruntime")}
+    return {name: version(name) for name in ("onnx", "onnxscript", "onnxruntime")}
 
 
 def key(row: dict[str, Any]) -> tuple[str, str, str]:
@@ -117,8 +122,9 @@ def times() -> None:
 def measure(network: str, algebra: str, form: str) -> dict[str, float]:
     """Return the time of loading and of one input in milliseconds, and the peak memory in MB above that of the process."""
     info = LARGE[network][1]
-    shape, draw = (1, info.max_length) if info is TEXTS else info.example_inputs(1).shape, np.random.default_rng(0)
-    inputs = draw.integers(1, 90, shape) if info is TEXTS else draw.random(shape, np.float32)
+    shape = (1, info.max_length) if isinstance(info, CorpusInfo) else (1, 3, info.image_size, info.image_size)
+    draw = np.random.default_rng(0)
+    inputs = draw.integers(1, 90, shape) if isinstance(info, CorpusInfo) else draw.random(shape, np.float32)
     options = SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     file = FILES / f"{network}-{algebra}-{form}" / "model.onnx"
