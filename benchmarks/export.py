@@ -25,12 +25,8 @@ from zoo_export.export import export, parameter_bytes
 
 import zoo
 from benchmarks import machine
-<<<<<<< HEAD
 from zoo.checkpoint import ModelConfig
-from zoo.data.info import CorpusInfo, DataInfo, ImageInfo
-=======
 from zoo.data.info import CorpusInfo, ImageInfo
->>>>>>> small
 from zoo.hub.sources import entries
 from zoo.inference.model import Model
 
