@@ -82,6 +82,7 @@ def test_int8_is_small_and_evaluated(call, tmp_path):
     assert config["float_metrics"] == result["float_metrics"]
 
 
+@pytest.mark.slow
 def test_a_program_stores_4_bits(tmp_path):
     model = zoo.load(NAME)
     result = export(model, tmp_path / "small", "pt2", quantize="int4", measure=False)
@@ -96,10 +97,8 @@ TICKET = "vit-digits-quaternion-ticket"
 
 
 @needs_onnx
-@pytest.mark.parametrize(
-    ("quantize", "size"),
-    [pytest.param(None, 4, marks=pytest.mark.slow), pytest.param("int8", 1, marks=pytest.mark.slow), ("int4", 18 / 32)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("quantize", "size"), [(None, 4), ("int8", 1), ("int4", 18 / 32)])
 def test_a_ticket_is_small_and_computes_the_same(quantize, size, tmp_path):
     model = zoo.load(TICKET)
     result = export(model, tmp_path / "small", "onnx", sparse=True, quantize=quantize, measure=False)

@@ -31,6 +31,7 @@ START = {
     "torchrun": [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1", "-m", "zoo"],
     "path": SCRIPT,
 }
+FEW = ("script", "torchrun")
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def start(folder: Path, way: str, *words: str) -> str:
     return done.stderr
 
 
-@pytest.mark.parametrize("way", START)
+@pytest.mark.parametrize("way", [way if way in FEW else pytest.param(way, marks=pytest.mark.slow) for way in START])
 def test_every_way_to_start(folder, way):
     write(folder, "callbacks-list")
     start(folder, way, "-c", "config.yaml")
