@@ -46,6 +46,8 @@ def find(path: str):
 
 @pytest.mark.parametrize(("module", "name"), NAMES, ids=lambda part: part)
 def test_documented_names_exist(module, name):
+    if module in ("zoo.peft", "zoo.transformers"):
+        pytest.importorskip(module.removeprefix("zoo."))
     target = find(module)
     assert not name or hasattr(target, name), f"{module}.{name} is documented in docs/reference but does not exist"
 
