@@ -10,6 +10,8 @@ The import registers the method, also for ``PeftModel.from_pretrained``. `zoo.co
 PEFT has no public interface for methods of other packages; all its private names that the zoo uses are in this file.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.algebras import algebra as named
-from zoo.conversion.adapters import CHANNEL_ORDERS, Rule, Sizes, Update, add_update
+from zoo.conversion.adapters import CHANNEL_ORDERS, Rule, Sizes, Update, add_update, check_numbers
 from zoo.conversion.torch_layers import is_conv1d_of_transformers
 from zoo.errors import InputError, check_choice
 from zoo.nn import Linear
@@ -77,10 +79,7 @@ class ZooConfig(PeftConfig):
             raise InputError("missing the algebra: use ZooConfig(algebra=SPEC)", code="missing")
         if not isinstance(self.algebra, str):
             raise InputError("the algebra of a ZooConfig must be a spec, because it is saved: use zoo.register for your own")
-        if isinstance(self.block_rank, bool) or not isinstance(self.block_rank, int) or self.block_rank < 0:
-            raise InputError(f"block_rank={self.block_rank!r}: must be a whole number of at least 0")
-        if not 0 <= self.dropout < 1:
-            raise InputError(f"dropout={self.dropout}: must be in [0, 1)")
+        check_numbers(self.block_rank, self.alpha, self.dropout)
         check_choice("order of channels", self.channels, CHANNEL_ORDERS)
         with torch.random.fork_rng(devices=[]):
             Rule(self.algebra)
@@ -88,6 +87,16 @@ class ZooConfig(PeftConfig):
 
 class _Merging(BaseTunerLayer):
     """A layer with adapters that are added to its matrix, which may be quantized, transposed, or over an algebra."""
+
+    @property
+    def weight(self) -> Tensor:
+        """The matrix with the active updates, for modules that read the matrices of their layers."""
+        weight: Any = self.get_base_layer().weight
+        if not (self.disable_adapters or self.merged) and weight.is_floating_point():
+            for name in self.active_adapters:
+                if name in getattr(self, self.adapter_layer_names[0]):
+                    weight = weight + self.get_delta_weight(name).to(weight)
+        return weight  # type: ignore[no-any-return]
 
     def get_delta_weight(self, adapter: str) -> Tensor:
         """Return the update by an adapter in the shape of the matrix."""
@@ -168,6 +177,12 @@ class ZooModel(BaseTuner):
     prefix = PREFIX
     tuner_layer_cls = ZooLayer
     target_module_mapping: Any = TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
+
+    @contextmanager
+    def _enable_peft_forward_hooks(self, *args: Any, **kwargs: Any) -> Iterator[None]:
+        if kwargs.get("adapter_names") is not None:
+            raise InputError("adapters over algebras do not support adapter_names: use set_adapter", code="unsupported")
+        yield
 
     def _create_and_replace(
         self,

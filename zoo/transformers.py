@@ -11,16 +11,19 @@ The algebra is stored in ``config.json`` as ``quantization_config``, transformer
 another form. Without this import, transformers reports an unknown quantization type and a mismatched matrix, and stops.
 """
 
+import copy
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import ParametrizationList
 
 from zoo.algebras import Algebra
 from zoo.checkpoint.folder import fingerprint
 from zoo.conversion import Conversion, convert
+from zoo.conversion.adapters import AdaptedLayer
 from zoo.conversion.attention_layout import MatrixLayout
 from zoo.errors import InputError, shorten
 from zoo.nn.computed_matrix import ComputedMatrix
@@ -62,6 +65,8 @@ class ZooQuantizationConfig(QuantizationConfigMixin):
         **_: Any,
     ) -> None:
         self.quant_method = METHOD  # type: ignore[assignment]
+        if converted is not None and not isinstance(converted, Mapping):
+            raise InputError("quantization_config: 'converted' must be an object of names", code="corrupt")
         self.algebra, self.algebra_sha256, self.converted = algebra, algebra_sha256, dict(converted or {})
 
 
@@ -75,6 +80,8 @@ class ZooQuantizer(HfQuantizer):
     def _process_model_before_weight_loading(self, model: Any, **_: Any) -> None:
         config = self.quantization_config
         blocks = _blocks_by_name(model, config.converted)
+        if not blocks:
+            raise InputError("quantization_config names no matrix of this model", code="corrupt")
 
         def layout(name: str, _: nn.Module) -> MatrixLayout:
             return MatrixLayout(None, blocks[name]) if name in blocks else MatrixLayout(None, None, "was not converted")
@@ -88,6 +95,10 @@ class ZooQuantizer(HfQuantizer):
                 module.to_empty(device="cpu")
 
     def _process_model_after_weight_loading(self, model: Any, **_: Any) -> Any:
+        for name, parameter in model.named_parameters():
+            owner = model.get_submodule(name.rpartition(".")[0])
+            if isinstance(owner, Weight | Algebra) and not getattr(parameter, "_is_hf_initialized", False):
+                raise InputError(f"the saved model has no tensor '{name}'", code="corrupt")
         for module in model.modules():
             if isinstance(module, Weight):
                 module.algebra.to(module.components)
@@ -100,6 +111,8 @@ class ZooQuantizer(HfQuantizer):
 
         The product that several layers share is stored once for each.
         """
+        if any(isinstance(module, AdaptedLayer | ParametrizationList) for module in model.modules()):
+            raise InputError("save_pretrained cannot store adapters or integers: save zoo.fold(model)", code="unsupported")
         state = model.state_dict()
         for name, module in model.named_modules(remove_duplicate=False):
             if isinstance(module, Algebra):
@@ -146,7 +159,11 @@ def _describe(model: Any, converted: Iterable[str]) -> None:
     algebra = next(module.algebra for module in model.modules() if isinstance(module, Weight))
     known = fingerprint(algebra) if algebra.kind == "fixed" else None
     config = ZooQuantizationConfig(algebra.spec, known, {name: "{}x{}".format(*pair) for name, pair in blocks.items()})
-    model.config.quantization_config = config
+    old, own = model.config, copy.copy(model.config)  # other models may be built from it
+    for module in model.modules():
+        if getattr(module, "config", None) is old:
+            module.config = own
+    own.quantization_config = config
     model.hf_quantizer = ZooQuantizer(config, pre_quantized=True)
     model._weight_conversions = []  # files have the names of the model, because the Trainer resumes without renaming
     names = (name.removeprefix(f"{model.base_model_prefix}.") for name in _placeholders(config.converted))

@@ -85,7 +85,9 @@ def print_program(result: dict[str, Any]) -> None:
     if result["format"] != "safetensors":
         difference = result["max_difference"]
         unchecked = "not compared with the model: pip install 'hypercomplex-zoo[onnx]' brings onnxruntime, which runs it"
-        print(unchecked if difference is None else f"its outputs equal those of the network in torch within {difference:.1e}")
+        quantized = {None: "the model", "dynamic": "the model, before quantization,"}
+        which = quantized.get(result["quantize"], "the quantized network in torch")
+        print(unchecked if difference is None else f"its outputs equal those of {which} within {difference:.1e}")
     if "unmeasured" in result:
         print(f"the cost of the quantization is not measured: {result['unmeasured']}")
     for name, before in result.get("float_metrics", {}).items():

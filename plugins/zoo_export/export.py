@@ -52,8 +52,8 @@ def export(
 
     Returns:
         ``file``, ``bytes``, ``float_bytes`` of the model's parameters, ``weight_bytes`` of those in a program, and
-        ``max_difference`` from the model, None if it cannot be run; if quantized also ``metrics`` and ``float_metrics`` on the
-        test split or the reason ``unmeasured``.
+        ``max_difference`` from the model (int8 and int4: from `zoo.quantize` of it), None if it cannot be run; if quantized
+        also ``metrics`` and ``float_metrics`` on the test split or the reason ``unmeasured``.
 
     Raises:
         InputError: If an option is invalid, the folder exists, a package is missing, or the network cannot be exported.
@@ -77,7 +77,7 @@ def export(
         if model.tokenizer is not None:
             write_text(part / model.info.tokenizer, model.tokenizer.to_json())
         details["bytes"] = file.stat().st_size
-    return {"file": str(folder / FORMATS[format]), "format": format, **details}
+    return {"file": str(folder / FORMATS[format]), "format": format, "quantize": quantize, **details}
 
 
 def write(

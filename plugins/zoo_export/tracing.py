@@ -67,8 +67,10 @@ def program(model: Model, net: nn.Module) -> torch.export.ExportedProgram:
             module.action()  # cache it: copies of a network have no cached constants
     with refusing(model), torch.no_grad():
         exported = torch.export.export(with_scanned_steps(net), inputs, dynamic_shapes=shapes)
-    for node in exported.graph.nodes:
-        node.meta.pop("stack_trace", None)  # contains paths of this machine
+    for module in exported.graph_module.modules():  # loops have graphs of their own
+        if isinstance(module, torch.fx.GraphModule):
+            for node in module.graph.nodes:
+                node.meta.pop("stack_trace", None)  # contains paths of this machine
     return exported
 
 
@@ -100,7 +102,8 @@ def with_scanned_steps(net: nn.Module) -> nn.Module:
 def check_equal(model: Model, net: Any) -> float:
     """Return the largest difference between the outputs of a program and of the model; `InputError` above `TOLERANCE`."""
     with refusing(model):
-        difference = max(float((net(*inputs) - model.net(*inputs)).abs().max()) for inputs in trials(model))
+        differences = [(net(*inputs) - model.net(*inputs)).abs().max() for inputs in trials(model)]
+        difference = float(torch.stack(differences).max())  # NaN if one of them is
     if not difference <= TOLERANCE:
         raise InputError(f"the exported program differs from the model by {difference:.2g} (limit {TOLERANCE:g}): not written")
     return difference

@@ -4,6 +4,8 @@ import json
 from copy import deepcopy
 from importlib.util import find_spec
 from inspect import signature
+from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ import zoo
 from tests import networks
 from tests.networks import COLOUR, NETWORKS, TEXT
 
+ROOT = Path(zoo.__file__).parents[1]
 FEW = ("vit", "lstm", "transformer, seq2seq", "gpt, rotary")
 most_are_slow = pytest.mark.parametrize(
     "name", [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in NETWORKS]
@@ -71,6 +74,8 @@ def test_a_network_is_exported_to_a_file(name, tmp_path):
     for arguments in (inputs(name, 3, 11, 9), inputs(name, 1, 1, 2)):
         torch.testing.assert_close(program(*arguments), model.net(*arguments), rtol=0, atol=1e-5)
     assert made["max_difference"] < 1e-5
+    with ZipFile(tmp_path / "made/model.pt2") as archive:  # files that people share name no folder of their author
+        assert not [name for name in archive.namelist() if str(ROOT).encode() in archive.read(name)]
     config = json.loads((tmp_path / "made/config.json").read_text())
     assert list(config["inputs"]) == list(signature(model.net.forward).parameters)[: len(arguments)]
     shapes = [["batch", "length"] if x.ndim == 2 and not x.is_floating_point() else ["batch", *x.shape[1:]] for x in arguments]

@@ -143,6 +143,20 @@ def test_a_quantized_model_predicts_and_is_not_saved(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_an_adapted_network_is_quantized():
+    net = zoo.adapt(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8)), "quaternion", block_rank=2)
+    x = torch.randn(3, 8)
+    torch.testing.assert_close(zoo.quantize(net)(x), net(x), rtol=0, atol=0.05)
+
+
+def test_a_weight_beyond_float16_scales_is_refused():
+    net = nn.Linear(8, 8)
+    nn.init.constant_(net.weight, 6e5)
+    with raises("unsupported", "bits=8"):
+        zoo.quantize(net, bits=4)
+    assert torch.isfinite(zoo.quantize(net, bits=8)(torch.ones(1, 8))).all()
+
+
 def test_invalid_quantization():
     net = nn.Sequential(nn.Linear(4, 4))
     with raises("invalid", "bits=3", "use 8 or 4"):

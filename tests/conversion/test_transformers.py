@@ -176,6 +176,47 @@ def test_a_folded_model_is_an_ordinary_one(tmp_path):
     assert model.config.quantization_config.algebra == "quaternion"
 
 
+def test_other_models_of_the_same_configuration_stay_real(tmp_path):
+    config = build("llama").config
+    real, model = (transformers.AutoModelForCausalLM.from_config(config) for _ in range(2))
+    zoo.convert(model, "quaternion")
+    assert model.model.config is model.config
+    for name, net in (("real", real), ("converted", model.eval())):
+        net.save_pretrained(tmp_path / name)
+        loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / name)
+        assert torch.equal(output(loaded, "llama"), output(net.eval(), "llama"))
+
+
+def test_a_folded_network_with_a_converted_part_is_an_ordinary_one(tmp_path):
+    net = torch.nn.ModuleDict({"part": converted("llama")})
+    folded = zoo.fold(net)["part"]
+    folded.save_pretrained(tmp_path)
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert torch.equal(output(loaded, "llama"), output(folded, "llama"))
+
+
+@pytest.mark.parametrize("change", [zoo.quantize, lambda model: zoo.adapt(model, "quaternion", block_rank=1)])
+def test_integers_and_adapters_are_not_saved(change, tmp_path):
+    with raises("unsupported", "zoo.fold"):
+        change(converted()).save_pretrained(tmp_path)
+
+
+def test_a_missing_tensor_is_an_error(tmp_path):
+    from safetensors.torch import save_file
+
+    converted(spec="phm-4").save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    for part in ("components", "algebra"):
+        missing = next(name for name in tensors if part in name)
+        save_file(
+            {name: tensor for name, tensor in tensors.items() if name != missing},
+            tmp_path / "model.safetensors",
+            {"format": "pt"},
+        )
+        with raises("corrupt", missing):
+            transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path)
+
+
 def test_a_pipeline_takes_a_converted_model(tmp_path):
     tokenizers = pytest.importorskip("tokenizers")
     words = tokenizers.Tokenizer(

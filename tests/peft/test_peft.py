@@ -231,6 +231,35 @@ def test_lora_merges_into_a_layer_over_the_reals():
     torch.testing.assert_close(output(model.merge_and_unload(), "bert"), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_modules_that_read_the_matrices_of_their_layers(training):
+    class Attends(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention = zoo.convert(nn.MultiheadAttention(8, 2, batch_first=True), "quaternion")
+
+        def forward(self, x):
+            return self.attention(x, x, x)[0]
+
+    torch.manual_seed(0)
+    encoder = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    for net, target in ((Attends(), "out_proj"), (encoder, "linear1")):
+        model = peft.get_peft_model(net, ZooConfig(algebra="quaternion", block_rank=1, target_modules=[target])).train(training)
+        for name, parameter in model.named_parameters():
+            nn.init.normal_(parameter) if "zoo_update" in name else None
+        x = torch.randn(2, 3, 8)
+        with torch.no_grad():
+            changed = model(x)
+            with model.disable_adapter():
+                assert (model(x) - changed).abs().max() > 0.01
+
+
+def test_adapter_names_are_refused():
+    model = adapted()
+    with raises("unsupported", "set_adapter"):
+        model(input_ids=torch.ones(2, 3, dtype=torch.long), adapter_names=["default", "__base__"])
+
+
 def test_invalid_configurations(tmp_path):
     for options, code, words in (
         ({"algebra": ""}, "missing", "algebra"),

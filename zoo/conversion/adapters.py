@@ -108,6 +108,7 @@ class Update(nn.Module):
         channels: str = "component",
     ) -> None:
         super().__init__()
+        check_numbers(block_rank, alpha, dropout)
         check_choice("order of channels", channels, CHANNEL_ORDERS)
         m, n, _ = rule.table.shape
         inp, out = sizes.inp // n, sizes.out // n
@@ -149,7 +150,7 @@ class Update(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the update of the output of a layer for its input, in the dtype of the parameters."""
-        x = self.dropout(x.to(next(self.parameters(recurse=False)).dtype))
+        x = self.dropout(x.to((self.full if hasattr(self, "full") else self.down).dtype))
         axis = -1 - len(self.sizes.kernel)
         x = x.unflatten(axis, (self.n, -1) if self.channels == "component" else (-1, self.n))
         if self.channels == "element":
@@ -196,6 +197,16 @@ class Update(nn.Module):
         """Show the sizes, the dimension and the block rank."""
         rank = 0 if hasattr(self, "full") else self.up.shape[-1]
         return f"{self.sizes.inp} -> {self.sizes.out}, n={self.n}, block_rank={rank}, alpha={self.alpha}"
+
+
+def check_numbers(block_rank: Any, alpha: Any, dropout: Any) -> None:
+    """Raise `InputError` if the numbers of an update have wrong types or values for every layer."""
+    if isinstance(block_rank, bool) or not isinstance(block_rank, int) or block_rank < 0:
+        raise InputError(f"block_rank={block_rank!r}: must be a whole number of at least 0")
+    if not isinstance(alpha, int | float) or not math.isfinite(alpha):
+        raise InputError(f"alpha={alpha!r}: must be a finite number")
+    if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
+        raise InputError(f"dropout={dropout!r}: must be at least 0 and less than 1")
 
 
 class AdaptedLayer(nn.Module):

@@ -51,8 +51,9 @@ def fold(model: Model) -> Model:
             kind = type(net.get_submodule(layer)).__name__
             text = f"layer '{layer}' ({kind}) has no equivalent in torch: fold the other parts of the network"
             raise InputError(text, code="unsupported")
-    vars(net).pop("conversion", None)
-    integrate(net)
+    for module in [net, *(module for module in net.modules() if "conversion" in vars(module))]:
+        vars(module).pop("conversion", None)
+        integrate(module)
     net.is_folded = True
     return folded  # type: ignore[no-any-return]
 
@@ -147,7 +148,7 @@ def _attention(old: MultiheadAttention, copier: _Copier) -> nn.Module:
 def _adapted(old: AdaptedLayer, copier: _Copier) -> nn.Module:
     new: nn.Module = copier.copy(old.base_layer)
     is_trained = any(p.requires_grad for p in old.update.parameters())
-    if isinstance(new.weight, nn.Parameter):  # other layers may share it
+    if isinstance(new.weight, nn.Parameter) and new.weight.is_floating_point():  # other layers may share it
         new.weight = nn.Parameter(new.weight.detach().clone(), requires_grad=is_trained)
     add_update(new, old.update.matrix())
     return new

@@ -53,6 +53,8 @@ class Int4(nn.Module):
         flat = w.float().flatten()
         groups = nn.functional.pad(flat, (0, -len(flat) % self.group)).view(-1, self.group)
         scale = (groups.gather(1, groups.abs().argmax(1, keepdim=True)) / -8).half()
+        if not scale.isfinite().all():
+            raise InputError("a weight is too large for 4 bits and float16 scales: use bits=8", code="unsupported")
         rounded = scale.float()
         q = (groups / rounded.where(rounded != 0, 1)).round().add(8).clamp(0, 15).to(torch.uint8)
         low, high = q.chunk(2, 1)
