@@ -64,7 +64,7 @@ def program(model: Model, net: nn.Module) -> torch.export.ExportedProgram:
     shapes = tuple({0: batch, 1: lengths[i]} if is_text(x) else {0: batch} for i, x in enumerate(inputs))
     for module in net.modules():
         if isinstance(module, Weight):
-            module.action()  # cache it: copies of a network have no cached constants
+            module.action()  # compute the constant in this dtype before tracing
     with refusing(model), torch.no_grad():
         exported = torch.export.export(with_scanned_steps(net), inputs, dynamic_shapes=shapes)
     for module in exported.graph_module.modules():  # loops have graphs of their own

@@ -112,7 +112,7 @@ def test_options_of_a_plugin(call):
 
 def test_options_of_every_plugin():
     given = {"batch_size", "num_workers", "in_channels", "num_classes", "vocab_size", "layers", "net", "lr", "tokenizer"}
-    for kind in set(registry.GROUPS) - {"datasets"}:
+    for kind in set(registry.GROUPS) - {"datasets", "integrations"}:  # an integration needs its package
         for entry in registry.entries(kind):
             row = options_of(kind, f"{entry.distribution}:{entry.name}")
             assert row["usage"].startswith(f"{entry.name}(")

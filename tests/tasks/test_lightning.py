@@ -5,11 +5,12 @@ from inspect import signature
 from types import FunctionType, SimpleNamespace
 from typing import Annotated
 
+import numpy as np
 import pytest
 import torch
 import yaml
 from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from torch import nn
 from torch.nn import functional as F
@@ -58,6 +59,38 @@ class Watch(Callback):
 
 
 # --- a plain Trainer ---
+
+
+class Scales:
+    """A mixin with an option of its own."""
+
+    def __init__(self, *given, gamma=2.0, **options):
+        super().__init__(*given, **options)
+
+
+class Stops(Scales, Classification):
+    """A task with a mixin, callbacks of its own and an array as option."""
+
+    def __init__(self, net, num_classes, *, weights=None, **options):
+        super().__init__(net, num_classes, **options)
+
+    def configure_callbacks(self):
+        return EarlyStopping("val_loss")
+
+
+def test_tasks_with_mixins_callbacks_and_arrays():
+    task = Stops(nn.Linear(4, 3), 3, gamma=5.0, weights=np.ones(3))
+    assert task.hparams["gamma"] == 5.0
+    trainer = Trainer(max_epochs=1, logger=False, enable_checkpointing=False, **QUIET)
+    trainer.fit(task, loader(), loader())
+    assert "val_accuracy" in trainer.callback_metrics
+    with raises("unknown", "gama"):
+        check_task(Stops, {"gama": 1.0})
+
+
+def test_inputs_of_a_pair_may_be_given_apart():
+    task, a, b = PairClassification(nn.Bilinear(4, 4, 3), num_classes=3), torch.ones(2, 4), torch.zeros(2, 4)
+    assert torch.equal(task(a, b), task((a, b)))
 
 
 def test_a_task_trains_in_a_plain_trainer_and_loads_from_its_checkpoint(tmp_path):

@@ -16,7 +16,7 @@ class Constants:
 
     def __init__(self, table: Tensor) -> None:
         self.table = table
-        self.is_one = table.numel() == 1 and table.item() == 1
+        self.is_one = table.numel() == 1 and not table.is_meta and table.item() == 1
         self.literal = ""  # see `zoo.algebras.literal`
         self._derived: dict[Hashable, Any] = {}
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import fields
+from inspect import signature
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, Self, TextIO, overload
@@ -26,7 +27,6 @@ from zoo.nn.embedding import PositionEmbedding
 from zoo.registry import build_options
 from zoo.tasks import GenerativeTask, Task, task_type
 from zoo.tasks.decoding import Decoding
-from zoo.tasks.supervised import Classification
 
 
 class Model:
@@ -136,7 +136,7 @@ class Model:
             raise InputError("normalized=True applies only to models of images: leave it out", code="conflict")
         task = self.configured(decoding, truncation)
         if top != 1:
-            if not isinstance(task, Classification):
+            if "top" not in signature(prediction_rows.dispatch(type(task))).parameters:
                 raise InputError(f"top={top} applies only to classifiers: leave it out", code="conflict")
             if top < 1:
                 raise InputError(f"top={top}: must be at least 1")

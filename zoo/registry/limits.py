@@ -1,5 +1,6 @@
 """Limits of the values of options: intervals, sizes, numbers of processes, and values that files can store."""
 
+import math
 import os
 import sys
 from collections.abc import Mapping
@@ -30,11 +31,12 @@ def check_interval(name: str, interval: str, value: Any) -> None:
     """
     low, high = interval[1:-1].split(", ")
     allowed = f"be in {interval}" if high != "inf" else f"be {'at least' if interval[0] == '[' else 'above'} {low}"
+    least, most = (int(end) if end.lstrip("-").isdigit() else float(end) for end in (low, high))  # exact beyond 2^53
     for number in numbers(value):
-        above = float(low) <= number if interval[0] == "[" else float(low) < number
-        below = number <= float(high) if interval[-1] == "]" else number < float(high)
+        above = least <= number if interval[0] == "[" else least < number
+        below = number <= most if interval[-1] == "]" else number < most
         if not (above and below):
-            raise InputError(f"{name}={value}: must {allowed}")
+            raise InputError(f"{name}={value}: must {allowed if math.isfinite(number) else 'be finite'}")
 
 
 def check_sizes(name: str, options: Mapping[str, Any]) -> None:

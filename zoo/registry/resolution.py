@@ -221,8 +221,8 @@ def named_options(spec: str) -> dict[str, Value]:
 def check_option(name: str, kind: Any, value: Any, interval: str | None = None) -> Any:
     """Return the value of an option in its annotated type; raise `InputError` if its type or a number in it is wrong.
 
-    ``Annotated[float, "[0, 1)"]`` also gives an interval. Annotations other than numbers, text, booleans, None, tuples and
-    dicts of them, and dataclasses, which are built from a mapping or a spec, are not checked.
+    ``Annotated[float, "[0, 1)"]``, also in a union, gives an interval. Annotations other than numbers, text, booleans, None,
+    tuples and dicts of them, and dataclasses, which are built from a mapping or a spec, are not checked.
 
     >>> check_option("rate", float, 1), check_option("betas", tuple[float, float] | None, [0.5, 1])
     (1.0, (0.5, 1))
@@ -232,10 +232,11 @@ def check_option(name: str, kind: Any, value: Any, interval: str | None = None) 
     zoo.errors.InputError: depth='abc' must be a whole number or none
     """
     check_plain(name, value)
-    if get_origin(kind) is Annotated:
-        kind, limits, *_ = get_args(kind)
-        interval = limits if isinstance(limits, str) else interval
-    kinds = _kinds(kind)
+    kinds: tuple[Any, ...] = ()
+    for part in _kinds(kind):
+        plain, *limits = get_args(part) if get_origin(part) is Annotated else (part,)
+        interval = next((text for text in limits if isinstance(text, str)), interval)
+        kinds += _kinds(plain)
     nested = next((part for part in kinds if is_dataclass(part)), None)
     if nested is not None:
         return _build_nested(name, nested, kinds, value)
@@ -265,7 +266,7 @@ def _converted(kinds: tuple[Any, ...], value: Any) -> Any:
     """Return paths as text, lists as tuples, numbers of other libraries as those of Python, and integers as floats."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    if isinstance(value, list):
+    if isinstance(value, list) and any(get_origin(kind) is tuple for kind in kinds):
         return tuple(value)
     if isinstance(value, str) and kinds == (tuple[str, ...],):
         return tuple(value.split(","))

@@ -3,8 +3,9 @@
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass, replace
-from functools import partial
-from inspect import Parameter
+from functools import partial, wraps
+from inspect import Parameter, currentframe
+from types import FrameType
 from typing import Any, ClassVar, Self
 
 import torch
@@ -64,12 +65,15 @@ class Task(LightningModule):
     def __init_subclass__(cls, **options: Any) -> None:
         """Show the options of the base class in the signature of a subclass that passes its ``**options`` to it."""
         super().__init_subclass__(**options)
-        base = evaluated_signature(next(kind for kind in cls.__mro__[1:] if issubclass(kind, Task)))
-        own = base
-        if "__init__" in vars(cls):
-            own = evaluated_signature(cls.__init__)
-            own = own.replace(parameters=list(own.parameters.values())[1:])
-        cls.__signature__ = forwarded(own, base.parameters.values())  # type: ignore[attr-defined]
+        kinds = [kind for kind in cls.__mro__ if "__init__" in vars(kind)]
+        form = evaluated_signature(Task)
+        for kind in reversed(kinds[: kinds.index(Task)]):  # also mixins, which are no tasks
+            own = evaluated_signature(kind.__init__)  # type: ignore[misc]
+            named = [p for p in list(own.parameters.values())[1:] if p.kind is not Parameter.VAR_POSITIONAL]
+            form = forwarded(own.replace(parameters=named), form.parameters.values())
+        cls.__signature__ = form  # type: ignore[attr-defined]
+        if "configure_callbacks" in vars(cls):
+            cls.configure_callbacks = _with_evaluation(cls.configure_callbacks)  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -87,7 +91,8 @@ class Task(LightningModule):
         check_network(net, self.optimizer.name)
         form = task_signature(type(self))
         self.save_hyperparameters(*form.parameters)
-        self.save_hyperparameters({name: _plain(value) for name, value in form.check(self.hparams).items()})
+        checked = {name: _plain(value) for name, value in form.check(self.hparams).items()}
+        self.save_hyperparameters(checked, frame=_outermost())  # in this frame it does not compare them with the arguments
         self.net = net
         self.distillation: Callable[..., Tensor] = labels_only
         named = named_metrics(metrics, self.hparams.get("num_classes"))
@@ -99,7 +104,7 @@ class Task(LightningModule):
         """Create the task for a data set; ``options`` override the keyword arguments from `data_options`."""
         if cls.inputs and info.inputs not in cls.inputs:
             raise InputError(f"task {cls.__name__} supports {' or '.join(cls.inputs)} data, got {info.inputs}")
-        task = cls(net, **check_task(cls, cls.data_options(info) | options))
+        task = cls(net, **task_signature(cls).check(cls.data_options(info) | options))
         task.info, task.tokenizer = info, tokenizer
         return task
 
@@ -128,9 +133,11 @@ class Task(LightningModule):
         """Return the metrics by name; their ``update`` gets predictions, targets and extra keywords of `StepOutput`."""
         return {}
 
-    def forward(self, inputs: Any) -> Tensor:
-        """Apply the network to the inputs of a batch, a tensor or a tuple (which some versions of torch turn into a list)."""
-        y: Tensor = self.net(*inputs) if isinstance(inputs, tuple | list) else self.net(inputs)
+    def forward(self, *inputs: Any) -> Tensor:
+        """Apply the network to the inputs of a batch: tensors, or one tuple (which some versions of torch turn into a list)."""
+        if len(inputs) == 1 and isinstance(inputs[0], tuple | list):
+            (inputs,) = inputs
+        y: Tensor = self.net(*inputs)
         return y
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
@@ -184,13 +191,34 @@ class Task(LightningModule):
 def task_signature(kind: type[Task]) -> Signature:
     """Return the options of a task: the arguments of its class without the network and the tokenizer."""
     form = Signature.of(f"task {kind.__name__}", kind, (None,))
-    return replace(form, parameters={name: p for name, p in form.parameters.items() if name not in ("info", "tokenizer")})
+    return replace(
+        form, parameters={name: p for name, p in form.parameters.items() if name not in ("net", "info", "tokenizer")}
+    )
 
 
 def check_task(kind: type[Task], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options of a task as values of their types, before there are data; `InputError` if one is unknown or invalid."""
     form = task_signature(kind)
     return form.check(options, [name for name, p in form.parameters.items() if p.default is Parameter.empty])
+
+
+def _with_evaluation(configure: Callable[[Any], Any]) -> Callable[[Any], list[Callback]]:
+    """Return a ``configure_callbacks`` that adds the callback which logs the metrics."""
+
+    @wraps(configure)
+    def called(task: Any) -> list[Callback]:
+        given = configure(task)
+        callbacks = list(given) if isinstance(given, list | tuple) else [given]
+        return callbacks if any(isinstance(callback, Evaluation) for callback in callbacks) else [*callbacks, Evaluation()]
+
+    return called
+
+
+def _outermost() -> FrameType | None:
+    frame = currentframe()
+    while frame is not None and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
 
 
 def _plain(value: Any) -> Any:
