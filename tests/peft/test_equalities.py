@@ -50,6 +50,16 @@ def assert_equal(model, other):
     torch.testing.assert_close(model(x), other(x), rtol=1e-6, atol=1e-5)
 
 
+def assert_equal_both_ways(model, other, pairs):
+    """Compare the models after the weights of each are copied into the other."""
+    for mine, their in pairs:
+        mine.copy_(their)
+    assert_equal(model, other)
+    for mine, their in pairs:
+        their.copy_(nn.init.normal_(mine))
+    assert_equal(model, other)
+
+
 @torch.no_grad()
 def test_c3a_is_the_cyclic_algebra(cyclic):
     reversal = -torch.arange(N) % N
@@ -74,12 +84,7 @@ def test_lokr_is_one_kronecker_term(rank):
         pairs.append((update.full[0], layer.lokr_w2["default"]))
     else:
         pairs += [(update.up[0], layer.lokr_w2_a["default"]), (update.down[0], layer.lokr_w2_b["default"])]
-    for mine, their in pairs:
-        mine.copy_(their)
-    assert_equal(model, other)
-    for mine, their in pairs:
-        their.copy_(nn.init.normal_(mine))
-    assert_equal(model, other)
+    assert_equal_both_ways(model, other, pairs)
     counts = [sum(p.numel() for p in net.parameters() if p.requires_grad) for net in (model, other)]
     assert counts[0] == counts[1]
 
@@ -114,12 +119,7 @@ def test_lora_is_an_adapter_over_the_reals(rank):
     other, layer = theirs(kind=peft.LoraConfig, r=rank, lora_alpha=6)
     model, update = ours(algebra="real", block_rank=rank, alpha=6 / rank)
     pairs = [(update.down[0], layer.lora_A["default"].weight), (update.up[0], layer.lora_B["default"].weight)]
-    for mine, their in pairs:
-        mine.copy_(their)
-    assert_equal(model, other)
-    for mine, their in pairs:
-        their.copy_(nn.init.normal_(mine))
-    assert_equal(model, other)
+    assert_equal_both_ways(model, other, pairs)
 
 
 @torch.no_grad()
