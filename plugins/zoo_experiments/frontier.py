@@ -52,7 +52,7 @@ def frontier(
 ) -> dict[str, Any]:
     """Train the missing runs of a frontier and write frontier.json, which the report ``frontier`` reads.
 
-    Rows of an existing frontier.json count as finished runs, even if their folders are gone. The costs of the networks
+    Rows of an existing frontier.json count as finished runs, even if their folders were removed. The costs of the networks
     are measured once, see `costs`. Arguments, result and errors are those of `sweep`, with rows of `summarize`.
     """
     check_frontier(values, file)

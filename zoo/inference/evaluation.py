@@ -121,7 +121,9 @@ def array_batches(
 ) -> Iterator[tuple[Any, Tensor]]:
     """Yield batches (inputs, targets) for the step of a task, prepared as `Model.predict` prepares its inputs."""
     if isinstance(task, AnswerRanking | GenerativeTask):
-        raise InputError(f"{type(task).__name__} is not evaluated on arrays: use a spec or a data module", code="unsupported")
+        raise InputError(
+            f"{type(task).__name__} cannot be evaluated on arrays: use a spec or a data module", code="unsupported"
+        )
     info, is_pair = task.info, isinstance(data, tuple | list)
     if is_pair:
         is_table = is_frame(data[0]) and isinstance(info, TableInfo)
