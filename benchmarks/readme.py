@@ -1,4 +1,4 @@
-"""Write the results on digits and at equal weights into README.md and docs/index.md: ``python -m benchmarks.readme``."""
+"""Write the measured parts of README.md, and the table of a tutorial: ``python -m benchmarks.readme``."""
 
 import json
 from collections import Counter
@@ -14,9 +14,11 @@ from benchmarks.frontier_page import CONTROLS, RANDOM_PRODUCTS, Measured, equal_
 from benchmarks.machine import ROOT, replace_table
 from benchmarks.papers_page import depends_on_size
 
-PAGES = (ROOT / "README.md", ROOT / "docs" / "index.md")
+README = ROOT / "README.md"
+TUTORIAL = ROOT / "docs" / "tutorials" / "first-run.md"
+RESULTS = ROOT / "benchmarks" / "results"
 BEGIN = "<!-- table: benchmarks/results/digits.json -->"
-
+REASONS = "<!-- table: reasons -->"
 ANSWER = "<!-- table: benchmarks/results/frontier -->"
 TITLES = {
     "shakespeare": "Tiny Shakespeare",
@@ -32,6 +34,8 @@ TITLES = {
     "pneumoniamnist": "PneumoniaMNIST",
 }
 """What the README calls the tasks."""
+CPU_STEP = "networks: gpt(dim=384, depth=2, heads=6)"
+"""The training step of `benchmarks.fused` that the README names."""
 TEXTS = ("shakespeare", "shakespeare_4000", "glosses")
 """Frontiers of language models, whose metric is the loss in nats."""
 
@@ -67,6 +71,36 @@ def caption(results: dict[str, Any]) -> str:
     )
 
 
+def reasons(frontiers: Iterable[Measured]) -> str:
+    """Give three reasons to use the zoo, each with its measured numbers."""
+    sized = [one for one in frontiers if one.name not in CONTROLS and depends_on_size(one)]
+    compared, largest = weight_differences(sized), max(point.total for one in sized for point in one.points)
+    memory, speed, sent, faults = map(stored, ("memory", "fused", "communication", "reliability"))
+    matrices = {algebra: row["matrices"] for algebra, row in memory["works"]["vit(dim=768, depth=4, heads=8, patch=8)"].items()}
+    steps = {name: f"{rows[CPU_STEP]['ratio']:.2f}" for name, rows in speed.items() if CPU_STEP in rows}
+    bytes_sent = {row["algebra"]: row["ddp_mb"] for row in sent["rows"]}
+    flips, kills = faults["flips"]["a bit flips"], faults["kills"]
+    texts = [
+        f"- **Better with as few weights.** Hypercomplex networks are better than real networks with as many weights in "
+        f"{better(compared)} on text and images, and worse in {worse(compared)}. This is measured up to {largest / 1e6:.1f} "
+        f"million weights. {scale_page.limit(scale_page.read_rows())} [Quality at equal weights](docs/frontier.md)",
+        f"- **Smaller at the same width.** Over the quaternions, matrices, their gradients and Adam's state take "
+        f"{matrices['quaternion'] / matrices['real']:.2f} of the memory, each process of a data-parallel job sends "
+        f"{bytes_sent['quaternion'] / bytes_sent['real']:.2f} of the bytes, and a training step of a GPT 384 channels wide takes "
+        f"{' or '.join(steps.values())} of the time on a CPU ({' or '.join(steps)}). [Speed](docs/speed.md), "
+        f"[communication](docs/communication.md)",
+        f"- **Runs that can be repeated.** {kills['equal']} of {kills['tried']} killed runs resumed to the same bits, and "
+        f"{flips['noticed']:,} of {flips['tried']:,} flipped bits in saved files were detected. "
+        f"[Reliability](docs/reliability.md)",
+    ]
+    return "\n".join(fill(text, 140, subsequent_indent="  ") for text in texts)
+
+
+def stored(name: str) -> Any:
+    """Read a file of results."""
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
 def answer(frontiers: Iterable[Measured]) -> str:
     """Say in two sentences when an algebra pays off, then what it costs, compare with pruning, and state the limits."""
     tasks = [one for one in frontiers if one.name not in CONTROLS and differences(one)]
@@ -90,8 +124,8 @@ def answer(frontiers: Iterable[Measured]) -> str:
         f"hypercomplex networks are better in {better(by_time)} on these texts and images and worse in {worse(by_time)}.",
         f"- **Pruning a larger real network can save more.** {of_tickets()}",
         f"- **Limits.** Networks of up to {largest / 1e6:.1f} million weights, trained for a short time on CPUs, each at a "
-        f"learning rate selected on validation data. {scale_page.limit(scale_page.read_rows())} On TREC and SST, word "
-        f"embeddings are not counted. Intervals are not corrected for multiple comparisons; we grouped the tasks after "
+        f"learning rate selected on validation data. On TREC and SST, word embeddings are not counted. Intervals are not "
+        f"corrected for multiple comparisons; we grouped the tasks after "
         f"seeing results.",
     ]
     return "\n".join([fill(paragraphs[0], 146), "", *(fill(text, 146, subsequent_indent="  ") for text in paragraphs[1:])])
@@ -165,10 +199,10 @@ def step_ratios(frontier: Measured) -> list[float]:
 def update() -> None:
     """Update all pages."""
     frontiers = frontier_page.read()
-    results = json.loads((ROOT / "benchmarks" / "results" / "digits.json").read_text(encoding="utf-8"))
-    for path in PAGES:
-        text = replace_table(path.read_text(encoding="utf-8"), BEGIN, table(results))
-        path.write_text(replace_table(text, ANSWER, answer(frontiers)), encoding="utf-8")
+    text = replace_table(README.read_text(encoding="utf-8"), REASONS, reasons(frontiers))
+    README.write_text(replace_table(text, ANSWER, answer(frontiers)), encoding="utf-8")
+    tutorial = replace_table(TUTORIAL.read_text(encoding="utf-8"), BEGIN, table(stored("digits")))
+    TUTORIAL.write_text(tutorial, encoding="utf-8")
 
 
 if __name__ == "__main__":
