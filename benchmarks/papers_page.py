@@ -13,7 +13,7 @@ from zoo_reports.frontier import BestNetwork, Difference, contrast
 from zoo_reports.page import colors_of, plain_axes
 
 from benchmarks import frontier_page, lottery
-from benchmarks.frontier_page import CONTROLS, RANDOM_PRODUCTS, Measured
+from benchmarks.frontier_page import CONTROLS, RANDOM_PRODUCTS, Measured, depends_on_size
 from benchmarks.papers_rows import CONFIGS, RESULTS, ROOT, Row, read_all
 from benchmarks.papers_statistics import LOWER_IS_BETTER, by_table, comparisons, score, tally, verdict
 from zoo.registry import Spec
@@ -90,11 +90,6 @@ def frontier_effects(frontiers: Iterable[Measured], at_width: bool) -> list[Effe
 def label(frontier: Measured) -> str:
     """Return the name of a frontier as a task."""
     return f"{frontier.name.replace('_', ' ')} (frontier)"
-
-
-def depends_on_size(frontier: Measured) -> bool:
-    """Check that the largest real network of a frontier is better than the smallest."""
-    return frontier.size_effect is not None and frontier.size_effect.verdict == "ahead"
 
 
 def forest(width: Sequence[Effect], weights: Sequence[Effect], path: Path) -> None:

@@ -10,9 +10,8 @@ from typing import Any
 from zoo_reports.frontier import Difference, opponents
 
 from benchmarks import frontier_page, scale_page, tickets
-from benchmarks.frontier_page import CONTROLS, RANDOM_PRODUCTS, Measured, equal_step_time
+from benchmarks.frontier_page import CONTROLS, RANDOM_PRODUCTS, Measured, depends_on_size, equal_step_time
 from benchmarks.machine import ROOT, replace_table
-from benchmarks.papers_page import depends_on_size
 
 README = ROOT / "README.md"
 TUTORIAL = ROOT / "docs" / "tutorials" / "first-run.md"
@@ -86,8 +85,8 @@ def reasons(frontiers: Iterable[Measured]) -> str:
         f"million weights. {scale_page.limit(scale_page.read_rows())} [Quality at equal weights](docs/frontier.md)",
         f"- **Smaller at the same width.** Over the quaternions, matrices, their gradients and Adam's state take "
         f"{matrices['quaternion'] / matrices['real']:.2f} of the memory, each process of a data-parallel job sends "
-        f"{bytes_sent['quaternion'] / bytes_sent['real']:.2f} of the bytes, and a training step of a GPT 384 channels wide takes "
-        f"{' or '.join(steps.values())} of the time on a CPU ({' or '.join(steps)}). [Speed](docs/speed.md), "
+        f"{bytes_sent['quaternion'] / bytes_sent['real']:.2f} of the bytes, and a training step of a GPT 384 channels wide "
+        f"takes {' or '.join(steps.values())} of the time on a CPU ({' or '.join(steps)}). [Speed](docs/speed.md), "
         f"[communication](docs/communication.md)",
         f"- **Runs that can be repeated.** {kills['equal']} of {kills['tried']} killed runs resumed to the same bits, and "
         f"{flips['noticed']:,} of {flips['tried']:,} flipped bits in saved files were detected. "

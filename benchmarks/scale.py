@@ -30,7 +30,7 @@ from typing import Any
 
 import torch
 
-from benchmarks import frontier_page, machine, readme, scale_page
+from benchmarks import machine, readme, scale_page
 from benchmarks.scale_plan import ALGEBRA_ONLY, ALGEBRAS, LONG, SHORT, SIZES, TASKS, VARIANTS, Network, Run, next_runs, run_of
 from benchmarks.scale_train import RECIPE, SMALL, Recipe, prepare, row_of, step_times
 from zoo.errors import one_line
@@ -170,8 +170,8 @@ def main(argv: list[str] | None = None) -> None:
     elif options.times:
         measure_times(options, RECIPE, device)
     elif options.report:
-        print("\n".join(scale_page.text(read(options.out, RECIPE)["rows"])))
-        frontier_page.write()
+        print(scale_page.text(read(options.out, RECIPE)["rows"]))
+        scale_page.write()
         readme.update()
     else:
         measure(plan(options), options, RECIPE, device)

@@ -101,9 +101,7 @@ def test_longer_training_is_compared_for_the_networks_of_both():
     extra = point("b", 100, 90.0, 92.0, algebra="complex")  # only in the shorter one
     longer = of_loss(4000, point("real", 100, 2.0, 4.0), point("a", 100, 1.5, 3.5, algebra="complex"))
     [text] = frontier_page.longer_training(longer, of_loss(1000, real, ours, extra))
-    assert text.startswith("**complex, the same networks**: +1.000 [")
-    assert " with 1,000 steps, +0.500 [" in text
-    assert text.endswith(" with 4,000.")
+    assert text == "complex +1.000 with 1,000 steps, +0.500 with 4,000"
     assert frontier_page.longer_training(longer, None) == []
 
 
@@ -113,7 +111,7 @@ def test_quaternions_are_compared_with_random_products():
         for name, loss, algebra in (("quaternion", 1.0, "quaternion"), ("random", 3.0, frontier_page.RANDOM_PRODUCTS))
     )
     [text] = frontier_page.from_controls(of_loss(1, ours, other))
-    assert text.startswith("**quaternion-8 against random-8**: not decided, +2.000 [")
+    assert text.startswith("quaternion-8 against random-8 +2.000 [")
     assert frontier_page.from_controls(of_loss(1, ours)) == []
 
 

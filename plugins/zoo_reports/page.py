@@ -1,5 +1,6 @@
 """The page of a report and the style of its pictures: HTML, Markdown, text, colors, axes and number formats."""
 
+import csv
 import io
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
@@ -55,6 +56,12 @@ class Table(NamedTuple):
         """Format the table without its title as lines of Markdown."""
         rows = [f"| {' | '.join(text.replace('|', '/') for text in row)} |" for row in self.rows]
         return [f"| {' | '.join(self.head)} |", f"|---|{'---:|' * (len(self.head) - 1)}", *rows]
+
+    def as_csv(self) -> str:
+        """Format the table without its title as CSV."""
+        file = io.StringIO()
+        csv.writer(file, lineterminator="\n").writerows([self.head, *self.rows])
+        return file.getvalue()
 
 
 @dataclass
