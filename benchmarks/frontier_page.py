@@ -178,7 +178,7 @@ def answers(frontiers: Iterable[Measured]) -> list[str]:
         rows.append(
             [f"[{name}](images/frontier_{frontier.name}.png)", frontier.metric, size, *map(cell, map(found.get, algebras))]
         )
-    return Table("", ["task", "metric", "more real weights", *algebras], rows).as_markdown()
+    return Table("", ["task", "more real weights", *algebras], rows).as_markdown()
 
 
 def cell(difference: Difference | None) -> str:
@@ -239,7 +239,7 @@ def checks(frontiers: Iterable[Measured]) -> str:
     for frontier in frontiers:
         found = [difference for name in frontier.algebras if (difference := frontier.equal_weights(name))]
         wins = sum(difference.verdict == "ahead" for difference in found)
-        texts.append(f"on {frontier.name.replace('_', ' ')}, {wins} of {len(found)} algebras are ahead")
+        texts.append(f"{wins} of {len(found)} algebras are ahead on {frontier.name.replace('_', ' ')}")
     return ", ".join(texts)
 
 

@@ -71,8 +71,7 @@ def sentences(images: Path, before: tuple[Mapping[str, Any], Rows], after: tuple
     gain = sum(losses[0][net][rates[0][net]] - losses[1][net][rates[1][net]] for net in nets) / len(nets)
     direction = "lowers" if gain >= 0 else "raises"
     return (
-        f"`--optimizer.mup_base_width 64` divides the rate of each matrix by fan-in, or fan-in / sqrt(n) over an algebra. One "
-        f"rate for all networks of shakespeare then costs {costs[1]:.4f} nats instead of {costs[0]:.4f} "
-        f"([picture](images/frontier_rates.png), one seed), but at the best rates scaling {direction} the loss by "
-        f"{abs(gain):.4f} nats, so it is off by default."
+        f"`--optimizer.mup_base_width` lowers the cost of one rate for all networks of shakespeare from {costs[0]:.4f} to "
+        f"{costs[1]:.4f} nats ([picture](images/frontier_rates.png)), but {direction} the loss at the best rates by "
+        f"{abs(gain):.4f} nats: off by default."
     )
