@@ -87,30 +87,27 @@ def write(page: Path = PAGE, images: Path = IMAGES, folder: Path = RESULTS.paren
     for name, table in (tables() | tickets.tables()).items():
         (folder / name).write_text(table.as_csv(), encoding="utf-8")
     absent = ", ".join(missing()) or "nothing"
-    parts = {"equal_weights": "\n".join(tickets.answers()), "equal_width": "\n".join(equal_width()), "missing": absent}
+    parts = {
+        "equal_weights": "\n".join(tickets.answers()),
+        "equal_width": "\n".join(at_equal_width().as_markdown()),
+        "missing": absent,
+    }
     page.write_text(TEMPLATE.read_text(encoding="utf-8").format_map(parts | totals()), encoding="utf-8")
 
 
-def equal_width() -> list[str]:
+def at_equal_width() -> Table:
     """Tabulate how tickets over the quaternions compare with real ones of the same width at the sparse end."""
     rows = []
     for file in sorted(RESULTS.glob("*.json")):
         results, arms = read(file)
-        record, name = results["lottery"], file.stem.replace("_", " ")
+        record, name = results["lottery"], f"[{file.stem.replace('_', ' ')}](images/lottery_{file.stem}.png)"
         (crossing,) = [one for one in compare_all(arms, record["mode"])[0] if one.arm == "quaternion"]
-        interval = f"± {crossing.interval:.2g}" if crossing.interval is not None else ", one seed"
+        interval = "one seed" if crossing.interval is None else f"± {crossing.interval:.2g}"
         sure = crossing.interval is not None and abs(crossing.lead) > crossing.interval
         verdict = "not decided" if not sure else "ahead" if crossing.lead > 0 else "behind"
-        rows.append(
-            [
-                f"[{name}](images/lottery_{file.stem}.png)",
-                f"{record['rate']:g}",
-                f"{crossing.low:.2g} %",
-                f"{crossing.lead:+.2g} {interval} {record['metric']}",
-                verdict,
-            ]
-        )
-    return Table("", ["experiment", "rate", "weights left", "quaternion minus real", "verdict"], rows).as_markdown()
+        lead = f"{crossing.lead:+.2g} {interval} {record['metric']}"
+        rows.append([name, f"{record['rate']:g}", f"{crossing.low:.2g} %", lead, verdict])
+    return Table("", ["experiment", "rate", "weights left", "quaternion minus real", "verdict"], rows)
 
 
 def tables() -> dict[str, Table]:
