@@ -220,8 +220,8 @@ def sensitivity(results: Path) -> list[str]:
     most, least = (", ".join(word["word"] for word in stored[name][:5]) for name in ("most", "least"))
     return [
         f"**Sensitivity of words to position** (`zoo report frequencies` of the complex-order Transformer on SST, "
-        f"{stored['words']:,} words): the largest mean frequencies are those of {most}; the smallest those of {least}. In Table "
-        "7 of the paper, words of strong sentiment rank first.",
+        f"{stored['words']:,} words): the largest mean frequencies are those of {most}; the smallest those of {least}. In "
+        "Table 7 of the paper, words of strong sentiment rank first.",
         "",
         "![Density of the mean frequency over words](../images/sst_frequencies.png)",
     ]
