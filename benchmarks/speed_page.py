@@ -71,8 +71,8 @@ def measured(sets: Results) -> list[str]:
         dates, speed = sorted({row["date"] for row in found}), median(row["gflops"] for row in found)
         first = found[0]
         lines.append(
-            f"- {name}: {first['threads']} threads of {first['processor']}, {dates[-1]}, torch {first['torch']}; torch's product "
-            f"of 1024 x 1024 runs at {speed:.0f} GFLOP/s."
+            f"- {name}: {first['threads']} threads of {first['processor']}, {dates[-1]}, torch {first['torch']}; torch's "
+            f"product of 1024 x 1024 runs at {speed:.0f} GFLOP/s."
         )
     return lines
 
@@ -124,8 +124,8 @@ def of_memory() -> str:
     rows = read(memory.RESULTS)["works"]["vit(dim=768, depth=4, heads=8, patch=8)"]
     ours = {name: value / rows["real"][name] for name, value in rows["quaternion"].items() if name != "kernels"}
     return (
-        f"matrices with gradients and Adam's state {ours['matrices']:.2f}, saved activations {ours['kept']:.2f}, the peak of all "
-        f"tensors {ours['peak']:.2f}"
+        f"matrices with gradients and Adam's state {ours['matrices']:.2f}, saved activations {ours['kept']:.2f}, the peak of "
+        f"all tensors {ours['peak']:.2f}"
     )
 
 
