@@ -15,7 +15,7 @@ from zoo_experiments.options import Experiment
 from zoo_experiments.sweep import sweep_points as runs_of
 from zoo_reports.frontier import BestNetwork, Frontier, best_networks, contrast, mean_difference, opponents, sentences
 
-from benchmarks import digits, frontier_page, fused, machine, readme, recovery, speed_page
+from benchmarks import digits, frontier_page, fused, machine, readme, recovery, speed_page, speed_tables
 from benchmarks import frontier as benchmark
 from tests.errors import raises
 from zoo.cli import main
@@ -311,19 +311,20 @@ def test_the_readme_table_has_a_line_for_each_algebra(results):
     assert f"**{sum(scores) / 2:.3f}** ({scores[0]:.3f}, {scores[1]:.3f})" in quaternion
 
 
-def test_the_recovery_tables_match_the_results():
-    page = recovery.PAGE.read_text(encoding="utf-8")
-    tables = page.partition(recovery.BEGIN)[2].partition(machine.END)[0]
-    files = list(recovery.RESULTS.parent.glob("recovery*.json"))
-    assert tables.count("### ") == len(files) >= 1
-    for file in files:
-        results = json.loads(file.read_text(encoding="utf-8"))
-        assert f"\n{recovery.table(results)}\n" in tables
+def test_the_recovery_table_matches_the_results():
+    stored, page = recovery.read_all(), recovery.PAGE.read_text(encoding="utf-8")
+    lines = recovery.table(stored)
+    assert "\n".join([recovery.BEGIN, *lines, machine.END]) in page
+    assert len(lines) == 2 + len(stored) >= 3
+    assert recovery.RESULTS.with_suffix(".csv").read_text(encoding="utf-8") == recovery.runs_table(stored).as_csv()
+    for results in stored:
         assert {row["seed"] for row in results["rows"]} == {teacher["seed"] for teacher in results["teachers"]}
 
 
 def test_the_speed_page_matches_the_results():
     assert speed_page.PAGE.read_text(encoding="utf-8") == speed_page.text()
+    for name, table in speed_tables.tables().items():
+        assert (speed_page.FOLDER / name).read_text(encoding="utf-8") == table.as_csv()
 
 
 def test_speed_is_measured_once_per_commit(tmp_path, monkeypatch, capsys):
