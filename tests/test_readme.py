@@ -20,8 +20,7 @@ from zoo_reports.frontier import best_networks, opponents
 
 import zoo
 from benchmarks import frontier_page, machine, papers_rows, readme, tickets
-from benchmarks.frontier_page import CONTROLS
-from benchmarks.papers_page import depends_on_size
+from benchmarks.frontier_page import CONTROLS, depends_on_size
 from zoo import registry
 from zoo.cli import main
 from zoo.cli.commands import command_names
@@ -45,6 +44,7 @@ TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 FENCED = re.compile(r"```(\w+)\n(.*?)```", flags=re.DOTALL)
 STEP = re.compile(r"(<!-- not run: [^\n]* -->\n)?```(\w+)\n(.*?)```", flags=re.DOTALL)
 BLOCKS = FENCED.findall(TEXT)
+PRINTED = [block for kind, block in BLOCKS if kind == "text"]
 STEPS = {page.stem: STEP.findall(page.read_text(encoding="utf-8")) for page in TUTORIALS}
 NOT_RUN = [(kind, block) for steps in STEPS.values() for mark, kind, block in steps if mark]
 
@@ -78,6 +78,10 @@ def test_the_first_command_trains_on_digits(tmp_path, epochs, accuracy):
     assert summary["metrics"]["accuracy"] >= accuracy
     assert summary["parameters"]["total"] <= 0.30 * summary["parameters"]["real_twin"]
     assert f"{summary['parameters']['real_twin']:,}" in done.stdout
+    shown, printed = (
+        [re.sub(r"[\d.,]+", "#", line.rstrip()) for line in text.splitlines()] for text in (PRINTED[0], done.stdout)
+    )
+    assert [line for line in shown if line not in (*printed, "...", "#")] == []
 
 
 @pytest.mark.parametrize("line", COMMAND_LINES)
@@ -98,8 +102,7 @@ def test_python_code_runs_and_prints_what_the_readme_shows(tmp_path, monkeypatch
         if kind == "python":
             exec(compile(block, "README.md", "exec"), {})
             outputs.append(capsys.readouterr().out)
-    (shown,) = (block for kind, block in BLOCKS if kind == "text")
-    pattern = ".*".join(re.escape(part) for part in shown.split(" ...\n"))
+    pattern = ".*".join(re.escape(part) for part in PRINTED[1].split(" ...\n"))
     assert re.fullmatch(pattern, outputs[0], flags=re.DOTALL), outputs[0]
 
 
@@ -130,16 +133,51 @@ def test_tutorials_run(page, tmp_path, monkeypatch, capsys, unregistered):
             assert main(shlex.split(line)[1:]) == 0, (line, capsys.readouterr().err)
 
 
-def test_the_table_and_the_answer_match_the_results():
-    results = json.loads((ROOT / "benchmarks" / "results" / "digits.json").read_text(encoding="utf-8"))
-    parts = {readme.BEGIN: readme.table(results), readme.ANSWER: readme.answer(frontier_page.read())}
-    for page in readme.PAGES:
-        assert all(f"{begin}\n{part}\n{machine.END}" in page.read_text(encoding="utf-8") for begin, part in parts.items())
+def test_the_measured_parts_match_the_results():
+    frontiers, results = frontier_page.read(), readme.stored("digits")
+    for begin, part in {readme.REASONS: readme.reasons(frontiers), readme.ANSWER: readme.answer(frontiers)}.items():
+        assert f"{begin}\n{part}\n{machine.END}" in TEXT
+    assert f"{readme.BEGIN}\n{readme.table(results)}\n{machine.END}" in readme.TUTORIAL.read_text(encoding="utf-8")
     assert {row["seed"] for row in results["rows"]} == {0, 1, 2}
 
 
+MOST_WORDS, MOST_WORDS_OF_RESULTS, MOST_PICTURES, MOST_ROWS = 30_000, 600, 3, 40
+
+
+def pages_of_results():
+    """Return the pages under Measured in the navigation."""
+    navigation = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
+    (entries,) = (part["Measured"] for part in navigation if "Measured" in part)
+    return [page for entry in entries for page in entry.values() if page not in ("gallery.md", "method.md")]
+
+
+def test_pages_are_short():
+    texts = {
+        page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES if page.startswith("docs/") or page == "README.md"
+    }
+    assert sum(len(text.split()) for text in texts.values()) <= MOST_WORDS
+    results = {page: texts[f"docs/{page}"] for page in pages_of_results()}
+    assert len(results) >= 10
+    assert {page: len(text.split()) for page, text in results.items() if len(text.split()) > MOST_WORDS_OF_RESULTS} == {}
+    assert {page: text.count("![") for page, text in results.items() if text.count("![") > MOST_PICTURES} == {}
+    tables = {page: max(map(len, re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)), default=0) for page, text in texts.items()}
+    rows = {
+        page: max((block.count("\n") for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)), default=0)
+        for page, text in texts.items()
+    }
+    assert {page: count for page, count in rows.items() if count > MOST_ROWS} == {}
+
+
+def test_pages_of_results_begin_with_their_question():
+    for page in pages_of_results():
+        title, blank, question = (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines()[:3]
+        assert (title[:2], blank) == ("# ", "")
+        assert re.fullmatch(r"\*\*.+\?\*\*", question), page
+
+
 def test_what_is_written_by_hand_about_the_frontiers_holds():
-    text = " ".join(frontier_page.TEMPLATE.read_text(encoding="utf-8").split())
+    pages = (ROOT / "docs" / "method.md", frontier_page.TEMPLATE)
+    text = " ".join(" ".join(page.read_text(encoding="utf-8").split()) for page in pages)
     frontiers = {frontier.name: frontier for frontier in frontier_page.read()}
 
     shares = [
