@@ -86,13 +86,14 @@ def write(page: Path = PAGE, images: Path = IMAGES, folder: Path = RESULTS.paren
         tickets.draw(json.loads(file.read_text(encoding="utf-8")), images / f"tickets_{file.stem}.png")
     for name, table in (tables() | tickets.tables()).items():
         (folder / name).write_text(table.as_csv(), encoding="utf-8")
-    absent = ", ".join(missing()) or "nothing"
-    parts = {
-        "equal_weights": "\n".join(tickets.answers()),
-        "equal_width": "\n".join(at_equal_width().as_markdown()),
-        "missing": absent,
-    }
-    page.write_text(TEMPLATE.read_text(encoding="utf-8").format_map(parts | totals()), encoding="utf-8")
+    page.write_text(text(), encoding="utf-8")
+
+
+def text() -> str:
+    """Return the text of the page."""
+    parts = {"equal_weights": "\n".join(tickets.answers()), "equal_width": "\n".join(at_equal_width().as_markdown())}
+    parts |= totals() | {"missing": ", ".join(missing()) or "nothing"}
+    return TEMPLATE.read_text(encoding="utf-8").format_map(parts)
 
 
 def at_equal_width() -> Table:

@@ -25,7 +25,7 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
 }
 """Pages outside of docs/, and their paths on the site; of README.md only the section Python."""
-HOME = "index.md"
+HOME, HOME_SOURCE = "index.md", "README.md"
 """The page that begins with README.md up to its section Documentation."""
 LINK = re.compile(r"\[([^\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 EXTERNAL = re.compile(
@@ -110,6 +110,7 @@ def on_files(files: Any, config: Any) -> None:
         texts[source] = page_text(source)
         files.append(File.generated(config, name, content=texts[source]))
     files.append(File.generated(config, "reference/commands.md", content=command_line()))
+    texts[HOME_SOURCE] = (ROOT / HOME_SOURCE).read_text(encoding="utf-8")
     linked = {path for source, text in texts.items() for path in targets(source, text)}
     for path in sorted(linked - set(PAGES)):
         if not path.startswith("docs/") and (name := site_path(path)):
@@ -125,8 +126,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 def home() -> str:
     """Return README.md up to its section Documentation, with links of the home page."""
-    text, _, _ = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Documentation\n")
-    return rewrite("README.md", f"{text}\n")
+    text, _, _ = (ROOT / HOME_SOURCE).read_text(encoding="utf-8").partition("\n## Documentation\n")
+    return rewrite(HOME_SOURCE, f"{text}\n")
 
 
 def on_post_build(config: Any) -> None:

@@ -13,8 +13,9 @@ from zoo_experiments.sweep import SweepGrid, sweep_points
 from zoo_reports.frontier import Difference
 
 import zoo
-from benchmarks import frontier_page, lottery, papers, papers_detail, papers_page, papers_rows, scale_page
+from benchmarks import frontier_page, lottery, machine, papers, papers_detail, papers_page, papers_rows, scale_page, tickets
 from benchmarks.papers_statistics import Pair, Score, comparisons, differs, score, tally, verdict
+from tests.faults import report
 
 SWEEP = """\
 # note: Fewer words.
@@ -279,3 +280,15 @@ def test_the_pages_match_the_results(tmp_path):
         assert written.read_text(encoding="utf-8") == kept.read_text(encoding="utf-8"), kept
     results = {path.relative_to(papers_rows.RESULTS).with_suffix("") for path in papers_rows.RESULTS.glob("*/*.json")}
     assert results == {Path(row.stored) for row in papers_rows.read_all() if row.runs}
+
+
+def test_the_page_about_tickets_matches_the_results():
+    assert lottery.PAGE.read_text(encoding="utf-8") == lottery.text()
+    for name, table in (lottery.tables() | tickets.tables()).items():
+        assert (lottery.RESULTS.parent / name).read_text(encoding="utf-8") == table.as_csv()
+
+
+def test_the_page_about_faults_matches_the_results():
+    results = json.loads(report.RESULTS.read_text(encoding="utf-8"))
+    assert f"{report.BEGIN}\n{report.table(results)}\n{machine.END}" in report.PAGE.read_text(encoding="utf-8")
+    assert report.RANKS.read_text(encoding="utf-8") == report.lost_processes(results["ranks"]).as_csv()
