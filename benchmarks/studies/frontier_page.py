@@ -245,12 +245,12 @@ def checks(frontiers: Iterable[Measured]) -> str:
 def write(page: Path = PAGE, images: Path = IMAGES, folder: Path = RESULTS) -> None:
     """Write the page, its pictures and the CSV files of its tables."""
     frontiers = read()
-    for frontier in frontiers:
+    tasks = [one for one in frontiers if one.name not in CONTROLS]
+    for frontier in tasks:
         picture = f"frontier_{frontier.name}"
         (images / f"{picture}.png").write_bytes(pictures(picture, partial(draw, frontier))[f"{picture}.png"])
     for name, table in tables(frontiers).items():
         (folder / name).write_text(table.as_csv(), encoding="utf-8")
-    tasks = [one for one in frontiers if one.name not in CONTROLS]
     runs = [row for frontier in frontiers for row in frontier.rows]
     dates = sorted({frontier.stored["machine"]["date"] for frontier in frontiers})
     parts = {
