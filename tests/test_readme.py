@@ -168,6 +168,13 @@ def test_pages_are_short():
     assert {page: text.count("![") for page, text in results.items() if text.count("![") > MOST_PICTURES} == {}
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_rows_of_tables_are_as_wide_as_their_heads(page):
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        assert len({line.replace("\\|", "").count("|") for line in table.splitlines()}) == 1, table
+
+
 def test_pages_of_results_begin_with_their_question():
     for page in pages_of_results():
         title, blank, question = (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines()[:3]

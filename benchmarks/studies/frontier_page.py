@@ -172,11 +172,9 @@ def answers(frontiers: Iterable[Measured]) -> list[str]:
     rows = []
     for frontier in frontiers:
         found = {algebra: frontier.equal_weights(algebra) for algebra in algebras if algebra in frontier.algebras}
-        name = frontier.name.replace("_", " ")
+        name = f"[{frontier.name.replace('_', ' ')}](images/frontier_{frontier.name}.png)"
         size = frontier.size_effect.verdict if frontier.size_effect else ""
-        rows.append(
-            [f"[{name}](images/frontier_{frontier.name}.png)", frontier.metric, size, *map(cell, map(found.get, algebras))]
-        )
+        rows.append([name, size, *(cell(found.get(algebra)) for algebra in algebras)])
     return Table("", ["task", "more real weights", *algebras], rows).as_markdown()
 
 

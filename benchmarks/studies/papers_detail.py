@@ -255,7 +255,7 @@ def verdicts_of(paper: str, rows: Iterable[Row]) -> list[str]:
     lines = [[f"{table}, {', '.join(dict.fromkeys(names))}", setting, text] for (table, setting, text), names in nets.items()]
     starred = any(text.endswith("*") for *_, text in lines)
     note = ["", r"\* with smaller differences than published"] if starred else []
-    return [*Table("", ["published table", "setting", "verdict here"], lines).as_markdown(), *note, ""] if lines else []
+    return [*Table("", ["published table", "setting", "verdict here"], lines).as_markdown(left=3), *note, ""] if lines else []
 
 
 def page(paper: str, rows: Sequence[Row], results: Path) -> str:
@@ -281,7 +281,7 @@ def page(paper: str, rows: Sequence[Row], results: Path) -> str:
         f"{sum(len(row.runs) for row in measured)} runs of {len(measured)} rows, {dates[0]} to {dates[-1]}, on {processors}. "
         "[The method](../method.md#published-tables) defines the verdicts.",
         "",
-        *([*setting.as_markdown(), ""] if len(about["columns"]) == 2 else []),
+        *([*setting.as_markdown(left=3), ""] if len(about["columns"]) == 2 else []),
         f"- [All rows]({folder}/{paper}.csv): algebra, weights, test results with intervals, seeds, published results, notes.",
         f"- [Settings]({folder}/{paper}_settings.csv) of the paper and ours.",
         *(f"- [{title}]({folder}/{name})." for name, (title, _) in more_tables(paper, rows).items()),

@@ -179,7 +179,7 @@ def summary(rows: Iterable[Row]) -> list[str]:
     for (paper, table), verdicts_of_table in counts.items():
         text = ", ".join(f"{name} {count}" for name, count in verdicts_of_table.most_common())
         lines.append([f"[{PAPERS[paper]['cite']}](papers/{paper}.md), {table}", text])
-    return Table("", ["published table", "verdicts, by network and data"], lines).as_markdown()
+    return Table("", ["published table", "verdicts, by network and data"], lines).as_markdown(left=2)
 
 
 def not_run(rows: Iterable[Row]) -> Table:
