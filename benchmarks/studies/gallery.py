@@ -176,7 +176,7 @@ def screenshots(run: Path) -> None:
             photograph(address, "gallery_serve.png", "800,520")
         finally:
             server.terminate()
-    photograph((run / "report" / "lottery.html").resolve().as_uri(), "gallery_report.png", "900,900")
+    photograph((run / "report" / "lottery.html").resolve().as_uri(), "gallery_report.png", "900,700")
 
 
 def main() -> None:

@@ -110,7 +110,7 @@ def fold(options: Fit, number: int) -> Fit:
 
 
 def combine(summaries: list[Summary]) -> Summary:
-    """Combine the summaries of all folds into one; ``vectors_found``, which differs a little, is that of the first."""
+    """Combine the summaries of all folds into one; ``vectors_found``, which differs a little, is taken from the first."""
     first = summaries[0]
     columns = {name: [row.metrics[name] for row in summaries] for name in first.metrics}
     chosen = first.validation or {}

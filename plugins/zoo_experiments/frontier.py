@@ -1,6 +1,6 @@
 """Frontiers of quality against weights: train networks at their best learning rates, with several seeds.
 
-The file is that of a sweep with an axis ``net`` of labels, an axis ``seed``, and an axis ``optimizer.lr`` unless the networks
+The file describes a sweep with an axis ``net`` of labels, an axis ``seed``, and an axis ``optimizer.lr`` unless the networks
 set their own rates. Instead of the whole grid, three steps are trained:
 
 1. every network at every rate with the first seed;

@@ -51,7 +51,7 @@ def file_record(path: Path) -> dict[str, Any]:
 
 
 def is_record(value: Any, limit: int = sys.maxsize) -> bool:
-    """Return whether a JSON value is that of `file_record` for a file up to a size limit."""
+    """Return whether a JSON value is a `file_record` of a file up to a size limit."""
     if not isinstance(value, dict) or value.keys() != {"size", "sha256"}:
         return False
     size, digest = value["size"], value["sha256"]

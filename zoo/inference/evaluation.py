@@ -51,7 +51,7 @@ def evaluate(
         split: ``val`` or ``test``.
         batch_size: Examples per step.
         num_workers: Processes that load data.
-        trainer: Arguments of Lightning's Trainer; the default device is that of the model.
+        trainer: Arguments of Lightning's Trainer; the default device is the model's.
         normalized: Whether images of arrays and loaders are already normalized, instead of uint8 or floats in [0, 1].
         decoding: See `zoo.tasks.decoding.Decoding`; the defaults are those of the training.
 
