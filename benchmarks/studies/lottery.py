@@ -108,7 +108,7 @@ def at_equal_width() -> Table:
         verdict = "not decided" if not sure else "ahead" if crossing.lead > 0 else "behind"
         lead = f"{crossing.lead:+.2g} {interval} {record['metric']}"
         rows.append([name, f"{record['rate']:g}", f"{crossing.low:.2g} %", lead, verdict])
-    return Table("", ["experiment", "rate", "weights left", "quaternion minus real", "verdict"], rows)
+    return Table("", ["experiment", "rate", "weights left", "lead of the quaternions", "verdict"], rows)
 
 
 def tables() -> dict[str, Table]:

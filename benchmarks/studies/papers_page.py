@@ -137,8 +137,8 @@ def answer(width: Sequence[Effect], weights: Sequence[Effect], sized: Collection
     """Summarize all comparisons in one paragraph; ``sized`` are the tasks where the largest real network beats the smallest."""
     smaller, others = ([effect for effect in weights if (effect.task in sized) is kind] for kind in (True, False))
     return (
-        f"Is a network over an algebra better than a smaller real network with the same number of weights? Where more weights "
-        f"help a real network, algebras are {counted(smaller)}. Where they do not help significantly, algebras are "
+        f"At equal weights, where more weights help a real network, algebras are {counted(smaller)}. Where they do not help "
+        f"significantly, algebras are "
         f"{counted(others)}. Compared with the real network of the same width, which has more weights, algebras are "
         f"{counted(width)}."
     )
