@@ -20,20 +20,20 @@ from zoo_reports.frontier import best_networks, opponents
 
 import zoo
 from benchmarks import machine
-from benchmarks.studies import frontier_page, papers_rows, readme, tickets
+from benchmarks.studies import frontier_page, gallery, papers_rows, readme, tickets
 from benchmarks.studies.frontier_page import CONTROLS, depends_on_size
 from zoo import registry
 from zoo.cli import main
 from zoo.cli.commands import command_names
 from zoo.hub.sources import find_release
 from zoo.pruning import prunable
-from zoo.registry import build_options
+from zoo.registry import Spec, build_options
 from zoo.training.options import Fit
 from zoo.training.resolve import load_data, resolve
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES_WITH_COMMANDS = ("included.md", "text.md", "generating.md", "sharing.md", "converting.md")
+PAGES_WITH_COMMANDS = ("included.md", "text.md", "generating.md", "sharing.md", "converting.md", "gallery.md")
 DOCS = "".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in PAGES_WITH_COMMANDS)
 PAGES = [
     "README.md",
@@ -166,6 +166,19 @@ def test_pages_are_short():
     assert len(results) >= 10
     assert {page: len(text.split()) for page, text in results.items() if len(text.split()) > MOST_WORDS_OF_RESULTS} == {}
     assert {page: text.count("![") for page, text in results.items() if text.count("![") > MOST_PICTURES} == {}
+
+
+def test_the_gallery_shows_a_model_of_each_backbone_of_the_catalogue():
+    released = {find_release(path.stem).facts["backbone"] for path in PRETRAINED}
+    shown = {find_release(exhibit.name).facts["backbone"] for exhibit in gallery.EXHIBITS.values()}
+    assert {Spec.parse(spec).name.partition("/")[0] for spec in released - shown} <= {
+        Spec.parse(spec).name.partition("/")[0] for spec in shown
+    }
+    text = gallery.PAGE.read_text(encoding="utf-8")
+    assert all(f"## {title}\n" in text and exhibit.command in text for title, exhibit in gallery.EXHIBITS.items())
+    pictures = [ROOT / "docs" / name for name in re.findall(r"!\[[^\]]*\]\((.*?)\)", text)]
+    assert len(pictures) >= len(gallery.EXHIBITS)
+    assert [picture.name for picture in pictures if picture.stat().st_size > 60_000] == []
 
 
 @pytest.mark.parametrize("page", PAGES)

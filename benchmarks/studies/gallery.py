@@ -1,10 +1,11 @@
 """Write docs/gallery.md and its pictures, a trained model for each backbone: ``python -m benchmarks.studies.gallery``.
 
-``--screenshots RUN`` also takes pictures of what users see, with chromium: the page of ``zoo serve``, and the report of a
-lottery experiment in the folder RUN.
+``--history RUN`` first stores the losses of a run, that of README.md. ``--screenshots RUN`` takes pictures of what users see,
+with chromium: the page of ``zoo serve``, and the report of a lottery experiment in the folder RUN.
 """
 
 import argparse
+import csv
 import subprocess
 import sys
 import tempfile
@@ -14,14 +15,16 @@ from typing import Any, NamedTuple
 
 import torch
 from matplotlib.figure import Figure
-from zoo_reports.page import GREY, PALETTE, pictures
+from zoo_reports.page import GREY, PALETTE, Table, pictures, plain_axes
 
 import zoo
-from benchmarks.machine import IMAGES, ROOT
+from benchmarks.machine import IMAGES, RESULTS, ROOT
 from zoo.hub.sources import find_release
 
 PAGE = ROOT / "docs" / "gallery.md"
 TEMPLATE = Path(__file__).parent / "gallery_template.md"
+HISTORY = RESULTS / "first_run.csv"
+LOSSES = ("train_loss", "val_loss")
 CHROMIUM = "chromium"
 METRICS = ("accuracy", "bits_per_byte", "mse")
 """Metrics in order of preference."""
@@ -154,8 +157,34 @@ def write(page: Path = PAGE, images: Path = IMAGES) -> None:
         if exhibit.draw:
             name, draw = f"gallery_{exhibit.name}", exhibit.draw
             (images / f"{name}.png").write_bytes(pictures(name, lambda: draw(exhibit.name))[f"{name}.png"])  # noqa: B023
+    (images / "gallery_loss.png").write_bytes(pictures("gallery_loss", history)["gallery_loss.png"])
     lines = [line for title, exhibit in EXHIBITS.items() for line in section(title, exhibit)]
     page.write_text(TEMPLATE.read_text(encoding="utf-8").format(exhibits="\n".join(lines).rstrip()), encoding="utf-8")
+
+
+def store_history(run: Path) -> None:
+    """Store the losses of each epoch of a run."""
+    epochs: dict[str, dict[str, str]] = {}
+    with (run / "metrics.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            epochs.setdefault(row["epoch"], {}).update({name: f"{float(row[name]):.4f}" for name in LOSSES if row[name]})
+    lines = [[epoch, *(losses[name] for name in LOSSES)] for epoch, losses in epochs.items() if losses.keys() == {*LOSSES}]
+    HISTORY.write_text(Table("", ["epoch", *LOSSES], lines).as_csv(), encoding="utf-8")
+
+
+def history() -> Figure:
+    """Draw the losses of the stored run."""
+    with HISTORY.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    figure = Figure(figsize=(7.2, 2.2), layout="constrained")
+    axes = figure.subplots()
+    for name, color in zip(LOSSES, (GREY, PALETTE[6]), strict=True):
+        axes.plot([int(row["epoch"]) + 1 for row in rows], [float(row[name]) for row in rows], color=color, label=name)
+    axes.set_xlabel("epoch")
+    axes.set_yscale("log")
+    plain_axes(axes)
+    axes.legend(frameon=False)
+    return figure
 
 
 def photograph(address: str, name: str, size: str) -> None:
@@ -182,8 +211,11 @@ def screenshots(run: Path) -> None:
 def main() -> None:
     """Write the page, and take the screenshots if asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--history", type=Path, metavar="RUN")
     parser.add_argument("--screenshots", type=Path, metavar="RUN")
     options = parser.parse_args()
+    if options.history:
+        store_history(options.history)
     if options.screenshots:
         screenshots(options.screenshots)
     write()
