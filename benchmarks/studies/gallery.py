@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 from matplotlib.figure import Figure
-from zoo_reports.page import GREY, PALETTE, Table, pictures, plain_axes
+from zoo_reports.page import GREY, PALETTE, Table, log_axis, pictures, plain_axes
 
 import zoo
 from benchmarks.machine import IMAGES, RESULTS, ROOT
@@ -181,7 +181,7 @@ def history() -> Figure:
     for name, color in zip(LOSSES, (GREY, PALETTE[6]), strict=True):
         axes.plot([int(row["epoch"]) + 1 for row in rows], [float(row[name]) for row in rows], color=color, label=name)
     axes.set_xlabel("epoch")
-    axes.set_yscale("log")
+    log_axis(axes, "y")
     plain_axes(axes)
     axes.legend(frameon=False)
     return figure
