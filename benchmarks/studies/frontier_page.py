@@ -231,7 +231,7 @@ def controls(frontiers: Iterable[Measured]) -> list[str]:
 
 
 def checks(frontiers: Iterable[Measured]) -> str:
-    """Say on how many of the checks of the method each verdict is right."""
+    """Count the algebras that are ahead in each check of the method."""
     texts = []
     for frontier in frontiers:
         found = [difference for name in frontier.algebras if (difference := frontier.equal_weights(name))]

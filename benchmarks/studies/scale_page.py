@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
@@ -241,7 +242,7 @@ def text(rows: Sequence[Row]) -> str:
     picture = [f"![Test loss against the number of weights](images/{PICTURE}.png)"] if results(rows).rows else []
     parts = {"answer": limit(rows), "findings": "\n".join(found), "picture": "\n".join(picture)}
     parts |= {"missing": "\n".join(missing) or "- nothing", "about": " ".join(about(rows)) or "No run is finished."}
-    return TEMPLATE.read_text(encoding="utf-8").format_map(parts)
+    return re.sub(r"\n{3,}", "\n\n", TEMPLATE.read_text(encoding="utf-8").format_map(parts))
 
 
 def tables(rows: Sequence[Row]) -> dict[str, Table]:
