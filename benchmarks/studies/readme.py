@@ -111,12 +111,11 @@ def answer(frontiers: Iterable[Measured]) -> str:
     largest = max(point.total for task in sized for point in task.points)
     others_counted = weight_differences(others)
     paragraphs = [
-        f"With the same number of weights, hypercomplex networks are better than real networks in "
-        f"{better(weight_differences(texts))} on character-level text ({titles(texts)}; phm-4 and octonion networks by "
-        f"{min(nats):.2f} to {max(nats):.2f} nats) and in {better(weight_differences(images))} on images ({titles(images)}), "
-        f"and worse in {worse(helped)}. By algebra: {by_algebra(sized)}. On {titles(others)}, "
-        f"where more weights do not significantly help a real network either, they are better in {better(others_counted)} "
-        f"and worse in {worse(others_counted)}; by chance, one in twenty differs.",
+        f"With the same number of weights, hypercomplex networks are better in {better(weight_differences(texts))} on "
+        f"character-level text (phm-4 and octonion networks by {min(nats):.2f} to {max(nats):.2f} nats) and in "
+        f"{better(weight_differences(images))} on images, and worse in {worse(helped)}. By algebra: {by_algebra(sized)}. On "
+        f"{titles(others)}, where more weights do not significantly help a real network either, they are better in "
+        f"{better(others_counted)} and worse in {worse(others_counted)}; by chance, one in twenty differs.",
         f"- **They save weights, not time.** At equal weights a training step takes {median(ratios):.1f} times as long "
         f"(median; at most {max(ratios):.1f}; one CPU thread). Compared with real networks whose step takes no longer, "
         f"hypercomplex networks are better in {better(by_time)} on these texts and images and worse in {worse(by_time)}.",
