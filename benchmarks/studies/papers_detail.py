@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from scipy.stats import t
 from zoo_reports.page import Table, plain_axes
 
-from benchmarks.machine import IMAGES
+from benchmarks.machine import IMAGES, ROOT
 from benchmarks.studies.papers_page import PAPERS, verdicts
-from benchmarks.studies.papers_rows import RESULTS, ROOT, Row, read_all
+from benchmarks.studies.papers_rows import RESULTS, Row, read_all
 from benchmarks.studies.papers_statistics import score
 
 FOLDER = ROOT / "docs" / "papers"

@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from zoo_reports.frontier import BestNetwork, Difference, contrast
 from zoo_reports.page import Table, colors_of, plain_axes
 
-from benchmarks.machine import IMAGES
+from benchmarks.machine import IMAGES, ROOT
 from benchmarks.studies import frontier_page, lottery
 from benchmarks.studies.frontier_page import CONTROLS, RANDOM_PRODUCTS, Measured, depends_on_size
-from benchmarks.studies.papers_rows import RESULTS, ROOT, Row, read_all
+from benchmarks.studies.papers_rows import RESULTS, Row, read_all
 from benchmarks.studies.papers_statistics import LOWER_IS_BETTER, by_table, comparisons, score, tally, verdict
 from zoo.registry import Spec
 
