@@ -6,20 +6,23 @@ with chromium: the page of ``zoo serve``, and the report of a lottery experiment
 
 import argparse
 import csv
+import io
+import json
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from matplotlib.figure import Figure
-from zoo_reports.page import GREY, PALETTE, Table, log_axis, pictures, plain_axes
+from zoo_reports.page import Table, colors_of, log_axis, pictures, plain_axes
 
 import zoo
 from benchmarks.machine import IMAGES, RESULTS, ROOT
-from zoo.hub.sources import find_release
+from zoo.cli import main as command_line
 
 PAGE = ROOT / "docs" / "gallery.md"
 TEMPLATE = Path(__file__).parent / "gallery_template.md"
@@ -30,7 +33,8 @@ METRICS = ("accuracy", "bits_per_byte", "mse")
 """Metrics in order of preference."""
 PROMPT = "zebra: "
 GENERATE = f'--prompt "{PROMPT}" --length 80'
-WRONG = PALETTE[1]
+COLORS = colors_of(["quaternion", "octonion"])
+GREY, BLUE, RED = (COLORS[name] for name in ("real", "quaternion", "octonion"))
 
 
 class Exhibit(NamedTuple):
@@ -53,7 +57,7 @@ def digits(name: str) -> Figure:
     for axes, row, image, found in zip(figure.subplots(1, len(images)), rows, images, predicted, strict=True):
         axes.imshow(image, cmap="gray_r")
         axes.axis("off")
-        color = "black" if found["label"] == str(stored.target[row]) else WRONG
+        color = "black" if found["label"] == str(stored.target[row]) else RED
         axes.set_title(f"{found['label']}  {found['probability']:.2f}", fontsize=8, color=color)
     return figure
 
@@ -66,7 +70,7 @@ def labels(*inputs: Any) -> Callable[[str], Figure]:
         for axes, text in zip(figure.subplots(1, len(inputs)), inputs, strict=True):
             (found,) = zoo.load(name).predict([text], top=3)
             names, values = zip(*((one["label"], one["probability"]) for one in found["top"]), strict=True)
-            axes.barh(names, values, color=[PALETTE[6], *[GREY] * (len(names) - 1)])
+            axes.barh(names, values, color=[BLUE, *[GREY] * (len(names) - 1)])
             axes.set_xlim(0, 1)
             axes.invert_yaxis()
             axes.spines[["top", "right"]].set_visible(False)
@@ -133,9 +137,15 @@ EXHIBITS = {
 """The exhibits by title."""
 
 
-def section(title: str, exhibit: Exhibit) -> list[str]:
+def catalogue() -> dict[str, dict[str, Any]]:
+    """Return what the catalogue says about each model."""
+    with redirect_stdout(io.StringIO()) as printed:
+        command_line(["list", "checkpoints", "--json"])
+    return {entry["name"]: entry for entry in json.loads(printed.getvalue())}
+
+
+def section(title: str, exhibit: Exhibit, facts: dict[str, Any]) -> list[str]:
     """Write the section of a model: data, size, test result, picture, command, and what a language model generates."""
-    facts = find_release(exhibit.name).facts
     parameters, metric = facts["parameters"], next(name for name in METRICS if name in facts["metrics"])
     about = (
         f"`{exhibit.name}`: {parameters['total']:,} parameters ({parameters['total'] / parameters['real_twin']:.0%} of the "
@@ -158,7 +168,8 @@ def write(page: Path = PAGE, images: Path = IMAGES) -> None:
             name, draw = f"gallery_{exhibit.name}", exhibit.draw
             (images / f"{name}.png").write_bytes(pictures(name, lambda: draw(exhibit.name))[f"{name}.png"])  # noqa: B023
     (images / "gallery_loss.png").write_bytes(pictures("gallery_loss", history)["gallery_loss.png"])
-    lines = [line for title, exhibit in EXHIBITS.items() for line in section(title, exhibit)]
+    entries = catalogue()
+    lines = [line for title, exhibit in EXHIBITS.items() for line in section(title, exhibit, entries[exhibit.name])]
     page.write_text(TEMPLATE.read_text(encoding="utf-8").format(exhibits="\n".join(lines).rstrip()), encoding="utf-8")
 
 
@@ -178,7 +189,7 @@ def history() -> Figure:
         rows = list(csv.DictReader(file))
     figure = Figure(figsize=(7.2, 2.2), layout="constrained")
     axes = figure.subplots()
-    for name, color in zip(LOSSES, (GREY, PALETTE[6]), strict=True):
+    for name, color in zip(LOSSES, (GREY, BLUE), strict=True):
         axes.plot([int(row["epoch"]) + 1 for row in rows], [float(row[name]) for row in rows], color=color, label=name)
     axes.set_xlabel("epoch")
     log_axis(axes, "y")
