@@ -251,7 +251,8 @@ def verdicts_of(paper: str, rows: Iterable[Row]) -> list[str]:
     nets: dict[tuple[str, str, str], list[str]] = {}
     for name, table, net, data, setting, text, *_ in verdicts(rows).rows:
         if name == paper:
-            nets.setdefault((table, setting or data, text.replace(", smaller differences", "*")), []).append(net)
+            where = setting if "," in data else f"{data}, {setting}".removesuffix(", ")
+            nets.setdefault((table, where, text.replace(", smaller differences", "*")), []).append(net)
     lines = [[f"{table}, {', '.join(dict.fromkeys(names))}", setting, text] for (table, setting, text), names in nets.items()]
     starred = any(text.endswith("*") for *_, text in lines)
     note = ["", r"\* with smaller differences than published"] if starred else []
