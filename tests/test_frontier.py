@@ -13,7 +13,8 @@ from scipy.stats import t
 from zoo_experiments.frontier import best_rate, check_frontier, frontier, next_runs
 from zoo_experiments.options import Experiment
 from zoo_experiments.sweep import sweep_points as runs_of
-from zoo_reports.frontier import BestNetwork, Frontier, best_networks, contrast, mean_difference, opponents, sentences
+from zoo_reports.frontier import BestNetwork, Frontier, best_networks, mean_difference, opponents, sentences
+from zoo_reports.statistics import contrast
 
 from benchmarks import machine
 from benchmarks.speed import fused, speed_page
@@ -27,7 +28,7 @@ CONFIGS = sorted((Path(__file__).parents[1] / "configs" / "frontier").glob("*.ya
 
 
 def point(net, weights, *values, algebra="real"):
-    return BestNetwork(net, algebra, weights, weights, 0.1, (0.1,), values, 1.0)
+    return BestNetwork(values, net=net, algebra=algebra, weights=weights, total=weights, lr=0.1, rates=(0.1,))
 
 
 def row(net, lr, seed, validation, test=0.0, weights=100, embedding=0, mode="min"):

@@ -10,10 +10,8 @@ import yaml
 from zoo_experiments.frontier import RATE, next_runs
 from zoo_reports.frontier import (
     BestNetwork,
-    Difference,
     Frontier,
     best_networks,
-    contrast,
     draw,
     draw_costs,
     mean_difference,
@@ -23,6 +21,7 @@ from zoo_reports.frontier import (
     text_of,
 )
 from zoo_reports.page import Table, pictures
+from zoo_reports.statistics import Difference, compare
 
 from benchmarks import machine
 from benchmarks.machine import IMAGES, ROOT, short
@@ -100,10 +99,10 @@ def from_controls(frontier: Frontier) -> list[str]:
     """Compare the quaternions with the other products that have as many components, if there is one with random products."""
     nets = {point.net: point for point in frontier.points}
     alike = [frontier.algebras.get(name, []) for name in ("clifford(p=1, q=1)", RANDOM_PRODUCTS)]
-    sign, texts = -1 if frontier.lower else 1, []
+    texts = []
     for other in (point for points in alike for point in points):
         one = nets[f"quaternion-{other.net.rpartition('-')[2]}"]
-        if difference := contrast({one: sign, other: -sign}):
+        if difference := compare(one, other, lower=frontier.lower):
             texts.append(f"**{one.net} against {other.net}**: {difference.verdict}, {text_of(difference)} {frontier.metric}.")
     return texts
 
