@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from scipy.stats import t
+from zoo_experiments import frontier as experiment
 from zoo_experiments.frontier import best_rate, check_frontier, frontier, next_runs
 from zoo_experiments.options import Experiment
 from zoo_experiments.sweep import sweep_points as runs_of
@@ -280,16 +281,18 @@ def test_stored_results_continue_without_their_runs(tmp_path):
 def test_an_interrupted_benchmark_stores_its_finished_runs(tmp_path, monkeypatch):
     """The rows of a sweep that has ended early are written; without any, nothing is."""
 
-    def stop(values, file, options):
+    def stop(values, file, options, say, executor):
+        Path(options.run_dir).mkdir(parents=True, exist_ok=True)
         raise Interrupted("stopped", signal.SIGTERM)
 
-    file, finished = tmp_path / "tiny.yaml", row("narrow", 0.1, 0, 1.0)
+    file, finished = tmp_path / "tiny.yaml", row("narrow", None, 0, 1.0)
     file.write_text(TINY)
-    monkeypatch.setattr(benchmark, "frontier", stop)
+    monkeypatch.setattr(experiment, "sweep", stop)
     monkeypatch.setattr(benchmark, "RESULTS", tmp_path)
     for rows in ([], [finished]):
-        monkeypatch.setattr(benchmark, "read_runs", lambda folder, rows=rows: rows)
-        with pytest.raises(SystemExit, match="stopped"):
+        monkeypatch.setattr(experiment, "read_rows", lambda folder, rows=rows: rows)
+        monkeypatch.setattr(experiment, "summarize", lambda row: row)
+        with pytest.raises(SystemExit, match="143"):
             benchmark.main([str(file), "--runs", str(tmp_path / "runs")])
         assert (tmp_path / "tiny.json").exists() == bool(rows)
     assert json.loads((tmp_path / "tiny.json").read_text())["rows"] == [finished]

@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import mean
 
 import pytest
+import yaml
 from scipy.stats import t
 from zoo_experiments.sweep import SweepGrid, sweep_points
 from zoo_reports.statistics import Difference
@@ -34,17 +35,17 @@ axes:
 """
 
 
-def sweep_in_process(values, file, options, *, finished):
-    """Run `zoo_experiments.sweep.sweep` without a process for each run."""
-    grid, folder = sweep_points(values, file), Path(options.run_dir)
-    (folder / "configs").mkdir(parents=True, exist_ok=True)
-    study = SweepGrid(folder, grid)
+def sweep_in_process(words):
+    """Run ``zoo sweep`` without a process for each run."""
+    _, file, _, folder, _, only, *_ = words
+    grid = sweep_points(yaml.safe_load(Path(file).read_text(encoding="utf-8")), file)
+    Path(folder, "configs").mkdir(parents=True, exist_ok=True)
+    study = SweepGrid(Path(folder), grid)
     for point in study.ready():
-        if point.name in options.only.split(","):
+        if point.name in only.split(","):
             zoo.fit(**point.options, run_dir=str(study.path(point)))
             study.finish(point)
-            finished(study.rows[point.name])
-    return {"rows": list(study.rows.values())}
+    return 0
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def row(tmp_path, corpus, monkeypatch):
     config.write_text(SWEEP)
     monkeypatch.setattr(papers_rows, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(papers, "write", lambda: None)
-    monkeypatch.setattr(papers, "sweep", sweep_in_process)
+    monkeypatch.setattr(papers, "command", sweep_in_process)
     return config
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from zoo_experiments.frontier import RATE, next_runs
+from zoo_experiments.frontier import next_runs
 from zoo_reports.frontier import (
     BestNetwork,
     Frontier,
@@ -199,7 +199,7 @@ def not_run() -> list[str]:
             lines.append(f"- {path.stem.replace('_', ' ')}: {command}")
             continue
         rows = json.loads(results.read_text(encoding="utf-8"))["rows"]
-        due = {net for net, _, _ in next_runs(list(axes["net"]), axes.get(RATE, ()), axes["seed"], rows, set())}
+        due = {net for net, _, _ in next_runs(list(axes["net"]), axes.get("optimizer.lr", ()), axes["seed"], rows, set())}
         missing = [net for net in axes["net"] if net in due]
         if missing:
             lines.append(f"- {path.stem.replace('_', ' ')}, some runs of {', '.join(missing)}: {command}")
