@@ -50,7 +50,7 @@ def chosen_epochs(run: Path) -> list[dict[str, Any]]:
     """Return the best epoch by validation (starting at 1), its step and its score, for a run or each of its folds."""
     files = [folder / "summary.json" for folder in sorted(run.glob("fold-*")) or [run]]
     found = [json.loads(file.read_text(encoding="utf-8"))["validation"] for file in files]
-    return [{"epoch": best["epoch"], "step": best["step"], f"val_{best['metric']}": round(best["value"], 6)} for best in found]
+    return [{"epoch": best["epoch"], "step": best["step"], f"val_{best['metric']}": best["value"]} for best in found]
 
 
 def tested(run: Path, data: str, metrics: dict[str, Any]) -> int:

@@ -102,7 +102,7 @@ def finished(run: Run, future: Future[dict[str, Any]]) -> list[dict[str, Any]]:
     try:
         row = future.result()
     except (RuntimeError, OSError) as error:
-        print(f"{name}: failed: {str(error).partition(chr(10))[0]}", flush=True)
+        print(f"{name}: failed: {error}", flush=True)
         return []
     result = row["diverged"] or f"validation {row['validation']:.4f}"
     print(f"{name}: {result}, {row['seconds']:.0f} s", flush=True)
