@@ -17,6 +17,7 @@ from zoo_experiments.sweep import sweep_points as runs_of
 from zoo_reports.frontier import BestNetwork, Frontier, best_networks, mean_difference, opponents, sentences
 from zoo_reports.statistics import contrast
 
+import zoo
 from benchmarks import machine
 from benchmarks.speed import fused, speed_page
 from benchmarks.studies import digits, frontier_page, readme, recovery
@@ -328,6 +329,17 @@ def test_the_recovery_tables_match_the_results():
         results = json.loads(file.read_text(encoding="utf-8"))
         assert f"\n{recovery.table(results)}\n" in tables
         assert {row["seed"] for row in results["rows"]} == {teacher["seed"] for teacher in results["teachers"]}
+
+
+def test_a_teacher_is_projected_by_the_command(tmp_path):
+    spec, info = "vit(dim=16, depth=1, heads=2)", {"in_channels": 1, "image_size": 8, "num_classes": 4}
+    zoo.save(zoo.backbone(spec, "real", **info), tmp_path / "teacher", backbone=spec, algebra="real", **info)
+    for _ in range(2):  # the second replaces the first
+        errors = recovery.project(tmp_path / "teacher", "quaternion", tmp_path / "start")
+    assert 0.7 < errors["mean"] <= errors["worst"] < 1  # 0.866 for random matrices
+    assert zoo.load(tmp_path / "start").config.algebra == "quaternion"
+    with pytest.raises(SystemExit):
+        recovery.project(tmp_path / "nothing", "quaternion", tmp_path / "other")
 
 
 def test_the_speed_page_matches_the_results():

@@ -106,7 +106,7 @@ def fit(run: Path, **options: Any) -> dict[str, Any]:
 def project(teacher: Path, algebra: str, start: Path) -> dict[str, Any]:
     """Project the weights of the teacher and return the errors."""
     shutil.rmtree(start, ignore_errors=True)
-    errors: dict[str, Any] = result_of("convert", str(teacher), "--algebra", algebra, "--to", str(start))["error"]
+    errors: dict[str, Any] = result_of("convert", "--from", str(teacher), "--algebra", algebra, "--to", str(start))["error"]
     return errors
 
 
