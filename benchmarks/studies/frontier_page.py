@@ -9,19 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from zoo_experiments.frontier import RATE, next_runs
+from zoo_experiments.frontier import next_runs
 from zoo_reports.frontier import (
     BestNetwork,
-    Difference,
     Frontier,
     best_networks,
-    contrast,
     draw,
     mean_difference,
     opponents,
     text_of,
 )
 from zoo_reports.page import Table, pictures
+from zoo_reports.statistics import Difference, compare
 
 from benchmarks import machine
 from benchmarks.machine import IMAGES, ROOT, short
@@ -98,10 +97,10 @@ def from_controls(frontier: Frontier) -> list[str]:
     """Compare the quaternions with the other products that have as many components, if there is one with random products."""
     nets = {point.net: point for point in frontier.points}
     alike = [frontier.algebras.get(name, []) for name in ("clifford(p=1, q=1)", RANDOM_PRODUCTS)]
-    sign, texts = -1 if frontier.lower else 1, []
+    texts = []
     for other in (point for points in alike for point in points):
         one = nets[f"quaternion-{other.net.rpartition('-')[2]}"]
-        if difference := contrast({one: sign, other: -sign}):
+        if difference := compare(one, other, lower=frontier.lower):
             texts.append(f"{one.net} against {other.net} {text_of(difference)}")
     return texts
 
@@ -213,7 +212,7 @@ def not_run() -> list[str]:
     for path in sorted(CONFIGS.glob("*.yaml")):
         axes, results = yaml.safe_load(path.read_text(encoding="utf-8"))["axes"], RESULTS / path.name.replace(".yaml", ".json")
         rows = json.loads(results.read_text(encoding="utf-8"))["rows"] if results.exists() else []
-        due = {net for net, _, _ in next_runs(list(axes["net"]), axes.get(RATE, ()), axes["seed"], rows, set())}
+        due = {net for net, _, _ in next_runs(list(axes["net"]), axes.get("optimizer.lr", ()), axes["seed"], rows, set())}
         if due:
             some = f" ({', '.join(net for net in axes['net'] if net in due)})" if rows else ""
             names.append(f"{path.stem}{some}")

@@ -103,11 +103,9 @@ def at_equal_width() -> Table:
         results, arms = read(file)
         record, name = results["lottery"], f"[{file.stem.replace('_', ' ')}](images/lottery_{file.stem}.png)"
         (crossing,) = [one for one in compare_all(arms, record["mode"])[0] if one.arm == "quaternion"]
-        interval = "one seed" if crossing.interval is None else f"± {crossing.interval:.2g}"
-        sure = crossing.interval is not None and abs(crossing.lead) > crossing.interval
-        verdict = "not decided" if not sure else "ahead" if crossing.lead > 0 else "behind"
-        lead = f"{crossing.lead:+.2g} {interval} {record['metric']}"
-        rows.append([name, f"{record['rate']:g}", f"{crossing.low:.2g} %", lead, verdict])
+        found = crossing.difference
+        lead = f"{crossing.lead:+.2g} {f'± {found.interval:.2g}' if found else 'one seed'} {record['metric']}"
+        rows.append([name, f"{record['rate']:g}", f"{crossing.low:.2g} %", lead, found.verdict if found else "not decided"])
     return Table("", ["experiment", "rate", "weights left", "lead of the quaternions", "verdict"], rows)
 
 

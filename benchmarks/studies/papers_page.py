@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import yaml
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from zoo_reports.frontier import BestNetwork, Difference, contrast
 from zoo_reports.page import Table, colors_of, plain_axes
+from zoo_reports.statistics import Difference, compare
 
 from benchmarks.machine import IMAGES, ROOT
 from benchmarks.studies import frontier_page, lottery
 from benchmarks.studies.frontier_page import CONTROLS, RANDOM_PRODUCTS, Measured, depends_on_size
 from benchmarks.studies.papers_rows import RESULTS, Row, read_all
-from benchmarks.studies.papers_statistics import LOWER_IS_BETTER, by_table, comparisons, score, tally, verdict
+from benchmarks.studies.papers_verdicts import LOWER_IS_BETTER, by_table, comparisons, score, tally, verdict
 from zoo.registry import Spec
 
 PAGE = ROOT / "docs" / "papers.md"
@@ -37,7 +37,7 @@ class Effect(NamedTuple):
 
 def relative(difference: Difference, real: float) -> Difference:
     """Convert a difference to percent of a result."""
-    return Difference(*(100 * value / abs(real) for value in (difference.estimate, difference.low, difference.high)))
+    return Difference(100 * difference.estimate / abs(real), 100 * difference.interval / abs(real))
 
 
 def groups(rows: Iterable[Row]) -> list[dict[str, Row]]:
@@ -55,14 +55,13 @@ def equal_width(rows: Iterable[Row]) -> list[Effect]:
     """Compare rows of the papers with the real row of the same network if both have several seeds."""
     effects = []
     for group in groups(rows):
-        real = group["real"]
         metric = next(name for name in METRICS if all(has_metric(row, name) for row in group.values()))
+        real = score(group["real"], metric)
         for algebra, row in group.items():
-            nets = [BestNetwork(a, a, 0, 0, 0.0, (), score(r, metric).values, 0.0) for a, r in ((algebra, row), ("real", real))]
-            sign = -1 if metric in LOWER_IS_BETTER else 1
-            if algebra != "real" and (difference := contrast({nets[0]: sign, nets[1]: -sign})):
+            difference = compare(score(row, metric), real, lower=metric in LOWER_IS_BETTER)
+            if algebra != "real" and difference:
                 task = f"{Spec.parse(row.data).name}, {row.net}".replace("_", " ")
-                effects.append(Effect(task, algebra, relative(difference, nets[1].mean)))
+                effects.append(Effect(task, algebra, relative(difference, real.mean)))
     return effects
 
 
