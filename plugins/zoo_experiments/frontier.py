@@ -33,7 +33,7 @@ from zoo.training.bench import batch_length, evaluation_step, first_batch, side_
 from zoo.training.folder import RUNS, file_name
 from zoo_experiments.grid import processes
 from zoo_experiments.options import Experiment, Sweep, check_execution
-from zoo_experiments.sweep import read_rows, sweep, sweep_points
+from zoo_experiments.sweep import ROWS, read_rows, sweep, sweep_points
 
 RATE = "optimizer.lr"
 RESULT = "frontier.json"
@@ -52,8 +52,9 @@ def frontier(
 ) -> dict[str, Any]:
     """Train the missing runs of a frontier and write frontier.json, which the report ``frontier`` reads.
 
-    Rows of an existing frontier.json count as finished runs, even if their folders are gone. The costs of the networks
-    are measured once, see `costs`. Arguments, result and errors are those of `sweep`, with rows of `summarize`.
+    Rows of an existing frontier.json count as finished runs, even if their folders are gone. It is also written at an
+    interruption. The costs of the networks are measured once, see `costs`. Arguments, result and errors are those of `sweep`,
+    with rows of `summarize`.
     """
     check_frontier(values, file)
     axes, options = values["axes"], options or Experiment()
@@ -64,8 +65,11 @@ def frontier(
         raise InputError(f"'{file}': the axes {RATE} and seed must be lists of numbers") from error
     check_stored(folder / RESULT, values)
     check_execution(options)
+    if (folder / RESULT).exists():
+        (folder / ROWS).touch()  # without it, a sweep refuses a folder that is not empty
     failed = set[Run]()
     with ExitStack() as stack:
+        stack.callback(write_result, folder, values)  # also at an interruption
         executor = None
         while due := next_runs(list(axes["net"]), rates, seeds, read_runs(folder), failed):
             known = {row["lr"] for row in read_runs(folder)} | {rate for _, rate, _ in due} | set(rates)
@@ -74,13 +78,21 @@ def frontier(
             executor = executor or stack.enter_context(processes(options))
             sweep({**values, "axes": grid}, file, wanted, say=say, executor=executor)
             failed |= set(due) - {run_of(row) for row in read_runs(folder)}
-    rows, path = read_runs(folder), folder / RESULT
-    measured = read_json(path).get("costs", {}) if path.exists() else {}
-    if set(measured) != set(axes["net"]):
+    if set(stored_costs(folder)) != set(axes["net"]):
         say(f"measuring the costs of {len(axes['net'])} networks")
-        measured = costs(values, file)
-    write_json(path, {"config": values, "rows": rows, "costs": measured})
-    return {"run_dir": str(folder), "rows": rows, "failed": sorted(name(run) for run in failed)}
+        write_result(folder, values, costs(values, file))
+    return {"run_dir": str(folder), "rows": read_runs(folder), "failed": sorted(name(run) for run in failed)}
+
+
+def stored_costs(folder: Path) -> dict[str, Any]:
+    """Return the costs in the frontier.json of a folder; none if there is no such file."""
+    return dict(read_json(folder / RESULT).get("costs", {})) if (folder / RESULT).exists() else {}
+
+
+def write_result(folder: Path, values: Mapping[str, Any], measured: dict[str, Any] | None = None) -> None:
+    """Write frontier.json with the finished runs of a folder and the costs of its networks, by default the stored ones."""
+    if rows := read_runs(folder):
+        write_json(folder / RESULT, {"config": values, "rows": rows, "costs": measured or stored_costs(folder)})
 
 
 def check_stored(path: Path, values: Mapping[str, Any]) -> None:

@@ -1,10 +1,7 @@
 """The report ``frontier``: networks over an algebra against real networks of the same number of weights.
 
-Every network has a mean test metric m over k seeds, with the variance of the mean v = s^2 / k. A comparison is a weighted sum
-of such means: the network over an algebra has weight 1, and the real networks on both sides of its size share -1 by the
-position of its size between theirs on a logarithmic axis. Networks are independent, so the variances add up,
-V = sum c^2 v, and the interval is t * sqrt(V) with the degrees of freedom of Welch and Satterthwaite,
-V^2 / sum((c^2 v)^2 / (k - 1)).
+A comparison is a weighted sum of mean test metrics (`zoo_reports.statistics`): the network over an algebra has weight 1, and
+the real networks on both sides of its size share -1 by the position of its size between theirs on a logarithmic axis.
 """
 
 import math
@@ -13,17 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from statistics import mean, variance
+from statistics import mean
 from typing import Any
 
 from matplotlib.figure import Figure
-from scipy.stats import t
 from zoo_experiments.frontier import best_rate
 
 from zoo.checkpoint.manifest import read_json
 from zoo.errors import check_rules
 from zoo.reports import Report
 from zoo_reports.page import MARKERS, Page, Table, colors_of, log_axis, pictures, plain_axes
+from zoo_reports.statistics import Difference, Score, contrast
 
 SHARE = 0.2
 """If word tables hold more than this share of the weights of some network, sizes are compared without them."""
@@ -39,13 +36,8 @@ COSTS = {
 """The title of the column, of the axis, and the format of each cost of `zoo_experiments.frontier.costs`."""
 
 
-def half_width(variance_of_mean: float, freedom: float) -> float:
-    """Return half of the 95 % t-interval of a mean."""
-    return float(t.ppf(0.975, freedom)) * math.sqrt(variance_of_mean)
-
-
-@dataclass(frozen=True)
-class BestNetwork:
+@dataclass(frozen=True, kw_only=True)
+class BestNetwork(Score):
     """A network at its best learning rate by validation, of the ``rates`` that were tried, with a test metric for each seed.
 
     ``weights`` are the trainable parameters that the comparison counts, ``total`` are all of them; ``seconds`` is the mean
@@ -56,51 +48,9 @@ class BestNetwork:
     algebra: str
     weights: int
     total: int
-    lr: float
-    rates: tuple[float, ...]
-    values: tuple[float, ...]
-    seconds: float
-
-    @property
-    def mean(self) -> float:
-        """The mean over seeds."""
-        return mean(self.values)
-
-    @property
-    def variance(self) -> float:
-        """The variance of the mean over seeds; needs two seeds."""
-        return variance(self.values) / len(self.values)
-
-    @property
-    def interval(self) -> float | None:
-        """Half of the 95 % t-interval of the mean; None for one seed."""
-        return half_width(self.variance, len(self.values) - 1) if len(self.values) > 1 else None
-
-
-@dataclass(frozen=True)
-class Difference:
-    """An estimate with its 95 % interval; positive favors the algebra."""
-
-    estimate: float
-    low: float
-    high: float
-
-    @property
-    def verdict(self) -> str:
-        """``ahead`` or ``behind`` if the interval excludes zero, else ``not decided``."""
-        return "ahead" if self.low > 0 else "behind" if self.high < 0 else "not decided"
-
-
-def contrast(coefficients: Mapping[BestNetwork, float]) -> Difference | None:
-    """Return a weighted sum of means with its interval; None if a network has one seed."""
-    terms = [(point, factor) for point, factor in coefficients.items() if factor]
-    if any(len(point.values) < 2 for point, _ in terms):
-        return None
-    estimate = sum(factor * point.mean for point, factor in terms)
-    parts = [(factor**2 * point.variance, len(point.values) - 1) for point, factor in terms]
-    total = sum(part for part, _ in parts)
-    half = half_width(total, total**2 / sum(part**2 / degrees for part, degrees in parts)) if total else 0.0
-    return Difference(estimate, estimate - half, estimate + half)
+    lr: float = 0.0
+    rates: tuple[float, ...] = ()
+    seconds: float = 0.0
 
 
 def opponents(weights: int, real: Iterable[BestNetwork]) -> dict[BestNetwork, float] | None:
@@ -144,7 +94,8 @@ def best_networks(rows: Iterable[Mapping[str, Any]]) -> list[BestNetwork]:
         values, seconds = tuple(row["test"] for row in best if row["test"] is not None), mean(row["seconds"] for row in best)
         if not values:  # the metric is undefined
             continue
-        networks.append(BestNetwork(net, of_net[0]["algebra"], weights, total, lr or 0.0, rates, values, seconds))
+        tried = {"lr": lr or 0.0, "rates": rates, "seconds": seconds}
+        networks.append(BestNetwork(values, net=net, algebra=of_net[0]["algebra"], weights=weights, total=total, **tried))
     return sorted(networks, key=lambda point: point.weights)
 
 
