@@ -143,6 +143,19 @@ def test_compiled_graphs_contain_one_operator_for_a_bucket():
     assert sum("linear" in target for target in targets) == 6
 
 
+def test_a_network_compiled_in_place_is_one_graph(monkeypatch):
+    def backend(graph, inputs):
+        graphs.append([str(node.target) for node in graph.graph.nodes if node.op == "call_function"])
+        return graph
+
+    graphs, compiled = [], nn.Module.compile
+    monkeypatch.setattr(nn.Module, "compile", lambda net: compiled(net, backend=backend, fullgraph=True))
+    net = batch_matrices(Net("quaternion"))
+    compare(net, change=lambda net: batching.compile_in_place(net) or net)
+    assert len(graphs) == 1
+    assert sum("zoo.matrices" in target for target in graphs[0]) == 2
+
+
 def test_buckets(calls):
     net = batch_matrices(Net("quaternion"))
     net(torch.randn(2, 16))
