@@ -12,6 +12,8 @@ from torch.nn.utils import parametrizations, prune
 from torch.utils.checkpoint import checkpoint
 
 import zoo
+from zoo.kernels.block import Block
+from zoo.kernels.factored import Factored
 from zoo.nn import LSTM, Conv1d, Conv2d, Embedding, Linear, batch_matrices, batching, set_kernel, weight
 from zoo.nn.weight import Weight
 
@@ -393,6 +395,26 @@ def test_other_kernels_are_left_to_their_layers(calls):
     set_kernel(net.blocks[0], "factored")
     compare(net)
     assert max(calls) <= 4
+
+
+def test_weights_that_the_plan_factors_are_left_to_their_layers(calls, monkeypatch):
+    """Before the forward pass the number of rows is unknown: the plan is asked about many, once, with autocast's dtype."""
+    asked = []
+
+    def plan(work, name):
+        asked.append(work)
+        return Factored() if work.inp.channels == 32 else Block()
+
+    monkeypatch.setattr("zoo.nn.weight.plan", plan)
+    net = batch_matrices(Net("quaternion"))
+    for _ in range(2):
+        with torch.autocast("cpu", torch.bfloat16):
+            net(torch.randn(5, 16)).sum().backward()
+    assert sum(calls) == 2 * 3 + 2 * 3  # of a bucket, and of layers: under autocast `factored` is not used
+    assert len(asked) == 6
+    assert {(work.rows, work.dtype, work.training, work.rank) for work in asked} == {
+        (weight.MANY_ROWS, torch.bfloat16, True, 8)
+    }
 
 
 def test_networks_of_the_zoo_batch_by_themselves(calls):

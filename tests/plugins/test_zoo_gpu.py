@@ -14,7 +14,7 @@ from tests.errors import raises
 from zoo.algebras import factor_literals, literal
 from zoo.cli import main
 from zoo.kernels import Work, axis_layout
-from zoo.kernels.base import plan, real_cost
+from zoo.kernels.base import gpu_status, plan, real_cost
 from zoo.nn import Linear, set_kernel
 
 triton = pytest.importorskip("triton")
@@ -141,6 +141,13 @@ def test_the_plan_for_gpus_takes_what_was_measured_to_be_faster(monkeypatch):
     assert plan(wide._replace(device="mps"), elsewhere=True).name == "block"
     monkeypatch.setattr(assembly, "find_spec", lambda name: None)
     assert plan(wide).name == "block"
+
+
+def test_the_status_of_a_gpu_names_the_kernel_or_the_reason(monkeypatch):
+    monkeypatch.setattr(assembly, "find_spec", lambda name: None)
+    assert gpu_status() == "block, in torch operations: Triton is not installed"
+    monkeypatch.setattr(factored, "missing", lambda: None)
+    assert gpu_status() == "bmm in training of wide layers in bfloat16, else block"
 
 
 @pytest.mark.slow
