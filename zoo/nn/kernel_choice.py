@@ -68,9 +68,9 @@ def apply_kernel(weight: Weight, x: Tensor, bias: Tensor | None, geometry: Geome
         return None
     operand = Operand(w, weight.algebra, weight.out, weight.inp)
     written = version(w) if prepared else None
-    value = (
-        weight.cached(kernel, lambda: kernel.prepare(operand._replace(components=w.to(cast or w.dtype)))) if prepared else None
-    )
+    value = None
+    if prepared:
+        value = weight.cached(kernel, lambda: kernel.prepare(operand._replace(components=w.to(cast or w.dtype))))
     if cast is not None:
         with torch.autocast(x.device.type, enabled=False):
             return kernel.apply(x.to(cast), operand, None if bias is None else bias.to(cast), value, geometry)
