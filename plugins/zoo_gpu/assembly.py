@@ -69,14 +69,15 @@ def missing() -> str | None:
 
 
 @cache
-def _is_recent(device: torch.device) -> bool:
+def is_recent(device: torch.device) -> bool:
+    """Return whether a device is a CPU, or a GPU for which Triton compiles."""
     return device.type != "cuda" or torch.cuda.get_device_capability(device) >= OLDEST
 
 
 def supports(part: Part, dtype: torch.dtype) -> bool:
     """Return whether the kernels assemble a matrix in a dtype."""
     w, table = part.components, part.table
-    if missing() or not (w.device.type == "cuda" or is_interpreted()) or not _is_recent(w.device):
+    if missing() or not (w.device.type == "cuda" or is_interpreted()) or not is_recent(w.device):
         return False
     is_typed = w.dtype in DTYPES and dtype in DTYPES and (table is None or table.dtype == w.dtype)
     is_short = part.out.n**2 <= MOST_BLOCKS and len(w) <= part.out.n
@@ -189,7 +190,7 @@ def launch_gradients(jobs: list[Job]) -> None:
 
     size, types = table.numel(), _types(jobs[0])
     options = {"SIZE": size, "WIDTH": 1 << (size - 1).bit_length(), "IN": types["IN"]}
-    with _device(table.device):
+    with device_guard(table.device):
         sum_tiles[(len(jobs),)](bounds, partial, *_addresses(jobs, lambda job: job.g_table), **options)
 
 
@@ -201,7 +202,7 @@ def _launch(jobs: list[Job], backward: int, addresses: list[list[int]], partial:
     rows, columns = INTERPRETED_TILE if is_interpreted() else TILE
     options = _types(jobs[0]) | {"V": 1 if is_interpreted() else vector, "PADDED": padded, "TP": rows, "TQ": columns}
     buffers = [] if partial is None else [partial]
-    with _device(device):
+    with device_guard(device):
         kernels(literal, m, n)[backward][(len(tiles),)](meta, tiles, *buffers, *chain(*addresses), **options)
 
 
@@ -230,5 +231,6 @@ def _addresses(jobs: list[Job], tensor: Callable[[Job], Tensor | None]) -> list[
     return places + places[:1] * (SLOTS - len(places))
 
 
-def _device(device: torch.device) -> Any:
+def device_guard(device: torch.device) -> Any:
+    """Return a context in which Triton launches on a device."""
     return torch.cuda.device(device if device.type == "cuda" else -1)

@@ -37,6 +37,17 @@ def batch_matrices(net: Module) -> Module:
     return net
 
 
+def compile_in_place(net: nn.Module) -> None:
+    """Compile a network as `torch.nn.Module.compile`, with its hooks in the graph of its forward pass.
+
+    By default torch compiles the hooks of the module that it is called with as graphs of their own.
+    """
+    from torch._dynamo import config  # takes a second to import
+
+    with config.patch(wrap_top_frame=True):
+        net.compile()
+
+
 def _open(net: nn.Module, _: Any) -> None:
     if not torch.is_grad_enabled() or (is_exporting() if is_compiling() else not is_plain_mode()):
         return

@@ -17,6 +17,7 @@ from zoo.checkpoint import ModelConfig, save
 from zoo.checkpoint.manifest import read_manifest
 from zoo.data.loader import check_order
 from zoo.errors import LOGGERS, InputError, Interrupted, Stop, quiet
+from zoo.nn.batching import compile_in_place
 from zoo.registry import build_options
 from zoo.registry.resolution import named_options
 from zoo.tasks.base import Task
@@ -265,7 +266,7 @@ def set_up(planned: Plan, session: Session, resumed: Resumed | None, folder: Pat
         for logger in trainer.loggers if resumed is None else ():
             logger.log_hyperparams(planned.config)
     if options.compile:
-        net.compile()  # in place, which keeps the names in its state_dict
+        compile_in_place(net)  # which keeps the names in its state_dict
     return Run(planned, folder, task, trainer, checkpoints, config, files, summary, extension.sparse)
 
 
