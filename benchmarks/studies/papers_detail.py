@@ -265,7 +265,6 @@ def page(paper: str, rows: Sequence[Row], results: Path) -> str:
     machines = [run["machine"] for row in measured for run in row.runs]
     dates = sorted({one["date"] for one in machines})
     processors = " or ".join(sorted({one["processor" if one["device"] == "cpu" else "device"] for one in machines}))
-    setting = Table("", ["", *about["columns"]], [[point, *cells] for point, cells in about["setting"].items()])
     folder = "../../benchmarks/results/papers"
     lines = [
         f"# {about['title']} ({about['cite']})",
@@ -281,7 +280,6 @@ def page(paper: str, rows: Sequence[Row], results: Path) -> str:
         f"{sum(len(row.runs) for row in measured)} runs of {len(measured)} rows, {dates[0]} to {dates[-1]}, on {processors}. "
         "[The method](../method.md#published-tables) defines the verdicts.",
         "",
-        *([*setting.as_markdown(left=3), ""] if len(about["columns"]) == 2 else []),
         f"- [All rows]({folder}/{paper}.csv): algebra, weights, test results with intervals, seeds, published results, notes.",
         f"- [Settings]({folder}/{paper}_settings.csv) of the paper and ours.",
         *(f"- [{title}]({folder}/{name})." for name, (title, _) in more_tables(paper, rows).items()),
