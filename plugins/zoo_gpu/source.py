@@ -133,7 +133,7 @@ def compiled(text: str, name: str) -> Any:
     linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
     namespace: dict[str, Any] = {"triton": triton, "tl": tl, "__name__": __name__}
     exec(compile(text, path, "exec"), namespace)
-    return next(value for key, value in namespace.items() if key in ("assemble", "gradient", "sum_tiles"))
+    return namespace.popitem()[1]
 
 
 sum_tiles = compiled(SUMS, "sum_tiles")

@@ -110,5 +110,5 @@ def test_old_devices_and_long_products_are_not_supported(monkeypatch):
         spec: Linear(32, 32, algebra=zoo.algebra(spec)).weight_module.part() for spec in ("quaternion", "octonion", "sedenion")
     }
     assert [assembly.supports(part, torch.bfloat16) for part in parts.values()] == [True, True, False]
-    monkeypatch.setattr(assembly, "_is_recent", lambda device: False)
+    monkeypatch.setattr(assembly, "is_recent", lambda device: False)
     assert not assembly.supports(parts["quaternion"], torch.bfloat16)

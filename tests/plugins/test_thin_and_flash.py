@@ -1,0 +1,162 @@
+"""The kernels of few rows and of attention: in Triton's interpreter, compiled without a device, and captured in a graph."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from zoo_gpu import assembly, flash, thin
+
+import zoo
+from tests.errors import raises
+from zoo.algebras import literal
+from zoo.kernels import Operand, Work, axis_layout
+from zoo.nn import Linear, set_kernel
+
+triton = pytest.importorskip("triton")
+ROOT = Path(__file__).parents[2]
+CAPABILITIES = [80, 90, 100]
+SHARED = 99 * 1024  # bytes that any device of compute capability 8.0 or later has
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    missing = assembly.missing
+    missing.cache_clear()
+    yield
+    missing.cache_clear()
+
+
+def test_interpreter():
+    # Triton decides when it is imported, and so does what imports it.
+    environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-n0",
+        "-p",
+        "no:cacheprovider",
+        "tests/plugins/thin_and_flash_interpreted.py",
+    ]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert " passed" in done.stdout
+
+
+def compile_for(capability, function, pointer, **constants):
+    """Compile a kernel for tensors of a type and sizes that are multiples of 16; return its code and its shared memory."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    kinds = {"dropout": "fp32", "seed": "i64", "logs": "*fp32", "mean": "*fp32", "mask": "*u8"}
+    kinds |= dict.fromkeys(["rows", "P", "Q", "PW", "QW", "SO", "SI", "L", "M", "C", "E", "first"], "i32")
+    settings = {name: constants.pop(name) for name in ("num_warps", "num_stages") if name in constants}
+    names = function.arg_names
+    signature = {name: "constexpr" if name in constants else kinds.get(name, pointer) for name in names}
+    aligned = [i for i, name in enumerate(names) if name not in constants and name not in ("dropout", "seed", "rows", "first")]
+    attributes = {(i,): [["tt.divisibility", 16]] for i in aligned}
+    source = ASTSource(function, signature, {(names.index(name),): value for name, value in constants.items()}, attributes)
+    made = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=assembly.FUSED | settings)
+    return made.asm["ptx"], made.metadata.shared
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES)
+@pytest.mark.parametrize("options", [thin.ONE_ROW, thin.MORE_ROWS], ids=["one row", "more rows"])
+def test_few_rows_compile_to_loads_of_16_bytes(options, capability):
+    algebra = zoo.algebra("quaternion")
+    function = thin._kernel(literal(algebra), 4, 4, options is thin.ONE_ROW)
+    code, shared = compile_for(capability, function, "*bf16", a=None, **options)
+    assert "ld.global.v4" in code or "cp.async.cg.shared.global" in code  # both move 16 bytes
+    assert shared <= SHARED
+    if options is thin.MORE_ROWS:
+        assert "mma" in code
+
+
+def test_learned_products_compile():
+    code, _ = compile_for(90, thin._kernel("", 2, 2, False), "*fp32", bias=None, **thin.MORE_ROWS)
+    assert "st.global" in code
+
+
+TILES = {"BL": flash.QUERIES, "BM": flash.KEYS, "num_stages": 2}
+
+
+@pytest.mark.parametrize("which", range(3))
+@pytest.mark.parametrize("capability", CAPABILITIES)
+def test_attention_compiles_to_loads_of_16_bytes(which, capability):
+    constants = {"CAUSAL": True, "DROPOUT": True, "PRECISION": "tf32", "BC": 64, "BE": 64} | TILES
+    code, shared = compile_for(capability, flash._kernels(4)[which], "*bf16", **constants)
+    assert "ld.global.v4" in code or "cp.async.cg.shared.global" in code
+    assert "mma" in code
+    assert shared <= SHARED
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", range(3))
+@pytest.mark.parametrize(
+    ("n", "channels", "pointer"), [(4, 128, "*bf16"), (8, 64, "*bf16"), (4, 64, "*fp32"), (2, 128, "*fp32")]
+)
+def test_the_largest_tiles_of_attention_fit_into_shared_memory(which, n, channels, pointer):
+    constants = {"CAUSAL": False, "DROPOUT": False, "PRECISION": "tf32", "BC": channels, "BE": flash.MOST_CHANNELS} | TILES
+    assert compile_for(80, flash._kernels(n)[which], pointer, mask=None, **constants)[1] <= SHARED
+
+
+class Operators(TorchDispatchMode):
+    """Record the names of operators."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.add(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+class Launches(list):
+    """Record launches instead of a kernel."""
+
+    def __getitem__(self, grid):
+        return lambda *args, **options: self.append(grid)
+
+
+@pytest.mark.parametrize("spec", ["quaternion", "phm-2"])
+def test_a_call_is_one_launch_and_can_be_captured_in_a_graph(spec, monkeypatch):
+    launches = Launches()
+    monkeypatch.setattr(thin, "_kernel", lambda *_: launches)
+    layer = Linear(32, 64, algebra=spec)
+    weight = Operand(layer.components.detach(), layer.algebra, layer.out, layer.inp)
+    x = torch.randn(3, 1, 32)
+    thin.multiply_rows(x, weight, layer.bias)
+    with Operators() as operators:
+        thin.multiply_rows(x, weight, layer.bias)
+    assert len(launches) == 2
+    assert operators.names - {"new_empty", "view", "_unsafe_view"} <= {"detach"} | (
+        {"stack", "mul"} if spec != "quaternion" else set()
+    )
+
+
+def test_the_plan_takes_few_rows_on_recent_devices(monkeypatch):
+    monkeypatch.setattr(thin, "missing", lambda: None)
+    layout = axis_layout(4096, 4)
+    work = Work(1, layout, layout, 4, 8, False, dtype=torch.bfloat16, device="cuda")
+    kernel = thin.ThinTriton()
+    monkeypatch.setattr(thin, "is_recent", lambda device: True)
+    changes = {"rows": 16, "prepared": True}, {"rows": 17}, {"training": True}, {"dtype": torch.float64}, {"device": "cpu"}
+    assert kernel.can(work)
+    assert [kernel.can(work._replace(**change)) for change in changes] == [True, False, False, False, False]
+    assert not kernel.can(work._replace(convolution=True))
+    monkeypatch.setattr(thin, "is_recent", lambda device: False)
+    assert not kernel.can(work)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+@pytest.mark.parametrize("name", ["thin_triton", "flash"])
+def test_error_without_a_device(name):
+    with raises("unsupported", "no CUDA device"):
+        set_kernel([], name)
