@@ -17,7 +17,6 @@ from zoo_gpu.assembly import FUSED, input_precision, is_interpreted, is_recent, 
 
 MOST_BYTES = 1024  # of a key in all components: two tiles of keys fit into the shared memory of a multiprocessor
 MOST_CHANNELS = 128  # of a head
-QUERIES, KEYS = 64, 32  # sizes of a tile
 INTERPRETED = 16
 
 
@@ -56,6 +55,11 @@ def width(t: Tensor) -> int:
     return max(16, 1 << (t.shape[-1] - 1).bit_length())
 
 
+def tile(size: int) -> dict[str, int]:
+    """Return the queries and keys of a tile of numbers of so many bytes."""
+    return {"BL": 64, "BM": 32, "num_stages": 2} if size == 2 else {"BL": 32, "BM": 32, "num_stages": 1}
+
+
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, *options: Any) -> Tensor:
@@ -83,13 +87,13 @@ def launch(which: int, size: int, inputs: Any, options: Any, *others: Tensor) ->
     """Run a kernel for every tile of an axis of this size and every head."""
     q, keys, values, _ = inputs
     first, dropout, seed = options
-    tile = {"BL": INTERPRETED, "BM": INTERPRETED} if is_interpreted() else {"BL": QUERIES, "BM": KEYS, "num_stages": 2}
+    blocks = {"BL": INTERPRETED, "BM": INTERPRETED} if is_interpreted() else tile(q.element_size())
     constants = {"CAUSAL": first is not None, "DROPOUT": dropout > 0, "PRECISION": input_precision()}
     sizes = q.shape[1], keys.shape[2], q.shape[2], values.shape[2], 0 if first is None else first, float(dropout), seed
-    grid = (len(q) * -(-size // tile["BM" if which == 1 else "BL"]),)
+    grid = (len(q) * -(-size // blocks["BM" if which == 1 else "BL"]),)
     with on_device(q.device):
         _kernels(keys.shape[1])[which][grid](
-            *inputs, *others, *sizes, **constants, **tile, **FUSED, BC=width(q), BE=width(values)
+            *inputs, *others, *sizes, **constants, **blocks, **FUSED, BC=width(q), BE=width(values)
         )
 
 

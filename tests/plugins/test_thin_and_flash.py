@@ -18,7 +18,7 @@ from zoo.nn import Linear, set_kernel
 
 triton = pytest.importorskip("triton")
 ROOT = Path(__file__).parents[2]
-CAPABILITIES = [80, 90, 100]
+CAPABILITIES = [pytest.param(80, marks=pytest.mark.slow), 90, pytest.param(100, marks=pytest.mark.slow)]
 SHARED = 99 * 1024  # bytes that any device of compute capability 8.0 or later has
 
 
@@ -67,31 +67,33 @@ def compile_for(capability, function, pointer, **constants):
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
-@pytest.mark.parametrize("options", [thin.ONE_ROW, thin.MORE_ROWS], ids=["one row", "more rows"])
-def test_few_rows_compile_to_loads_of_16_bytes(options, capability):
+@pytest.mark.parametrize(("pointer", "load"), [("*bf16", "ld.global.v2"), ("*fp32", "ld.global.v4")])
+def test_few_rows_compile_to_wide_loads(pointer, load, capability):
     algebra = zoo.algebra("quaternion")
-    function = thin._kernel(literal(algebra), 4, 4, options is thin.ONE_ROW)
-    code, shared = compile_for(capability, function, "*bf16", a=None, **options)
-    assert "ld.global.v4" in code or "cp.async.cg.shared.global" in code  # both move 16 bytes
-    assert shared <= SHARED
-    if options is thin.MORE_ROWS:
-        assert "mma" in code
+    for chunk in (1, 2):
+        code, _ = compile_for(capability, thin._kernel(literal(algebra), 4, 4, chunk), pointer, a=None, **thin.TILE)
+        assert code.count(load) >= 4  # the tile, the fastest on an H100, has four numbers for each thread
 
 
-def test_learned_products_compile():
-    code, _ = compile_for(90, thin._kernel("", 2, 2, False), "*fp32", bias=None, **thin.MORE_ROWS)
-    assert "st.global" in code
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", [80, 90, 100])
+def test_large_kernels_of_few_rows_compile(capability):
+    octonions = literal(zoo.algebra("octonion"))
+    assert "st.global" in compile_for(capability, thin._kernel(octonions, 8, 8, 2), "*bf16", a=None, **thin.TILE)[0]
+    assert "st.global" in compile_for(capability, thin._kernel("", 4, 4, 4), "*bf16", bias=None, **thin.TILE)[0]
 
 
-TILES = {"BL": flash.QUERIES, "BM": flash.KEYS, "num_stages": 2}
+def compile_attention(which, capability, n, channels, pointer, **constants):
+    size = 2 if pointer == "*bf16" else 4
+    constants |= {"PRECISION": "tf32x3", "BC": channels, "BE": constants.pop("BE", channels)} | flash.tile(size)
+    return compile_for(capability, flash._kernels(n)[which], pointer, **constants)
 
 
 @pytest.mark.parametrize("which", range(3))
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_attention_compiles_to_loads_of_16_bytes(which, capability):
-    constants = {"CAUSAL": True, "DROPOUT": True, "PRECISION": "tf32", "BC": 64, "BE": 64} | TILES
-    code, shared = compile_for(capability, flash._kernels(4)[which], "*bf16", **constants)
-    assert "ld.global.v4" in code or "cp.async.cg.shared.global" in code
+    code, shared = compile_attention(which, capability, 4, 64, "*bf16", CAUSAL=True, DROPOUT=True)
+    assert "ld.global.v4" in code or "cp.async.cg.shared.global" in code  # both move 16 bytes
     assert "mma" in code
     assert shared <= SHARED
 
@@ -102,8 +104,8 @@ def test_attention_compiles_to_loads_of_16_bytes(which, capability):
     ("n", "channels", "pointer"), [(4, 128, "*bf16"), (8, 64, "*bf16"), (4, 64, "*fp32"), (2, 128, "*fp32")]
 )
 def test_the_largest_tiles_of_attention_fit_into_shared_memory(which, n, channels, pointer):
-    constants = {"CAUSAL": False, "DROPOUT": False, "PRECISION": "tf32", "BC": channels, "BE": flash.MOST_CHANNELS} | TILES
-    assert compile_for(80, flash._kernels(n)[which], pointer, mask=None, **constants)[1] <= SHARED
+    options = {"CAUSAL": False, "DROPOUT": False, "mask": None, "BE": flash.MOST_CHANNELS}
+    assert compile_attention(which, 80, n, channels, pointer, **options)[1] <= SHARED
 
 
 class Operators(TorchDispatchMode):
