@@ -33,11 +33,13 @@ class Flash(Kernel):
         """Return why the kernel cannot run on this machine, or None."""
         return missing()
 
-    def hermitian_attention(self, q: Tensor, keys: Tensor, values: Tensor, *visible: Any) -> Tensor | None:
+    def hermitian_attention(
+        self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, first: int | None, dropout: float, seed: int
+    ) -> Tensor | None:
         """Average values, or return None for a dtype, size or device that the kernels do not support."""
         if not supports(q, keys, values):
             return None
-        y: Tensor = _Attention.apply(q, keys, values, *visible)
+        y: Tensor = _Attention.apply(q, keys, values, mask, first, dropout, seed)
         return y
 
 

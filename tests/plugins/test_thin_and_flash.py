@@ -157,6 +157,18 @@ def test_the_plan_takes_few_rows_on_recent_devices(monkeypatch):
     assert not kernel.can(work)
 
 
+def test_attention_on_old_devices_and_without_triton_is_left_to_torch(monkeypatch):
+    tensors = [torch.randn(2, 3, 8), torch.randn(2, 4, 5, 8), torch.randn(2, 5, 8)]
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setattr(flash, "missing", lambda: None)
+    assert flash.supports(*tensors)
+    monkeypatch.setattr(flash, "is_recent", lambda device: False)
+    assert not flash.supports(*tensors)
+    monkeypatch.setattr(flash, "is_recent", lambda device: True)
+    monkeypatch.setattr(flash, "missing", lambda: "Triton is not installed")
+    assert flash.Flash().hermitian_attention(*tensors, None, None, 0.0, 0) is None
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 @pytest.mark.parametrize("name", ["thin_triton", "flash"])
 def test_error_without_a_device(name):
