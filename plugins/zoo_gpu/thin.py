@@ -49,29 +49,33 @@ class ThinTriton(Kernel):
 
     def bind(self, weight: Operand, prepared: Any = None) -> Call | None:
         """Return a call of the kernel."""
-        return lambda x, bias: multiply_rows(x, weight, bias)
+        return thin_product(weight)
 
     def apply(self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any, geometry: Geometry | None) -> Tensor:
         """Multiply; a bias with a gradient is added by torch."""
+        multiply = thin_product(weight)
         if bias is not None and bias.requires_grad and torch.is_grad_enabled():
-            return multiply_rows(x, weight, None) + bias
-        return multiply_rows(x, weight, bias)
+            return multiply(x, None) + bias
+        return multiply(x, bias)
 
 
-def multiply_rows(x: Tensor, weight: Operand, bias: Tensor | None) -> Tensor:
-    """Multiply a few rows and add a bias: [..., in] to [..., out], without gradients."""
+def thin_product(weight: Operand) -> Call:
+    """Return a call that multiplies a few rows by a weight and adds a bias, [..., in] to [..., out], without gradients."""
     w, table, literal, out, inp = weight.part()
-    rows = x.reshape(-1, inp.channels).contiguous()
-    y = rows.new_empty(len(rows), out.channels)
-    chunk = 1 if len(rows) == 1 else min(4, SUMS // out.n)
-    tile = INTERPRETED_TILE if is_interpreted() else TILE
-    sizes = out.elements, inp.elements, out.width, inp.width, out.size, inp.size
     table = None if table is None else table.contiguous()
-    grid = (-(-out.elements // tile["TP"]),)
-    with on_device(w.device):
-        kernel = _kernel(literal, len(w), out.n, chunk)[grid]
-        kernel(w.contiguous(), rows, table, bias, y, len(rows), *sizes, **tile, **FUSED)
-    return y.view(*x.shape[:-1], out.channels)
+    sizes = out.elements, inp.elements, out.width, inp.width, out.size, inp.size
+    options: dict[str, Any] = (INTERPRETED_TILE if is_interpreted() else TILE) | FUSED
+    grid = (-(-out.elements // options["TP"]),)
+
+    def multiply(x: Tensor, bias: Tensor | None) -> Tensor:
+        rows = x.numel() // inp.channels
+        y = x.new_empty((*x.shape[:-1], out.channels))
+        kernel = _kernel(literal, len(w), out.n, 1 if rows == 1 else min(4, SUMS // out.n))
+        with on_device(w.device):
+            kernel[grid](w.contiguous(), x.contiguous(), table, bias, y, rows, *sizes, **options)
+        return y
+
+    return multiply
 
 
 HEAD = """@triton.jit

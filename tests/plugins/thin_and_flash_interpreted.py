@@ -19,8 +19,13 @@ LAYOUTS = [(8, 16, (1, 1)), (10, 7, (1, 1)), (42, 38, (3, 2)), (70, 72, (1, 1))]
 def launched(monkeypatch):
     """The rows of each launch of the kernel of few rows, and the number of each kernel of attention."""
     calls = []
-    multiply, launch = thin.multiply_rows, flash.launch
-    monkeypatch.setattr(thin, "multiply_rows", lambda x, *rest: calls.append(x.shape[:-1].numel()) or multiply(x, *rest))
+    product, launch = thin.thin_product, flash.launch
+
+    def recorded(weight):
+        multiply = product(weight)
+        return lambda x, bias: calls.append(x.shape[:-1].numel()) or multiply(x, bias)
+
+    monkeypatch.setattr(thin, "thin_product", recorded)
     monkeypatch.setattr(flash, "launch", lambda which, *rest: calls.append(f"attention {which}") or launch(which, *rest))
     return calls
 
@@ -43,7 +48,7 @@ def check(layer, rows, bound=1e-5, dtype=torch.float32):
     layer = layer.to(dtype)
     torch.nn.init.normal_(layer.bias)
     x = torch.randn(rows, layer.in_features).to(dtype)
-    y = thin.multiply_rows(x, Operand(layer.components.detach(), layer.algebra, layer.out, layer.inp), layer.bias.detach())
+    y = thin.thin_product(Operand(layer.components.detach(), layer.algebra, layer.out, layer.inp))(x, layer.bias.detach())
     wanted = expected(layer, x)
     assert y.dtype == dtype
     assert (y.double() - wanted).abs().max() <= bound * wanted.abs().max()
@@ -76,7 +81,7 @@ def test_any_address_and_stride():
     buffer = torch.randn(5, 25)
     w = layer.components.detach().transpose(1, 2).contiguous().transpose(1, 2)
     for x in (buffer[:3, 1:13], buffer[:3, ::2][:, 1:], buffer[1:2, 3:15], buffer[0, 1:13]):
-        y = thin.multiply_rows(x, Operand(w, layer.algebra, layer.out, layer.inp), None)
+        y = thin.thin_product(Operand(w, layer.algebra, layer.out, layer.inp))(x, None)
         torch.testing.assert_close(y.double(), expected(layer, x))
 
 
@@ -86,10 +91,10 @@ def test_memory_outside_the_result_is_not_written(rows, monkeypatch):
     result, new_empty = buffer[32:-32].view(rows, 7), torch.Tensor.new_empty
 
     def allocate(self, *shape, **options):
-        return result if shape == result.shape else new_empty(self, *shape, **options)
+        return result if shape == (result.shape,) else new_empty(self, *shape, **options)
 
     monkeypatch.setattr(torch.Tensor, "new_empty", allocate)
-    thin.multiply_rows(torch.randn(rows, 10), Operand(layer.components.detach(), layer.algebra, layer.out, layer.inp), None)
+    thin.thin_product(Operand(layer.components.detach(), layer.algebra, layer.out, layer.inp))(torch.randn(rows, 10), None)
     assert not (result == 9).any()
     assert (buffer[:32] == 9).all()
     assert (buffer[-32:] == 9).all()
