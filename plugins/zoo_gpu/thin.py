@@ -105,11 +105,13 @@ def _kernel(literal: str, m: int, n: int, chunk: int) -> Any:
         text += "".join(f"    {a} = tl.load(a + {at}).to(tl.float32)\n" for at, a in enumerate(known.values()))
     pairs = [(r, k) for r in range(chunk) for k in range(n)]  # rows and components
     text += f"    for first in range(0, rows, {chunk}):\n"
+    # The last row is computed again in place of rows that do not exist.
+    text += "".join(f"        r{r} = tl.minimum(first + {r}, rows - 1)\n" for r in range(chunk))
     text += "".join(f"        s{r}_{k} = tl.zeros((TP, TQ), tl.float32)\n" for r, k in pairs) + LOOP
     load = "tl.load({}, mask={}, other=0.0).to(tl.float32)\n"
     for r, j in pairs:
-        place, mask = f"x + (first + {r}) * in_channels + column + {j} * QW", f"(c < Q) & ({j} * QW + c % QW < SI)"
-        text += f"            x{r}_{j} = {load.format(place, f'{mask} & (first + {r} < rows)')}"
+        place, mask = f"x + r{r} * in_channels + column + {j} * QW", f"(c < Q) & ({j} * QW + c % QW < SI)"
+        text += f"            x{r}_{j} = {load.format(place, mask)}"
     text += "".join(f"            w{i} = {load.format(f'w + {i} * size + at', 'inside')}" for i in range(m))
     for i in range(m):
         for r, k in pairs:
@@ -119,6 +121,5 @@ def _kernel(literal: str, m: int, n: int, chunk: int) -> Any:
         place, mask = f"row + {k} * PW", f"(p < P) & ({k} * PW + p % PW < SO)"
         text += f"        t = tl.sum(s{r}_{k}, 1)\n"
         text += f"        if bias is not None:\n            t += {load.format(f'bias + {place}', mask)}"
-        place, mask = f"y + (first + {r}) * out_channels + {place}", f"{mask} & (first + {r} < rows)"
-        text += f"        tl.store({place}, t.to(y.dtype.element_ty), mask={mask})\n"
+        text += f"        tl.store(y + r{r} * out_channels + {place}, t.to(y.dtype.element_ty), mask={mask})\n"
     return compiled(text, f"thin_{sha256(text.encode()).hexdigest()[:16]}")
