@@ -59,7 +59,7 @@ def width(t: Tensor) -> int:
 
 def tile(size: int) -> dict[str, int]:
     """Return the queries and keys of a tile of numbers of so many bytes."""
-    return {"BL": 64, "BM": 32, "num_stages": 2} if size == 2 else {"BL": 32, "BM": 32, "num_stages": 1}
+    return {"BL": 64, "BM": 32, "num_stages": 2} if size == 2 else {"BL": 32, "BM": 16, "num_stages": 1}
 
 
 class _Attention(torch.autograd.Function):
