@@ -75,6 +75,16 @@ def test_few_rows_compile_to_wide_loads(pointer, load, capability):
         assert code.count(load) >= 4  # the tile, the fastest on an H100, has four numbers for each thread
 
 
+def test_kernels_compile_where_triton_makes_sizes_of_one_constant():
+    ones = {"rows": 1, "PW": 1, "QW": 1, "SO": 1, "SI": 1}
+    function = thin._kernel(literal(zoo.algebra("complex")), 2, 2, 1)
+    assert "st.global" in compile_for(90, function, "*bf16", a=None, bias=None, **thin.TILE, **ones)[0]
+    ones = {"M": 1, "C": 1, "E": 1, "first": 1}
+    for which in range(3):
+        options = {"CAUSAL": True, "DROPOUT": False, "mask": None}
+        assert "st.global" in compile_attention(which, 90, 1, 16, "*bf16", **options, **ones)[0]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("capability", [80, 90, 100])
 def test_large_kernels_of_few_rows_compile(capability):
