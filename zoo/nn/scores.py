@@ -81,11 +81,11 @@ def _attend_hermitian(
     padding = None if mask is None else mask[:, None].expand(-1, heads, -1).flatten(0, 1)
     seed = int(torch.empty((), dtype=torch.int64).random_()) if dropout else 0
     visible = Visible(padding, keys.shape[3] - queries + 1 if causal else None, dropout, seed)
-    parts = [t.flatten(0, 1).contiguous() for t in (q * scale, keys, v)]
+    q, keys, v = (t.flatten(0, 1).contiguous() for t in (q * scale, keys, v))
     for kernel in kernels():
-        if (y := kernel.hermitian_attention(*parts, *visible)) is not None:
+        if (y := kernel.hermitian_attention(q, keys, v, *visible)) is not None:
             return y.view(batch, heads, queries, -1)
-    tiled: Tensor = HermitianAttention.apply(*parts, visible)
+    tiled: Tensor = HermitianAttention.apply(q, keys, v, visible)
     return tiled.view(batch, heads, queries, -1)
 
 
