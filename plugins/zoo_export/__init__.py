@@ -7,8 +7,8 @@ from zoo.errors import InputError, check_rules
 
 FORMATS = {"safetensors": "model.safetensors", "pt2": "model.pt2", "onnx": "model.onnx"}
 """File names by format."""
-BITS = {"int8": 8, "int4": 4}
-"""Bits of quantized weights by the name of the option."""
+QUANTIZED = ("int8", "int4")
+"""The formats of quantized weights in programs."""
 
 
 def check_options(folder: Path, format: str, quantize: str | None, sparse: bool = False, folded: bool = False) -> None:
@@ -16,9 +16,9 @@ def check_options(folder: Path, format: str, quantize: str | None, sparse: bool 
     check_rules((not folder.exists(), f"'{folder}' exists: choose another folder with --to, or delete it"), code="conflict")
     check_rules(
         (format in ("zoo", *FORMATS), f"format '{format}': use zoo, {', '.join(FORMATS)}"),
-        (quantize in (None, "dynamic", *BITS), f"quantize '{quantize}': use {', '.join(BITS)} or dynamic"),
+        (quantize in (None, "dynamic", *QUANTIZED), f"quantize '{quantize}': use {', '.join(QUANTIZED)} or dynamic"),
         (
-            quantize not in BITS or format in ("pt2", "onnx"),
+            quantize not in QUANTIZED or format in ("pt2", "onnx"),
             f"--quantize {quantize} requires --format onnx or pt2, got {format}",
         ),
         (quantize != "dynamic" or format == "onnx", f"--quantize dynamic requires --format onnx, got {format}"),

@@ -10,10 +10,10 @@ from torch import nn
 from zoo.atomic import new_folder, write_json, write_text
 from zoo.checkpoint.folder import library_versions, save_weights
 from zoo.conversion import fold
-from zoo.conversion.quantization import dequantized, store
+from zoo.conversion.quantization import BITS, dequantized, store
 from zoo.errors import InputError
 from zoo.inference.model import Model
-from zoo_export import BITS, FORMATS, check_options
+from zoo_export import FORMATS, check_options
 from zoo_export.onnx_file import write_dynamic, write_onnx
 from zoo_export.pt2_file import write_program
 from zoo_export.tracing import cost, describe_inputs
