@@ -3,6 +3,7 @@
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import nn
 
 from zoo.conversion.quantization import BITS, RoundedWeights
 from zoo.errors import InputError
@@ -25,6 +26,7 @@ class QuantizationAware(Callback):
 
     def __init__(self, format: str) -> None:
         self.bits = BITS[format]
+        self.weights = RoundedWeights(nn.Identity(), self.bits)
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Check that Lightning calls the optimizer, and collect the weights."""
