@@ -5,8 +5,12 @@ from pathlib import Path
 
 from zoo.errors import InputError, check_rules
 
-FORMATS = {"safetensors": "model.safetensors", "pt2": "model.pt2", "onnx": "model.onnx"}
+FORMATS = {"safetensors": "model.safetensors", "pt2": "model.pt2", "onnx": "model.onnx", "executorch": "model.pte"}
 """File names by format."""
+PROGRAMS = ("onnx", "pt2", "executorch")
+"""Formats that store components, which can be quantized."""
+PACKAGES = {"onnx": ("onnx", "onnxscript"), "executorch": ("executorch",)}
+"""Packages that write a format, from the extra of the same name."""
 QUANTIZED = ("int8", "int4")
 """The formats of quantized weights in programs."""
 
@@ -18,20 +22,23 @@ def check_options(folder: Path, format: str, quantize: str | None, sparse: bool 
         (format in ("zoo", *FORMATS), f"format '{format}': use zoo, {', '.join(FORMATS)}"),
         (quantize in (None, "dynamic", *QUANTIZED), f"quantize '{quantize}': use {', '.join(QUANTIZED)} or dynamic"),
         (
-            quantize not in QUANTIZED or format in ("pt2", "onnx"),
-            f"--quantize {quantize} requires --format onnx or pt2, got {format}",
+            quantize not in QUANTIZED or format in PROGRAMS,
+            f"--quantize {quantize} requires --format {' or '.join(PROGRAMS)}, got {format}",
         ),
         (quantize != "dynamic" or format == "onnx", f"--quantize dynamic requires --format onnx, got {format}"),
-        (not sparse or format != "safetensors", "--sparse requires --format zoo, onnx or pt2, got safetensors"),
+        (not sparse or format != "safetensors", f"--sparse requires --format zoo or {' or '.join(PROGRAMS)}, got safetensors"),
         (not sparse or quantize != "dynamic", "--sparse does not apply to --quantize dynamic: use int8 or int4"),
-        (not folded or format != "zoo", "--folded requires --format onnx, pt2 or safetensors: a model folder has components"),
+        (
+            not folded or format != "zoo",
+            f"--folded requires --format {' or '.join(PROGRAMS)} or safetensors: a model folder has components",
+        ),
     )
-    if format == "onnx":
-        check_installed(quantize == "dynamic")
+    check_installed(format, quantize == "dynamic")
 
 
-def check_installed(quantize: bool) -> None:
-    """Raise `InputError` if a package is missing that writes ONNX, or quantizes activations."""
-    required = ("onnx", "onnxscript", *(["onnxruntime"] if quantize else []))
+def check_installed(format: str, dynamic: bool) -> None:
+    """Raise `InputError` if a package is missing that writes a format, or quantizes activations."""
+    required = PACKAGES.get(format, ()) + (("onnxruntime",) if dynamic else ())
     if missing := [name for name in required if not find_spec(name)]:
-        raise InputError(f"ONNX needs {', '.join(missing)}: pip install 'hypercomplex-zoo[onnx]'", code="dependency")
+        advice = f"pip install 'hypercomplex-zoo[{format}]'"
+        raise InputError(f"--format {format} needs {', '.join(missing)}: {advice}", code="dependency")
