@@ -9,8 +9,8 @@ FORMATS = {"safetensors": "model.safetensors", "pt2": "model.pt2", "onnx": "mode
 """File names by format."""
 PROGRAMS = ("onnx", "pt2", "executorch")
 """Formats that store components, which can be quantized."""
-PACKAGES = {"onnx": ("onnx", "onnxscript"), "executorch": ("executorch",)}
-"""Packages that write a format, from the extra of the same name."""
+PACKAGES = {"onnx": ("onnx", ("onnx", "onnxscript")), "executorch": ("executorch", ("executorch",))}
+"""The extra and the packages that a format requires."""
 QUANTIZED = ("int8", "int4")
 """The formats of quantized weights in programs."""
 
@@ -38,7 +38,7 @@ def check_options(folder: Path, format: str, quantize: str | None, sparse: bool 
 
 def check_installed(format: str, dynamic: bool) -> None:
     """Raise `InputError` if a package is missing that writes a format, or quantizes activations."""
-    required = PACKAGES.get(format, ()) + (("onnxruntime",) if dynamic else ())
-    if missing := [name for name in required if not find_spec(name)]:
-        advice = f"pip install 'hypercomplex-zoo[{format}]'"
+    extra, required = PACKAGES.get(format, ("", ()))
+    if missing := [name for name in (*required, *(("onnxruntime",) if dynamic else ())) if not find_spec(name)]:
+        advice = f"pip install 'hypercomplex-zoo[{extra}]'"
         raise InputError(f"--format {format} needs {', '.join(missing)}: {advice}", code="dependency")

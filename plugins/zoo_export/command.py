@@ -89,7 +89,8 @@ def print_program(result: dict[str, Any]) -> None:
         which = quantized.get(result["quantize"], "the quantized network in torch")
         print(unchecked if difference is None else f"its outputs equal those of {which} within {difference:.1e}")
     if "activation_bytes" in result:
-        print(f"{result['activation_bytes']:,} bytes of activations in planned memory; XNNPACK allocates its own besides")
+        besides = ", which allocates more by itself" if result["backend"] == "XNNPACK" else ""
+        print(f"{result['activation_bytes']:,} bytes of planned memory for activations; run by {result['backend']}{besides}")
     if "unmeasured" in result:
         print(f"the cost of the quantization is not measured: {result['unmeasured']}")
     for name, before in result.get("float_metrics", {}).items():

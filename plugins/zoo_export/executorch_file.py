@@ -16,15 +16,26 @@ def write_executorch(model: Model, net: nn.Module, file: Path, output: str) -> d
     XNNPACK computes the operators that it has, ExecuTorch's portable kernels all others.
     """
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+
+    with refusing(model):
+        try:
+            lowered, network = lower(model, net, [XnnpackPartitioner()])
+            backend = "XNNPACK"
+        except RuntimeError:  # its partitioner accepts tensors that its runtime refuses to load
+            lowered, network = lower(model, net, [])
+            backend = "portable kernels"
+    file.write_bytes(lowered.buffer)
+    planned = sum(lowered.executorch_program.execution_plan[0].non_const_buffer_sizes)
+    return {"max_difference": check_equal(model, network), "backend": backend, "activation_bytes": planned}
+
+
+def lower(model: Model, net: nn.Module, partitioners: list[Any]) -> tuple[Any, "ExecutorchNetwork"]:
+    """Return the program of a network, and the program in the runtime."""
     from executorch.exir import to_edge_transform_and_lower
 
     exported = program(model, net.requires_grad_(False), rows=1)
-    with refusing(model):
-        lowered = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()]).to_executorch()
-        network = ExecutorchNetwork(lowered.buffer)
-    file.write_bytes(lowered.buffer)
-    planned = sum(lowered.executorch_program.execution_plan[0].non_const_buffer_sizes)
-    return {"max_difference": check_equal(model, network), "activation_bytes": planned}
+    lowered = to_edge_transform_and_lower(exported, partitioner=partitioners).to_executorch()
+    return lowered, ExecutorchNetwork(lowered.buffer)
 
 
 class ExecutorchNetwork(nn.Module):

@@ -60,7 +60,7 @@ def export(
     Returns:
         ``file``, ``bytes``, ``float_bytes`` of the model's parameters, ``weight_bytes`` of those in a program, and
         ``max_difference`` from the model (int8 and int4: from `zoo.quantize` of it), None if it cannot be run; for executorch
-        ``activation_bytes``, the planned memory of activations; if quantized
+        ``activation_bytes``, the planned memory of activations, and the ``backend``; if quantized
         also ``metrics`` and ``float_metrics`` on the test split or the reason ``unmeasured``.
 
     Raises:
@@ -129,6 +129,8 @@ def describe_model(model: Model, format: str) -> dict[str, Any]:
     if info is not None:
         with suppress(InputError):  # data without example inputs, which only programs require
             inputs = {name: {"dtype": dtype, "shape": axes} for name, (dtype, axes) in describe_inputs(model).items()}
+            if format == "executorch":
+                inputs = {name: facts | {"shape": [1, *facts["shape"][1:]]} for name, facts in inputs.items()}
             description["inputs"] = inputs
         description |= {"output": output_name(model), "info": info.to_dict()}
     return description | {"metrics": model.metrics or None, "versions": library_versions(config)}
