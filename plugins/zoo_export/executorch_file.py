@@ -21,7 +21,7 @@ def write_executorch(model: Model, net: nn.Module, file: Path, output: str) -> d
         try:
             lowered, network = lower(model, net, [XnnpackPartitioner()])
             backend = "XNNPACK"
-        except RuntimeError:  # its partitioner accepts tensors that its runtime refuses to load
+        except RuntimeError:  # its partitioner accepts tensors of more than six axes, which its runtime does not load
             lowered, network = lower(model, net, [])
             backend = "portable kernels"
     file.write_bytes(lowered.buffer)
@@ -45,7 +45,8 @@ class ExecutorchNetwork(nn.Module):
         super().__init__()
         from executorch.runtime import Runtime
 
-        self.method: Any = Runtime.get().load_program(content).load_method("forward")
+        self.program = Runtime.get().load_program(content)  # owns the memory of its methods
+        self.method: Any = self.program.load_method("forward")
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """Run the network, row by row."""
