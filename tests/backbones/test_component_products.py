@@ -79,3 +79,9 @@ def test_an_executorch_program_is_as_small_as_the_model(quantize, tmp_path):
 def test_every_backbone_runs_in_executorch(name, tmp_path):
     model = networks.trained(*NETWORKS[name], "quaternion")
     assert export(model, tmp_path / "made", "executorch")["max_difference"] < 1e-4
+
+
+def test_the_table_of_the_page_matches_the_results():
+    from benchmarks.speed import executorch as measured
+
+    assert measured.PAGE.read_text(encoding="utf-8") == measured.text()
