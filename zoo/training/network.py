@@ -185,6 +185,8 @@ def print_summary(summary: Summary) -> None:
     table.add_row("parameters", f"{parameters['total']:,}", *comparison)
     for name, value in summary.metrics.items():
         table.add_row(f"test {name}", number(value) + spread(summary, name))
+    for name, value in (quantized := summary.quantized or {"metrics": {}})["metrics"].items():
+        table.add_row(f"test {name}, {quantized['format']}", number(value))
     console.print()
     console.print(table)
     for name, reason in summary.undefined.items():

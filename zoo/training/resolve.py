@@ -17,6 +17,7 @@ from zoo.algebras import algebra as make_algebra
 from zoo.backbones import recipe_of
 from zoo.backbones.build import Recipe, check_spec, state_sizes
 from zoo.checkpoint import read_config as read_model_config
+from zoo.conversion.quantization import BITS
 from zoo.data import ready
 from zoo.data.tabular import from_arrays
 from zoo.errors import InputError, check_choice
@@ -203,6 +204,7 @@ def _is_given(options: Fit, name: str, objects: Objects) -> bool:
 
 def _check_choices(options: Fit) -> None:
     check_kernel(options.kernel)
+    check_choice("quantize_aware", options.quantize_aware or "int8", BITS)
     parse_interval(options.checkpoint_every)
     check_choice("matmul_precision", options.matmul_precision or "highest", ("highest", "high", "medium"))
     check_processes("jobs", options.jobs)
