@@ -14,7 +14,6 @@ from zoo.backbones.build import count
 from zoo.cli import main
 from zoo.conversion import stayed_real
 from zoo.nn.weight import Weight
-from zoo.registry import Spec
 from zoo.tasks.decoding import Decoding, Prompts, beam_search, generate
 
 transformers = pytest.importorskip("transformers")
@@ -60,7 +59,12 @@ def test_the_example_of_the_documentation():
     """Two layers and 128 channels of BERT are Google's bert-tiny: two heads, and 512 channels in the feed-forward network."""
     net = built("hf/bert(layers=2, dim=128)", TEXT)
     config = net.encoder.model.config
-    assert (config.num_hidden_layers, config.hidden_size, config.num_attention_heads, config.intermediate_size) == (2, 128, 2, 512)
+    assert (config.num_hidden_layers, config.hidden_size, config.num_attention_heads, config.intermediate_size) == (
+        2,
+        128,
+        2,
+        512,
+    )
     matrices = [module for module in net.modules() if isinstance(module, Weight) and module.algebra.n == 4]
     assert len(matrices) == 12
     twin = built("hf/bert(layers=2, dim=128)", TEXT, "real")
@@ -121,7 +125,9 @@ def test_encoders_and_decoders(name):
     torch.testing.assert_close(steps[2], y[1:, 2:])
     prompts = Prompts(target[:, :1], source=TOKENS, end=3)
     greedy = generate(net, prompts, Decoding(length=4))
-    assert [row[0].tokens[: len(text)] for row, text in zip(beam_search(net, prompts, Decoding(length=4)), greedy, strict=True)] == greedy
+    assert [
+        row[0].tokens[: len(text)] for row, text in zip(beam_search(net, prompts, Decoding(length=4)), greedy, strict=True)
+    ] == greedy
     with raises("missing", "source"):
         net.init_cache()
 

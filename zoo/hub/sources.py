@@ -107,34 +107,31 @@ def pull_from_hub(source: str, revision: str | None = None, token: str | None = 
 
     All files are those of one commit, and each is verified against the manifest, whose SHA-256 is the digest if one is given.
     """
-    from huggingface_hub import constants, hf_hub_download
+    from huggingface_hub import hf_hub_download
 
     repo, revision = repository(source, revision)
-    variable = cache.offline()
-    options: dict[str, Any] = {"token": token, "endpoint": constants.ENDPOINT, "library_name": "hypercomplex-zoo"}
+    options: dict[str, Any] = {"token": token, "local_files_only": bool(cache.offline()), "library_name": "hypercomplex-zoo"}
 
     def fetch(name: str, revision: str | None, is_damaged: bool = False) -> Path:
         try:
-            path = hf_hub_download(
-                repo, name, revision=revision, local_files_only=bool(variable), force_download=is_damaged, **options
-            )
+            return Path(hf_hub_download(repo, name, revision=revision, force_download=is_damaged, **options))
         except Exception as error:  # huggingface_hub, its HTTP library and the server raise many types
             raise _hub_error(source, name, error) from error
-        return Path(path)
 
-    folder = fetch("manifest.json", revision).parent
+    folder, attempts = fetch("manifest.json", revision).parent, (False,) if cache.offline() else (False, True)
     try:
         manifest = read_manifest(folder)
     except InputError:
-        manifest = read_manifest(fetch("manifest.json", folder.name, is_damaged=True).parent)
+        manifest = read_manifest(fetch("manifest.json", folder.name, attempts[-1]).parent)
     if digest not in (None, digest_of(folder / "manifest.json")):
         raise InputError(f"{source}: the checksum of its manifest differs from the catalogue", code="mismatch")
     for name, record in manifest["files"].items():
-        for is_damaged in (False, True):
+        for is_damaged in attempts:
             if is_intact(fetch(name, folder.name, is_damaged), record):
                 break
         else:
-            raise InputError(f"{source}: the checksum of {name} differs from the manifest: not used", code="corrupt")
+            text = f"{source}: the checksum of {name} differs from the manifest: not used"
+            raise InputError(text, code="corrupt")
     return folder
 
 
