@@ -78,7 +78,7 @@ def test_classifiers_of_texts(name):
     net = built(small(name), TEXT)
     y = net(TOKENS)
     assert y.shape == (2, 4)
-    torch.testing.assert_close(net(F.pad(TOKENS, (0, 2))), y), "padding changes nothing"
+    torch.testing.assert_close(net(F.pad(TOKENS, (0, 2))), y)  # padding changes nothing
     torch.testing.assert_close(net(TOKENS[1:, :3]), y[1:])
     net.train()(TOKENS).square().sum().backward()
     assert [name for name, p in net.named_parameters() if p.grad is None] == []
@@ -97,7 +97,7 @@ def test_language_models(name):
     tokens = TOKENS[:1]
     y = net(tokens)
     assert y.shape == (1, 6, 20)
-    torch.testing.assert_close(net(tokens[:, :4]), y[:, :4]), "later tokens change nothing"
+    torch.testing.assert_close(net(tokens[:, :4]), y[:, :4])  # later tokens change nothing
     padded = torch.cat([torch.tensor([[0, 0, 5, 6]]), tokens[:, :4]])
     with torch.no_grad():
         cache = net.init_cache()
@@ -125,9 +125,8 @@ def test_encoders_and_decoders(name):
     torch.testing.assert_close(steps[2], y[1:, 2:])
     prompts = Prompts(target[:, :1], source=TOKENS, end=3)
     greedy = generate(net, prompts, Decoding(length=4))
-    assert [
-        row[0].tokens[: len(text)] for row, text in zip(beam_search(net, prompts, Decoding(length=4)), greedy, strict=True)
-    ] == greedy
+    beams = [hypotheses[0].tokens for hypotheses in beam_search(net, prompts, Decoding(length=4))]
+    assert [beam[: len(text)] for beam, text in zip(beams, greedy, strict=True)] == greedy
     with raises("missing", "source"):
         net.init_cache()
 

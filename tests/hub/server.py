@@ -153,21 +153,10 @@ class Handler(BaseHTTPRequestHandler):
                 yield value["path"], self.hub.blobs[value["oid"]]
 
 
-PIPELINES = [
-    "text-classification",
-    "token-classification",
-    "question-answering",
-    "translation",
-    "summarization",
-    "text-generation",
-    "fill-mask",
-    "text-ranking",
-    "image-classification",
-    "tabular-classification",
-    "tabular-regression",
-]
+PIPELINES = {"text-classification", "token-classification", "question-answering", "translation", "text-generation"}
+PIPELINES |= {"text-ranking", "image-classification", "tabular-classification", "tabular-regression"}
 """Pipeline tags of the Hub (huggingface.js, packages/tasks/src/pipelines.ts)."""
-LICENSES = ["apache-2.0", "mit", "bsd-3-clause", "cc-by-4.0", "cc-by-sa-4.0", "gpl-3.0", "other", "unknown"]
+LICENSES = ("apache-2.0", "mit", "bsd-3-clause", "cc-by-4.0", "cc-by-sa-4.0", "gpl-3.0", "other", "unknown")
 
 
 def card_errors(text: str) -> Iterator[str]:

@@ -145,9 +145,10 @@ def _hub_error(source: str, name: str, error: Exception) -> InputError:
         return InputError(text, code="missing")
     if isinstance(error, HFValidationError):
         return InputError(f"{shorten(source)}: not a model on the Hub: {one_line(error)}")
-    response = getattr(error, "response", None)
+    cause = error.__cause__ or error if isinstance(error, LocalEntryNotFoundError) else error
+    response = getattr(cause, "response", None)
     status = getattr(response, "status_code", None)
-    reason = f"{status} {response.headers.get('X-Error-Message', '')}" if response is not None else one_line(error, 200)
+    reason = f"{status} {response.headers.get('X-Error-Message', '')}" if response is not None else one_line(cause, 200)
     advice = {401: "; check the name and your access (HF_TOKEN)", 404: "; check the name"}.get(status or 0, "")
     missing = "" if source.startswith("hf:") else f"there is no folder '{source}', and "
     text = f"{missing}cannot download {name} of {source} from {constants.ENDPOINT}: {reason.strip()[:200]}{advice}"
