@@ -66,7 +66,7 @@ def test_all_files_come_from_one_commit_during_a_push(hub, home, sound, model):
     seal(model)
 
     def push(handler, content):
-        if handler.path.endswith("main/manifest.json") and len(hub.got("manifest.json")) == 1:
+        if handler.command == "GET" and handler.path.endswith("main/manifest.json") and len(hub.got("manifest.json")) == 1:
             handler.send(200, content, X_Repo_Commit=first)
             hub.commit("me/net", contents(model))
             return True

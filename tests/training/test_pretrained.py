@@ -70,7 +70,9 @@ def test_positions_of_roberta_start_at_its_padding(tmp_path):
 def test_generative_models(tmp_path, name, kind, info):
     net = built(small(name), info | SIZES)
     config = net.model.config.to_dict()
-    model = saved(tmp_path, name, kind, **{key: config[key] for key in config if key not in ("vocab_size", "dtype")})
+    model = saved(
+        tmp_path, name, kind, **{key: config[key] for key in config if key not in ("vocab_size", "dtype", "model_type")}
+    )
     load_pretrained(net, tmp_path, Layers("real"), TOKENS)
     ours, theirs = torch.tensor([[2, 3, 5]]), torch.tensor([[3, 4, 6]])
     if "seq2seq" in info:

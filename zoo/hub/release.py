@@ -66,6 +66,8 @@ def push(
     try:
         repo, branch = repository(to, revision)
     except InputError as error:
+        if error.code == "conflict":
+            raise
         raise InputError(f"{error}; for a folder: zoo publish {quote(str(model))} --to {quote(to)}") from error
     if variable := cache.offline():
         raise InputError(f"cannot push: {variable} disables the network", code="conflict")
