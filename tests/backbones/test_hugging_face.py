@@ -9,7 +9,6 @@ from torch.nn import functional as F
 
 import zoo
 from tests.errors import raises
-from zoo import registry
 from zoo.backbones.build import count
 from zoo.cli import main
 from zoo.conversion import stayed_real
@@ -32,18 +31,6 @@ IMAGES = (
     "hf/vit(dim=32, layers=1, patch_size=4)",
     "hf/convnext(depths=[1, 1, 1, 1], hidden_sizes=[8, 8, 16, 16], patch_size=1)",
 )
-
-
-@pytest.fixture(autouse=True)
-def entry():
-    """Register the backbone if the metadata of the installed package is older than the sources."""
-    from zoo.backbones.hugging_face import hf
-
-    if is_new := not any(entry.name == "hf" for entry in registry.entries("backbones")):
-        registry.register("backbones", "hf", hf)
-    yield
-    if is_new:
-        registry.unregister("backbones", "hf")
 
 
 def built(spec, info, algebra="quaternion"):

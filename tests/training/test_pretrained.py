@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 import zoo
-from tests.backbones.test_hugging_face import CORPUS, IMAGE, PARALLEL, TEXT, entry, fit, small
+from tests.backbones.test_hugging_face import CORPUS, IMAGE, PARALLEL, TEXT, fit, small
 from tests.conversion.hugging_face import build as build_theirs
 from tests.errors import raises
 from zoo.nn import Layers
@@ -15,7 +15,6 @@ from zoo.training.pretrained import load_pretrained
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore")
-__all__ = ["entry"]
 
 WORDS = ["[PAD]", "[UNK]", "small", "bird", "\u0120sings", "in", "trees"]
 TOKENS = ["[PAD]", "[UNK]", "bird", "sings", "quark", "trees"]
@@ -139,6 +138,10 @@ def test_bad_folders(tmp_path):
     (tmp_path / "gone" / "model.safetensors").unlink()
     with raises("failed", "gone"):
         load_pretrained(net, tmp_path / "gone", Layers("real"), TOKENS)
+    (tmp_path / "unknown").mkdir()
+    (tmp_path / "unknown" / "config.json").write_text('{"model_type": "nothing"}')
+    with raises("failed", "unknown"):
+        load_pretrained(net, tmp_path / "unknown", Layers("real"), TOKENS)
     with raises("mismatch", "--backbone hf/NAME"):
         load_pretrained(torch.nn.Linear(2, 2), tmp_path / "short", Layers("real"), TOKENS)
     assert load_file(tmp_path / "short" / "model.safetensors")

@@ -31,8 +31,9 @@ _CLASSES = {
     "Seq2SeqLM": ("MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM", "an encoder and decoder"),
 }
 """The table of model types of each kind of network, and what it is."""
-_ERRORS = (TypeError, ValueError, AssertionError, RuntimeError, LookupError, AttributeError, ImportError)
+_ERRORS = (TypeError, ValueError, ArithmeticError, AssertionError, RuntimeError, LookupError, AttributeError, ImportError)
 """Exceptions of transformers for invalid configurations; those of its own dataclasses are among them."""
+_LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 
 
 @recipe(data="glosses", max_epochs=6, lr=1e-3, inputs=("text", "text_pair", "tokens", "source_target", "image"))
@@ -83,7 +84,8 @@ def hf(
         facts = {"vocab_size": vocab_size, "pad_token_id": PAD, "bos_token_id": BEGIN, "eos_token_id": END}
         facts |= {"cls_token_id": BEGIN, "sep_token_id": END}
         # RoBERTa counts positions from 1. BERT and others only predict the next token as decoders.
-        facts |= {"max_position_embeddings": (max_length or 0) + 1, "is_decoder": not seq2seq and num_classes is None}
+        facts |= {"max_position_embeddings": max_length + 1} if max_length else {}
+        facts["is_decoder"] = not seq2seq and num_classes is None
     sizes = {"dim": dim, "layers": layers, "heads": heads, "ffn": ffn}
     kind: Any = ImageClassifier if reads_images else EncoderDecoder if seq2seq else Encoder if num_classes else CausalLM
     if reads_images:
@@ -148,6 +150,14 @@ def configuration(variant: str, sizes: dict[str, int], facts: dict[str, Any], op
         raise _cannot_build(variant, sizes | options, error) from error
 
 
+def configuration_of(folder: str) -> Any:
+    """Read the configuration of a local folder; `InputError` if transformers cannot."""
+    try:
+        return transformers().AutoConfig.from_pretrained(folder, **_LOCAL)
+    except (*_ERRORS, OSError) as error:
+        raise InputError(f"transformers cannot read '{folder}': {one_line(error, 200)}", code="failed") from error
+
+
 def _resized(default: Any, given: dict[str, int]) -> dict[str, Any]:
     """Return the sizes of a configuration; heads, their keys and the feed-forward network follow ``dim``."""
     first: dict[str, Any] = {
@@ -188,7 +198,7 @@ def build(kind: str, config: Any, folder: str | None = None) -> Any:
         if folder is None:
             model = auto.from_config(config, **options)
         else:
-            options |= {"local_files_only": True, "use_safetensors": True, "dtype": "float32", "ignore_mismatched_sizes": True}
+            options |= _LOCAL | {"use_safetensors": True, "dtype": "float32", "ignore_mismatched_sizes": True}
             model = auto.from_pretrained(folder, config=config, **options)
     except InputError:
         raise

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zoo.backbones.hugging_face import build, default_configuration, transformers
+from zoo.backbones.hugging_face import build, configuration_of, default_configuration
 from zoo.checkpoint.manifest import TEXT_BYTES, parse_json, read_small
 from zoo.conversion import convert
 from zoo.conversion.transfer import summary
@@ -48,7 +48,7 @@ def load_pretrained(net: nn.Module, path: Path, layers: Layers, tokens: Sequence
     owner: Any = next((part for part in net.modules() if hasattr(type(part), "kind") and hasattr(part, "model")), None)
     if owner is None:
         raise InputError(f"--from {path} is a model of transformers: use --backbone hf/NAME", code="mismatch")
-    model, config = owner.model, transformers().AutoConfig.from_pretrained(path, local_files_only=True)
+    model, config = owner.model, configuration_of(str(path))
     _check_architecture(path, config.to_dict(), model.config.to_dict())
     if owner.kind == "ImageClassification":
         config.num_labels = model.config.num_labels
