@@ -70,7 +70,10 @@ def test_generative_models(tmp_path, name, kind, info):
     net = built(small(name), info | SIZES)
     config = net.model.config.to_dict()
     model = saved(
-        tmp_path, name, kind, **{key: config[key] for key in config if key not in ("vocab_size", "dtype", "model_type")}
+        tmp_path,
+        name,
+        kind,
+        **{key: config[key] for key in config if key not in ("vocab_size", "dtype", "model_type", "quantization_config")},
     )
     load_pretrained(net, tmp_path, Layers("real"), TOKENS)
     ours, theirs = torch.tensor([[2, 3, 5]]), torch.tensor([[3, 4, 6]])
