@@ -10,6 +10,7 @@ import zoo
 from tests.backbones.test_hugging_face import CORPUS, IMAGE, PARALLEL, TEXT, fit, small
 from tests.conversion.hugging_face import build as build_theirs
 from tests.errors import raises
+from zoo.cli import main
 from zoo.nn import Layers
 from zoo.training.pretrained import load_pretrained
 
@@ -121,6 +122,9 @@ def test_the_command_line(tmp_path, capsys):
     (line,) = capsys.readouterr().err.splitlines()
     assert "--backbone 'hf/bert(hidden_size=32, intermediate_size=128, num_attention_heads=1, num_hidden_layers=1)'" in line
     assert not (tmp_path / "bad" / "model").exists()
+    convert = ["convert", "--from", str(tmp_path / "theirs"), "--algebra", "quaternion", "--to", str(tmp_path / "to")]
+    assert main(convert) == 2
+    assert "zoo fit --backbone hf/NAME --from" in capsys.readouterr().err
 
 
 def test_bad_folders(tmp_path):
