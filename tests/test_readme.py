@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -137,7 +138,7 @@ def test_tutorials_run(page, tmp_path, monkeypatch, capsys, unregistered, hub):
     names = {"__name__": page}
     for mark, kind, block in STEPS[page]:
         if mark and "an account" not in mark:
-            for line in commands(block) if page == "hugging-face" else ():
+            for line in commands(block) if page == "hugging-face" and find_spec("uvicorn") else ():
                 assert "<form" in served(line, tmp_path)
             continue
         text = block.replace("OWNER", "me")

@@ -105,9 +105,7 @@ def _load_zoo(options: Convert) -> RealModel:
     check_rules((options.data is None, f"{source} has its own data: leave --data out"))
     path = locate(source)
     if is_of_transformers(path):
-        text = (
-            f"{source} is a model of transformers: use zoo fit --backbone hf/NAME --from {source}, which projects its weights"
-        )
+        text = f"{source} is a model of transformers: zoo fit --backbone hf/NAME --from {source} projects its weights"
         raise InputError(text, code="unsupported")
     model = load(path)
     if algebras_of(model.net):
