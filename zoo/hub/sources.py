@@ -202,7 +202,8 @@ def _release_folder(entry: Release) -> Path:
     for location in entry.locations():
         try:
             if isinstance(location, str):
-                return (pull if location.startswith(WEB) else pull_from_hub)(location, digest=entry.sha256)
+                is_on_web = location.startswith(WEB)
+                return pull(location, entry.sha256) if is_on_web else pull_from_hub(location, digest=entry.sha256)
             if not (location / "manifest.json").is_file():
                 raise InputError(f"{location} is not a model folder", code="missing")
             if digest_of(location / "manifest.json") != entry.sha256:

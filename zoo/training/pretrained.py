@@ -127,7 +127,7 @@ def _resize(source: Any, model: nn.Module, rows: Sequence[int | None] | None) ->
             for parameter in module.parameters(recurse=False):
                 resized[parameter] = _selected(parameter, rows)
         elif isinstance(module, nn.Embedding):
-            size: Any = model.get_submodule(name).num_embeddings  # type: ignore[union-attr]
+            size: Any = model.get_submodule(name).num_embeddings
             start = module.padding_idx or 0  # RoBERTa counts positions from padding_idx + 1, and ours is 0
             if start + size > module.num_embeddings:
                 text = f"it has {module.num_embeddings - start} positions, the network has {size}: use a smaller max_length"
