@@ -23,7 +23,7 @@ def export(
     """Export a model to ONNX, torch.export or safetensors: zoo export runs/NAME --format onnx --to FOLDER.
 
     Args:
-        run: A run (runs/NAME), a model folder, a name of zoo list checkpoints, hf:owner/name@revision or https://HOST/FOLDER.
+        run: A run (runs/NAME), a model folder, a name of zoo list checkpoints, owner/name@revision or https://HOST/FOLDER.
         to: The new folder.
         format: zoo, a model folder; pt2 (torch.export), onnx or executorch, a program; safetensors, the folded weights.
         folded: Whether a program stores the real matrices instead of components; it is n times as large.

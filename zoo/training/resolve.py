@@ -38,6 +38,7 @@ from zoo.training.options import (
     is_object,
     parse_interval,
 )
+from zoo.training.pretrained import is_of_transformers
 
 INPUTS = {
     "image": "images",
@@ -110,9 +111,10 @@ def plan_run(options: Fit, objects: Objects = NO_OBJECTS) -> Plan:
     if objects.backbone is None and objects.net is None:
         layers = {"scope": options.scope, "init": options.init, "embedding": options.embedding}
         check_spec(options.backbone, objects.algebra or options.algebra, options.max_parameters, **layers)
-    for source in (options.init_from, options.teacher):
-        if source is not None:
-            read_model_config(locate(source))
+    if options.init_from is not None and not is_of_transformers(path := locate(options.init_from)):
+        read_model_config(path)
+    if options.teacher is not None:
+        read_model_config(locate(options.teacher))
     data = _make_data(options, objects)
     task, keywords = _resolve_task(options, objects, data)
     inputs = _recipe_for(options.backbone, objects).inputs
