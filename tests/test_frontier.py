@@ -4,6 +4,7 @@ import json
 import math
 import signal
 from dataclasses import replace
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 
@@ -14,7 +15,17 @@ from zoo_experiments import frontier as experiment
 from zoo_experiments.frontier import best_rate, check_frontier, frontier, next_runs
 from zoo_experiments.options import Experiment
 from zoo_experiments.sweep import sweep_points as runs_of
-from zoo_reports.frontier import BestNetwork, Frontier, best_networks, mean_difference, opponents, sentences
+from zoo_reports.frontier import (
+    COSTS,
+    BestNetwork,
+    Frontier,
+    best_networks,
+    draw_costs,
+    mean_difference,
+    network_table,
+    opponents,
+    sentences,
+)
 from zoo_reports.statistics import contrast
 
 import zoo
@@ -92,6 +103,21 @@ def test_equal_step_time_by_hand():
     measured = Frontier("task", config, rows, nets, {net: {"step_ms": time} for net, time in times.items()})
     assert frontier_page.equal_step_time(measured, "complex").estimate == pytest.approx(2.5)  # (5 + 3) / 2 - 1.5
     assert frontier_page.equal_step_time(measured, "octonion").estimate == pytest.approx(1.5)
+
+
+def test_costs_that_a_network_lacks_are_not_shown(monkeypatch):
+    """A network that has no int8 file leaves its column and its panel out."""
+    nets = [point("small", 100, 4.0, 6.0), point("a", 100, 1.0, 2.0, algebra="complex")]
+    rows = [row(net.net, 0.1, 0, 1.0) | {"algebra": net.algebra, "metric": "loss"} for net in nets]
+    config = {"base": {}, "axes": {"net": {net.net: {} for net in nets}}}
+    full = dict.fromkeys(COSTS, 1.0)
+    measured = Frontier("task", config, rows, nets, {"small": full, "a": full})
+    titles = {title for title, _, _ in COSTS.values()}
+    assert titles < set(network_table(measured).head)
+    assert [axes.get_xlabel() for axes in draw_costs(measured).axes if axes.get_visible()] == [how[1] for how in COSTS.values()]
+    partly = replace(measured, costs={"small": full, "a": {"bytes": 1.0, "step_ms": 2.0}})
+    assert titles & set(network_table(partly).head) == {"bytes", "ms/step"}
+    assert len(draw_costs(partly).axes) == 2
 
 
 def of_loss(steps, *nets):
@@ -258,6 +284,8 @@ def test_the_command_trains_compares_and_draws(tmp_path, monkeypatch, capsys):
     rows, costs = stored["rows"], stored["costs"]
     assert [costs[net]["multiply_adds"] for net in ("narrow", "wide", "quaternion")] == [16, 64, 64]
     assert costs["quaternion"]["bytes"] < costs["wide"]["bytes"]
+    if find_spec("onnx"):
+        assert all(cost["int8_bytes"] > 0 for cost in costs.values())
     assert {(row["net"], row["seed"]) for row in rows} == set(product(costs, (0, 1)))
     assert main(["frontier", "tiny.yaml", "--run_dir", "out", "--json"]) == 0  # all runs finished
     assert json.loads(capsys.readouterr().out)["rows"] == rows

@@ -24,13 +24,18 @@ from typing import Any
 
 from safetensors.torch import save_model
 from torch.utils.flop_counter import FlopCounterMode
+from zoo_export.export import export
 
 from zoo.atomic import write_json
+from zoo.checkpoint import ModelConfig
 from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError
+from zoo.inference.model import Model
 from zoo.nn import keep_matrices
+from zoo.tasks import Task
 from zoo.training.bench import batch_length, evaluation_step, first_batch, side_by_side, training_step
 from zoo.training.folder import RUNS, file_name
+from zoo.training.options import Fit
 from zoo_experiments.grid import processes
 from zoo_experiments.options import Experiment, Sweep, check_execution
 from zoo_experiments.sweep import ROWS, read_rows, sweep, sweep_points
@@ -205,8 +210,9 @@ def costs(values: Mapping[str, Any], file: str) -> dict[str, dict[str, float]]:
     """Measure the networks of a frontier in turns in one process, on the first batch of their training data.
 
     Returns:
-        For each network ``bytes`` of its weights file, ``multiply_adds`` of the forward pass of one example, and the medians
-        ``step_ms`` (forward, backward and AdamW) and ``inference_ms`` (with `zoo.keep_matrices`) of a batch.
+        For each network ``bytes`` of its weights file, ``int8_bytes`` of its ONNX file with 8-bit weights if it can be
+        exported, ``multiply_adds`` of the forward pass of one example, and the medians ``step_ms`` (forward, backward and
+        AdamW) and ``inference_ms`` (with `zoo.keep_matrices`) of a batch.
     """
     points = {point.axes["net"]: point for point in reversed(sweep_points(values, file))}
     tasks = {net: first_batch(points[net].fit) for net in values["axes"]["net"]}
@@ -225,5 +231,17 @@ def costs(values: Mapping[str, Any], file: str) -> dict[str, dict[str, float]]:
                 save_model(task.net, f"{folder}/model.safetensors")
                 size = Path(folder, "model.safetensors").stat().st_size
             times = {"step_ms": steps[net]["ms"], "inference_ms": inferences[net]["ms"]}
-            measured[net] = {"bytes": size, "multiply_adds": adds} | times
+            exported = int8_bytes(task, points[net].fit)
+            measured[net] = {"bytes": size, "multiply_adds": adds, **times, **({"int8_bytes": exported} if exported else {})}
     return measured
+
+
+def int8_bytes(task: Task, options: Fit) -> int | None:
+    """Return the bytes of the ONNX file of a network with 8-bit weights; None if it, or this installation, has no such file."""
+    model = Model(task.net, ModelConfig(backbone=options.backbone, algebra=options.algebra), task)
+    with TemporaryDirectory() as folder:
+        try:
+            written = export(model, Path(folder, "int8"), "onnx", quantize="int8", measure=False)
+        except InputError:
+            return None
+    return int(written["bytes"])

@@ -15,7 +15,7 @@ from zoo.algebras import factor_literals
 from zoo.kernels import Geometry, Kernel, Operand, Work
 from zoo.kernels.base import real_cost
 from zoo.kernels.factored import Method, factored_linear, mix
-from zoo_gpu.assembly import DTYPES, device_guard, is_interpreted, is_recent, missing
+from zoo_gpu.assembly import DTYPES, on_device, is_interpreted, is_recent, missing
 
 MOST_TERMS = 256  # coefficients of a factor for which a kernel is compiled: octonions have 240, sedenions 1,952
 LANES, INTERPRETED_LANES = 1024, 2**14  # elements of a program
@@ -85,7 +85,7 @@ def combine(text: str, x: Tensor, factor: Tensor, y: Tensor, transposed: bool) -
     arguments = (x, y, *(() if text else (factor.detach().contiguous(),)), total, *sizes)
     if total:
         kernel = combination(text or f"{len(factor)} {factor.shape[1]}", not text, transposed)
-        with device_guard(x.device):
+        with on_device(x.device):
             kernel[(-(-total // lanes),)](*arguments, V=vector, LANES=lanes)
 
 

@@ -29,6 +29,7 @@ MARGIN = 0.05
 UNITS = {"loss": ", nats", "mse": ", mean squared error"}
 COSTS = {
     "bytes": ("bytes", "bytes of the weights file", ",.0f"),
+    "int8_bytes": ("int8 bytes", "bytes of the ONNX file with int8 weights", ",.0f"),
     "multiply_adds": ("multiply-adds", "multiply-adds of an inference, per example", ",.0f"),
     "step_ms": ("ms/step", "milliseconds of a training step", ",.1f"),
     "inference_ms": ("ms/inference", "milliseconds of the inference of a batch", ",.1f"),
@@ -116,6 +117,12 @@ class Frontier:
     costs: dict[str, dict[str, float]]
 
     @property
+    def shown_costs(self) -> dict[str, tuple[str, str, str]]:
+        """Those of `COSTS` that every network has."""
+        known = self.costs.values()
+        return {cost: how for cost, how in COSTS.items() if known and all(cost in costs for costs in known)}
+
+    @property
     def metric(self) -> str:
         """The test metric."""
         return str(self.rows[0]["metric"])
@@ -171,7 +178,7 @@ def frontier(runs: Sequence[str]) -> Report:
     about = "Every network at its best learning rate by validation; ± is a 95 % t-interval over seeds."
     page = Page(f"Quality at equal weights: {folder.name}", about, [text.replace("**", "") for text in texts], [table])
     files = pictures("frontier", lambda: draw(measured))
-    files |= pictures("costs", lambda: draw_costs(measured)) if measured.costs else {}
+    files |= pictures("costs", lambda: draw_costs(measured)) if measured.shown_costs else {}
     return page.report("frontier", {"table": table.rows, "sentences": texts}, files)
 
 
@@ -212,13 +219,16 @@ def draw(frontier: Frontier) -> Figure:
 
 def draw_costs(frontier: Frontier) -> Figure:
     """Draw the test metric against each cost, in a panel each."""
-    figure = Figure(figsize=(9.6, 7.2), layout="constrained")
-    panels = figure.subplots(2, 2, sharey=True)
-    for axes, (cost, (_, title, _)) in zip(panels.flat, COSTS.items(), strict=True):
+    rows = -(-len(frontier.shown_costs) // 2)
+    figure = Figure(figsize=(9.6, 3.6 * rows), layout="constrained")
+    panels = figure.subplots(rows, 2, sharey=True, squeeze=False)
+    for axes, (cost, (_, title, _)) in zip(panels.flat, frontier.shown_costs.items(), strict=False):
         draw_lines(frontier, axes, {net: costs[cost] for net, costs in frontier.costs.items()})
         axes.set_xlabel(title)
     for axes in panels[:, 1]:
         axes.set_ylabel("")
+    for axes in panels.flat[len(frontier.shown_costs) :]:
+        axes.set_visible(False)
     panels[0, 0].legend(frameon=False)
     return figure
 
@@ -252,9 +262,9 @@ def network_table(frontier: Frontier) -> Table:
             edge = " (edge)" if len(point.rates) > 1 and point.lr in (point.rates[0], point.rates[-1]) else ""
             rate = f"{point.lr:g} of {point.rates[0]:g} to {point.rates[-1]:g}{edge}"
         sizes = [f"{point.weights:,}", *([f"{1 - point.weights / point.total:.0%}"] if share else [])]
-        costs = [format(frontier.costs[point.net][cost], digits) for cost, (_, _, digits) in COSTS.items() if frontier.costs]
+        costs = [format(frontier.costs[point.net][cost], digits) for cost, (_, _, digits) in frontier.shown_costs.items()]
         figures = [f"{point.mean:.4f}{half}", str(len(point.values)), f"{point.seconds:.0f}"]
         rows.append([point.net, *sizes, rate, *figures, *costs])
     head = ["network", "weights", *(["in word embeddings"] if share else []), "learning rate", f"test {frontier.metric}"]
-    head += ["seeds", "s/run", *([title for title, _, _ in COSTS.values()] if frontier.costs else [])]
+    head += ["seeds", "s/run", *(title for title, _, _ in frontier.shown_costs.values())]
     return Table("Networks", head, rows)

@@ -213,6 +213,12 @@ class Kernel:
         """Return the gradients of the components, and of the table of parts that have one, or None as `matrices`."""
         return None
 
+    def hermitian_attention(
+        self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, first: int | None, dropout: float, seed: int
+    ) -> Tensor | None:
+        """Average values as `zoo.nn.scores.HermitianAttention`, or return None to leave it to that; with gradients."""
+        return None
+
 
 def product_cost(speeds: Speeds, rows: int, inp: int, out: int, threads: int, unpacked: int = 1) -> float:
     """Predict the seconds of [rows, inp] @ [inp, out]; for more than ``unpacked`` rows the matrix is repacked first."""
