@@ -16,7 +16,12 @@ from zoo.inference.model import Model
 from zoo_export import BITS, FORMATS, check_options
 from zoo_export.onnx_file import write_dynamic, write_onnx
 from zoo_export.pt2_file import write_program
+from zoo_export.runtime import Runtime, find_runtime
 from zoo_export.tracing import cost, describe_inputs
+from zoo_export.web import check_task, write_page
+
+WRITERS = {"pt2": write_program, "onnx": write_onnx, "web": write_onnx}
+"""Functions that write a program, by format."""
 
 
 def export(
@@ -28,6 +33,8 @@ def export(
     quantize: str | None = None,
     sparse: bool = False,
     measure: bool = True,
+    runtime: str | Path | Runtime | None = None,
+    title: str | None = None,
 ) -> dict[str, Any]:
     """Write a model to a folder for runtimes without support for algebras.
 
@@ -37,6 +44,8 @@ def export(
     - ``safetensors``: the state dict of the folded network (`zoo.fold`) with torch's names; ``config.json`` lists the layers.
     - ``pt2``: a program for `torch.export.load`, with dynamic batch size and sequence length.
     - ``onnx``: the same as ONNX; requires the packages onnx and onnxscript.
+    - ``web``: the same with a page that runs it in a browser, for any web server of static files; requires the npm package
+      onnxruntime-web.
 
     Programs are compared with the model on inputs of several sizes before the folder is written.
 
@@ -49,6 +58,8 @@ def export(
             network with matrices and activations in 8 bits, by onnxruntime.
         sparse: Whether a program stores a bit mask and only the nonzero numbers of weights with many zeros.
         measure: Whether to evaluate a quantized network on the test split, which may download the data set.
+        runtime: For ``web``, the npm package or where it is, see `zoo_export.runtime.find_runtime`.
+        title: The title of a page; by default the name of the folder.
 
     Returns:
         ``file``, ``bytes``, ``float_bytes`` of the model's parameters, ``weight_bytes`` of those in a program, and
@@ -59,7 +70,10 @@ def export(
         InputError: If an option is invalid, the folder exists, a package is missing, or the network cannot be exported.
     """
     folder = Path(folder).expanduser()
-    check_options(folder, format, quantize, sparse, folded)
+    check_options(folder, format, quantize, sparse, folded, runtime)
+    if format == "web":
+        check_task(model)
+        runtime = runtime if isinstance(runtime, Runtime) else find_runtime(runtime)
     config = describe_model(model, format) | {"folded": folded or format == "safetensors" or quantize == "dynamic"}
     small = fold(model) if config["folded"] else deepcopy(model)
     details: dict[str, Any] = {"float_bytes": parameter_bytes(model.net)}
@@ -77,6 +91,9 @@ def export(
         if model.tokenizer is not None:
             write_text(part / model.info.tokenizer, model.tokenizer.to_json())
         details["bytes"] = file.stat().st_size
+        if isinstance(runtime, Runtime):
+            write_page(model, part, title or folder.name, runtime, details["bytes"])
+            details["runtime_bytes"] = runtime.size
     return {"file": str(folder / FORMATS[format]), "format": format, "quantize": quantize, **details}
 
 
@@ -95,8 +112,7 @@ def write(
     if quantize is not None and measure:
         details = cost(model, expected)
     details["weight_bytes"] = parameter_bytes(small.net)
-    write_file = write_program if format == "pt2" else write_onnx
-    return details | write_file(expected, small.net, file, output)
+    return details | WRITERS[format](expected, small.net, file, output)
 
 
 def parameter_bytes(net: nn.Module) -> int:
