@@ -1,6 +1,5 @@
 // Run an exported model in a browser. An image becomes the pixels that Pillow computes, and a text the tokens that the
-// tokenizers package computes, so that the page and the model read the same numbers. (From version 13, Pillow resizes images
-// that are much taller than wide in another order, which may change a pixel by one grey level.)
+// tokenizers package computes, so that the page and the model read the same numbers.
 
 const UNKNOWN = 1, BEGIN = 2, END = 3; // token ids; 0 is padding
 const BITS = 22; // Pillow resizes in fixed-point arithmetic
@@ -48,8 +47,10 @@ export function pixelsOf({data, width, height}, {in_channels: channels, image_si
     else for (let c = 0; c < 3; c++) pixels[3 * i + c] = data[4 * i + c];
   }
   const scale = size / Math.min(width, height), [wide, high] = [width, height].map(side => Math.max(size, halfToEven(side * scale)));
-  pixels = resize(pixels, height, width, channels, wide);
-  pixels = resize(pixels, 1, height, wide * channels, high);
+  const isTall = high < height && height - high > 2 * (width - wide); // then Pillow, from version 13, begins with the height
+  if (isTall) pixels = resize(pixels, 1, height, width * channels, high);
+  pixels = resize(pixels, isTall ? high : height, width, channels, wide);
+  if (!isTall) pixels = resize(pixels, 1, height, wide * channels, high);
   const left = (wide - size) >> 1, top = (high - size) >> 1, result = new Float32Array(channels * size * size);
   for (let c = 0, i = 0; c < channels; c++)
     for (let y = 0; y < size; y++)
@@ -71,19 +72,20 @@ async function decoded(file) {
 
 // --- texts ---
 
-const LETTER = "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}]", ENDS = `(?!${LETTER})`;
-const WORDS = new RegExp(`${LETTER}+(?=n['’]t${ENDS})|n['’]t${ENDS}|['’](?:s|m|d|ll|re|ve)${ENDS}|${LETTER}+|[^\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{White_Space}]`, "giu");
+// The classes of Oniguruma, which also takes the numbers of Latin-1 for letters.
+const LETTERS = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}²³¹¼½¾", END_OF_WORD = `(?![${LETTERS}])`;
+const WORDS = new RegExp(`[${LETTERS}]+(?=n['’]t${END_OF_WORD})|n['’]t${END_OF_WORD}|['’](?:s|m|d|ll|re|ve)${END_OF_WORD}|[${LETTERS}]+|[^${LETTERS}\\p{White_Space}]`, "giu");
 const PIECES = /'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+/gu;
 
 // The letters that stand for bytes in a byte-level vocabulary: printable ones for themselves, others from 256 in their order.
-const LETTERS = (() => {
+const BYTES = (() => {
   const isPrintable = byte => (byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte !== 0xad);
   let next = 256;
   return Array.from({length: 256}, (_, byte) => String.fromCharCode(isPrintable(byte) ? byte : next++));
 })();
 
 function merged(piece, ranks) {
-  const parts = Array.from(new TextEncoder().encode(piece), byte => LETTERS[byte]);
+  const parts = Array.from(new TextEncoder().encode(piece), byte => BYTES[byte]);
   for (;;) {
     let best = -1, lowest = Infinity;
     for (let i = 0; i + 1 < parts.length; i++) {
@@ -124,7 +126,7 @@ export function tokenizerOf({model, normalizer, pre_tokenizer: pre, decoder}) {
       const parts = kept.map(id => tokens[id]);
       if (decoder === null) return parts.join(" ");
       if (decoder.type === "Fuse") return parts.join("");
-      const bytes = Uint8Array.from(parts.join(""), letter => LETTERS.indexOf(letter)), decoded = new TextDecoder("utf-8", {ignoreBOM: true}).decode(bytes);
+      const bytes = Uint8Array.from(parts.join(""), letter => BYTES.indexOf(letter)), decoded = new TextDecoder("utf-8", {ignoreBOM: true}).decode(bytes);
       return pre.add_prefix_space ? decoded.replace(/^ /, "") : decoded;
     },
   };
