@@ -84,15 +84,17 @@ def export(
             save_weights(small.net, file, folder)
         else:
             details |= write(model, small, file, format, (quantize, sparse), measure)
-        config |= {"quantize": quantize, "sparse": sparse or None, "max_difference": details.get("max_difference")}
+        details["bytes"] = file.stat().st_size
+        config |= {"quantize": quantize, "sparse": sparse or None} | {
+            key: details.get(key) for key in ("max_difference", "bytes")
+        }
         if quantize is not None:
             config |= {name: details.get(name) for name in ("metrics", "float_metrics")}
         write_json(part / "config.json", {key: value for key, value in config.items() if value is not None})
         if model.tokenizer is not None:
             write_text(part / model.info.tokenizer, model.tokenizer.to_json())
-        details["bytes"] = file.stat().st_size
         if isinstance(runtime, Runtime):
-            write_page(model, part, title or folder.name, runtime, details["bytes"])
+            write_page(model, part, title or folder.name, runtime, config)
             details["runtime_bytes"] = runtime.size
     return {"file": str(folder / FORMATS[format]), "format": format, "quantize": quantize, **details}
 

@@ -4,7 +4,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from zoo_serving.page import describe, render
+from zoo_serving.page import describe, render, shown
 
 from zoo.atomic import write_bytes, write_text
 from zoo.data.info import ImageInfo, TextInfo
@@ -32,10 +32,11 @@ def check_task(model: Model) -> None:
         raise InputError("--format web does not support tokenizers with added tokens: use onnx", code="unsupported")
 
 
-def write_page(model: Model, folder: Path, title: str, runtime: Runtime, size: int) -> None:
-    """Write the page of a model whose ONNX file in the folder has this size, its script and the runtime."""
-    facts = describe(model, title) | {"web": {**limits(model), "bytes": size, "runtime": {"name": PACKAGE}}}
-    facts["web"]["runtime"] |= {"version": runtime.version, "bytes": runtime.size}
+def write_page(model: Model, folder: Path, title: str, runtime: Runtime, config: dict[str, Any]) -> None:
+    """Write the page of a model whose ONNX file is in the folder and has this config.json, its script and the runtime."""
+    about = {"name": PACKAGE, "version": runtime.version, "bytes": runtime.size}
+    web = {"bytes": config["bytes"], "quantize": config["quantize"], "runtime": about} | limits(model)
+    facts = describe(model, title) | {"metrics": shown(config["metrics"] or {}), "web": web}
     policy = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
     write_text(folder / "index.html", render(facts).replace("<head>", f"<head>\n{policy}", 1))
     write_bytes(folder / "inference.js", files("zoo_export").joinpath("inference.js").read_bytes())

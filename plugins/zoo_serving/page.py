@@ -1,6 +1,7 @@
 """The page of a model, which ``zoo serve`` and ``zoo export --format web`` share."""
 
 import json
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -16,12 +17,16 @@ def kind_of_inputs(model: Model) -> str:
     return "image" if isinstance(model.info, ImageInfo) else "numbers" if isinstance(model.info, VectorInfo) else "text"
 
 
+def shown(metrics: Mapping[str, float | None]) -> dict[str, float]:
+    """Return the metrics that the page shows."""
+    return {name: value for name, value in metrics.items() if name != "loss" and value is not None}
+
+
 def describe(model: Model, name: str) -> dict[str, Any]:
     """Return the facts on the model and its inputs that the page needs."""
     task, config, info = model.task, model.config, model.info
-    metrics = {name: value for name, value in model.metrics.items() if name != "loss" and value is not None}
     facts: dict[str, Any] = {"name": name, "reads": kind_of_inputs(model)}
-    facts |= {"columns": list(getattr(task, "columns", ())), "metrics": metrics}
+    facts |= {"columns": list(getattr(task, "columns", ())), "metrics": shown(model.metrics)}
     facts |= {key: str(getattr(config, key) or "") for key in ("backbone", "algebra", "task", "data")}
     facts |= {"parameters": count(model.net)["total"], "generates": False}
     if isinstance(task, GenerativeTask):
