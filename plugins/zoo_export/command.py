@@ -100,9 +100,7 @@ def print_program(result: dict[str, Any]) -> None:
         print(f"test {name}: {number(before)} in float32, {number(result['metrics'][name])} quantized")
     if result["format"] == "web":
         folder = shlex.quote(result["folder"])
-        print(
-            f"beside it a page, and {result['runtime_bytes']:,} bytes of onnxruntime-web; any web server of static files does"
-        )
+        print(f"beside it a page, and {result['runtime_bytes']:,} bytes of onnxruntime-web, for any web server of static files")
         print(f"look at it: python -m http.server -d {folder}  # then open http://127.0.0.1:8000")
         return
     print("beside it config.json says what it reads and answers; how to run it: docs/exporting.md")

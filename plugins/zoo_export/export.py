@@ -85,9 +85,8 @@ def export(
         else:
             details |= write(model, small, file, format, (quantize, sparse), measure)
         details["bytes"] = file.stat().st_size
-        config |= {"quantize": quantize, "sparse": sparse or None} | {
-            key: details.get(key) for key in ("max_difference", "bytes")
-        }
+        config |= {"quantize": quantize, "sparse": sparse or None, "bytes": details["bytes"]}
+        config["max_difference"] = details.get("max_difference")
         if quantize is not None:
             config |= {name: details.get(name) for name in ("metrics", "float_metrics")}
         write_json(part / "config.json", {key: value for key, value in config.items() if value is not None})

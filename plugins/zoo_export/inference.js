@@ -46,7 +46,8 @@ export function pixelsOf({data, width, height}, {in_channels: channels, image_si
     if (channels === 1) pixels[i] = (19595 * data[4 * i] + 38470 * data[4 * i + 1] + 7471 * data[4 * i + 2] + 0x8000) >> 16;
     else for (let c = 0; c < 3; c++) pixels[3 * i + c] = data[4 * i + c];
   }
-  const scale = size / Math.min(width, height), [wide, high] = [width, height].map(side => Math.max(size, halfToEven(side * scale)));
+  const scale = size / Math.min(width, height);
+  const [wide, high] = [width, height].map(side => Math.max(size, halfToEven(side * scale)));
   const isTall = high < height && height - high > 2 * (width - wide); // then Pillow, from version 13, begins with the height
   if (isTall) pixels = resize(pixels, 1, height, width * channels, high);
   pixels = resize(pixels, isTall ? high : height, width, channels, wide);
@@ -63,9 +64,9 @@ async function decoded(file) {
   let image;
   try { image = await createImageBitmap(file, {colorSpaceConversion: "none", premultiplyAlpha: "none"}); }
   catch { throw new Error(`${file.name ?? "the image"} cannot be read: use a PNG, JPEG, GIF, BMP or WebP image`); }
-  const {width, height} = image;
-  if (width * height > MOST_PIXELS) throw new Error(`the image has ${width} x ${height} pixels: use up to ${MOST_PIXELS / 1e6} million`);
-  const canvas = Object.assign(document.createElement("canvas"), {width, height}), context = canvas.getContext("2d", {willReadFrequently: true});
+  const {width, height} = image, canvas = Object.assign(document.createElement("canvas"), {width, height});
+  if (width * height > MOST_PIXELS) throw new Error(`${width} x ${height} pixels: use up to ${MOST_PIXELS / 1e6} million`);
+  const context = canvas.getContext("2d", {willReadFrequently: true});
   context.drawImage(image, 0, 0);
   return context.getImageData(0, 0, width, height);
 }
@@ -73,9 +74,11 @@ async function decoded(file) {
 // --- texts ---
 
 // The classes of Oniguruma, which also takes the numbers of Latin-1 for letters.
-const LETTERS = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}²³¹¼½¾", END_OF_WORD = `(?![${LETTERS}])`;
-const WORDS = new RegExp(`[${LETTERS}]+(?=n['’]t${END_OF_WORD})|n['’]t${END_OF_WORD}|['’](?:s|m|d|ll|re|ve)${END_OF_WORD}|[${LETTERS}]+|[^${LETTERS}\\p{White_Space}]`, "giu");
-const PIECES = /'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+/gu;
+const LETTERS = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}²³¹¼½¾", WORD = `[${LETTERS}]+`, END_OF_WORD = `(?![${LETTERS}])`;
+const ENDINGS = `n['’]t${END_OF_WORD}|['’](?:s|m|d|ll|re|ve)${END_OF_WORD}`;
+const WORDS = new RegExp(`${WORD}(?=n['’]t${END_OF_WORD})|${ENDINGS}|${WORD}|[^${LETTERS}\\p{White_Space}]`, "giu");
+const SPACES = "\\p{White_Space}", OTHERS = `[^${SPACES}\\p{L}\\p{N}]+`;
+const PIECES = new RegExp(`'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?${OTHERS}|${SPACES}+(?!\\P{White_Space})|${SPACES}+`, "gu");
 
 // The letters that stand for bytes in a byte-level vocabulary: printable ones for themselves, others from 256 in their order.
 const BYTES = (() => {
@@ -103,8 +106,9 @@ export function tokenizerOf({model, normalizer, pre_tokenizer: pre, decoder}) {
   for (const [token, id] of ids) tokens[id] = token;
   const steps = (normalizer?.normalizers ?? []).map(step => step.type);
   const ranks = new Map((model.merges ?? []).map(([left, right], rank) => [`${left} ${right}`, rank]));
+  const prefix = text => (pre.add_prefix_space && !text.startsWith(" ") ? " " + text : text);
   const split = {
-    ByteLevel: text => ((pre.add_prefix_space && !text.startsWith(" ") ? " " + text : text).match(PIECES) ?? []).flatMap(piece => merged(piece, ranks)),
+    ByteLevel: text => (prefix(text).match(PIECES) ?? []).flatMap(piece => merged(piece, ranks)),
     WhitespaceSplit: text => text.split(/\p{White_Space}+/u).filter(Boolean),
     Split: text => (pre.behavior === "Isolated" ? Array.from(text) : text.match(WORDS) ?? []),
   }[pre.type];
@@ -117,16 +121,18 @@ export function tokenizerOf({model, normalizer, pre_tokenizer: pre, decoder}) {
     tokens,
     normalized,
     encode(text, ended = false) {
-      const found = split(normalized(text)).map(token => ids.get(token) ?? UNKNOWN).map(id => (id <= (ended ? END : UNKNOWN) ? UNKNOWN : id));
+      const special = ended ? END : UNKNOWN; // tokens that a text cannot contain
+      const found = split(normalized(text)).map(token => ids.get(token) ?? UNKNOWN).map(id => (id <= special ? UNKNOWN : id));
       if (!found.length) throw new Error("no words in this text");
       return ended ? [...found, END] : found;
     },
     decode(text) {
-      const end = hasEnd ? text.indexOf(END) : -1, kept = (end < 0 ? text : text.slice(0, end)).filter(id => id > (hasEnd ? END : 0));
-      const parts = kept.map(id => tokens[id]);
+      const end = hasEnd && text.includes(END) ? text.indexOf(END) : text.length;
+      const parts = text.slice(0, end).filter(id => id > (hasEnd ? END : 0)).map(id => tokens[id]);
       if (decoder === null) return parts.join(" ");
       if (decoder.type === "Fuse") return parts.join("");
-      const bytes = Uint8Array.from(parts.join(""), letter => BYTES.indexOf(letter)), decoded = new TextDecoder("utf-8", {ignoreBOM: true}).decode(bytes);
+      const bytes = Uint8Array.from(parts.join(""), letter => BYTES.indexOf(letter));
+      const decoded = new TextDecoder("utf-8", {ignoreBOM: true}).decode(bytes);
       return pre.add_prefix_space ? decoded.replace(/^ /, "") : decoded;
     },
   };
@@ -135,7 +141,8 @@ export function tokenizerOf({model, normalizer, pre_tokenizer: pre, decoder}) {
 // --- the model ---
 
 function softmax(logits) {
-  const most = Math.max(...logits), powers = Array.from(logits, logit => Math.exp(logit - most)), total = powers.reduce((a, b) => a + b, 0);
+  const most = Math.max(...logits), powers = Array.from(logits, logit => Math.exp(logit - most));
+  const total = powers.reduce((sum, power) => sum + power, 0);
   return powers.map(power => power / total);
 }
 
@@ -153,11 +160,11 @@ const paint = () => new Promise(done => setTimeout(done));
 export async function load(facts) {
   const {web} = facts, address = name => new URL(name, import.meta.url);
   const read = async name => (await fetch(address(name))).json();
-  const config = await read("config.json"), tokenizer = config.info.tokenizer ? tokenizerOf(await read(config.info.tokenizer)) : null;
+  const config = await read("config.json"), names = Object.keys(config.inputs);
+  const tokenizer = config.info.tokenizer ? tokenizerOf(await read(config.info.tokenizer)) : null;
   const ort = await import("./onnxruntime-web.js");
   ort.env.wasm.numThreads = 1; // more need headers that a plain web server does not send
   const session = await ort.InferenceSession.create(address(config.file).href, {executionProviders: ["wasm"]});
-  const names = Object.keys(config.inputs);
 
   const texts = rows => rows.map(ids => new ort.Tensor("int64", BigInt64Array.from(ids, BigInt), [1, ids.length]));
   async function run(tensors) {
@@ -167,8 +174,8 @@ export async function load(facts) {
 
   function encoded(text, ended) {
     const ids = tokenizer.encode(text, ended);
-    if (web.max_tokens !== null && ids.length > web.max_tokens) throw new Error(`${ids.length} tokens, the model reads at most ${web.max_tokens}: use a shorter text`);
-    return ids;
+    if (ids.length <= (web.max_tokens ?? Infinity)) return ids;
+    throw new Error(`${ids.length} tokens, the model reads at most ${web.max_tokens}: use a shorter text`);
   }
 
   async function logits(input) {
@@ -179,24 +186,26 @@ export async function load(facts) {
 
   async function predict(input) {
     const shares = softmax(await logits(input)), best = shares.indexOf(Math.max(...shares)), {classes} = config.info;
-    return {label: classes[best], probability: shares[best], probabilities: Object.fromEntries(classes.map((name, i) => [name, shares[i]]))};
+    const probabilities = Object.fromEntries(classes.map((name, i) => [name, shares[i]]));
+    return {label: classes[best], probability: shares[best], probabilities};
   }
 
-  async function* generate({prompt, temperature = web.temperature, length}, signal) {
-    const text = prompt || web.prompt, source = facts.continues ? null : encoded(text, true), ids = facts.continues ? tokenizer.encode(text) : [BEGIN];
+  async function* generate({prompt, temperature = facts.temperature, length}, signal) {
+    const text = prompt || web.prompt;
+    const [source, ids] = facts.continues ? [null, tokenizer.encode(text)] : [encoded(text, true), [BEGIN]];
     if (facts.continues && ids.includes(UNKNOWN)) {
       const letter = Array.from(tokenizer.normalized(text)).find(one => !tokenizer.tokens.includes(one));
       throw new Error(`'${letter}' is not in the vocabulary of the model: leave it out`);
     }
     const start = ids.length, most = (web.positions ?? Infinity) - start;
-    if (most < 1) throw new Error(`${start} tokens, the model continues at most ${web.positions - 1}: use a shorter prompt`);
+    if (most < 1) throw new Error(`${start} tokens, the model continues at most ${web.positions - 1}: use a shorter text`);
     let written = "";
     for (let left = Math.min(length ?? web.length, most); left > 0 && !signal?.aborted; left--) {
       const scores = await run(texts(source ? [source, ids] : [ids]));
       scores.fill(-Infinity, 0, source ? END : BEGIN); // padding, unknown and begin
       ids.push(chosen(scores, temperature));
-      const so_far = tokenizer.decode(ids.slice(start));
-      if (!so_far.endsWith("\ufffd")) { yield so_far.slice(written.length); written = so_far; }
+      const decoded = tokenizer.decode(ids.slice(start));
+      if (!decoded.endsWith("\ufffd")) { yield decoded.slice(written.length); written = decoded; } // else a part of a character
       if (source && ids.at(-1) === END) return;
       await paint();
     }

@@ -60,7 +60,8 @@ def find_runtime(given: str | Path | None = None) -> Runtime:
 
 def _packages(path: Path) -> Iterator[Path]:
     """Yield the archives and folders of the package at a path, the newest first."""
-    yield from (place for place in (path, path / "node_modules" / PACKAGE) if (place / "dist").is_dir() or place.is_file())
+    places = (path, path / "node_modules" / PACKAGE)
+    yield from (place for place in places if place.is_file() or (place / "dist" / WASM).is_file())
     if path.is_dir():
         yield from sorted(path.glob(f"{PACKAGE}-*.tgz"), key=lambda file: file.stat().st_mtime, reverse=True)
 

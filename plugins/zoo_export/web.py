@@ -12,6 +12,8 @@ from zoo.errors import InputError
 from zoo.inference.model import Model
 from zoo.tasks import GenerativeTask
 from zoo.tasks.decoding import DEFAULT_LENGTH
+from zoo.tasks.language import LanguageModel
+from zoo.tasks.seq2seq import Seq2Seq
 from zoo.tasks.supervised import AnswerRanking, Classification
 from zoo_export.runtime import PACKAGE, Runtime
 
@@ -23,13 +25,12 @@ def check_task(model: Model) -> None:
     """Raise `InputError` unless a page can compute the inputs of a model and show its outputs."""
     task, info = model.task, model.info
     is_classifier = isinstance(task, Classification | AnswerRanking) and isinstance(info, ImageInfo | TextInfo)
-    if not is_classifier and not isinstance(task, GenerativeTask):
+    if not is_classifier and not isinstance(task, LanguageModel | Seq2Seq):
         given = "a network without a task" if task is None else f"a model of {model.config.task}"
-        raise InputError(
-            f"--format web takes classifiers of images or texts and models that generate text, got {given}: use onnx"
-        )
+        allowed = "classifiers of images or texts and models that generate text"
+        raise InputError(f"--format web supports {allowed}, got {given}: use --format onnx", code="unsupported")
     if model.tokenizer is not None and model.tokenizer.backend.get_added_tokens_decoder():
-        raise InputError("--format web does not support tokenizers with added tokens: use onnx", code="unsupported")
+        raise InputError("--format web does not support tokenizers with added tokens: use --format onnx", code="unsupported")
 
 
 def write_page(model: Model, folder: Path, title: str, runtime: Runtime, config: dict[str, Any]) -> None:

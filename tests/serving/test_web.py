@@ -329,7 +329,7 @@ def test_pages_that_cannot_be_written(refused, tmp_path, monkeypatch):  # noqa: 
         if model == "table":
             write_sound(tmp_path / model, model)
         message = refused("export", model, *web, "--runtime", "whole.tgz")
-        assert "--format web takes classifiers of images or texts and models that generate text, got a model of" in message
+        assert "--format web supports classifiers of images or texts and models that generate text, got a model of" in message
 
 
 @pytest.mark.parametrize("at", ["inference.js", WASM])
