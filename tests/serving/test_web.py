@@ -12,7 +12,6 @@ import threading
 from base64 import b64encode
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -30,8 +29,8 @@ from zoo.data.info import ImageInfo
 from zoo.data.pixels import preprocess, to_pixels
 from zoo.data.tokenizer import train_corpus_tokenizer, train_tokenizer
 
-if not all(map(find_spec, ("onnx", "onnxscript", "onnxruntime"))):
-    pytest.skip("needs hypercomplex-zoo[onnx]", allow_module_level=True)
+for name in ("onnx", "onnxscript", "onnxruntime"):
+    pytest.importorskip(name, reason="needs hypercomplex-zoo[onnx]")
 
 from zoo_export import runtime
 from zoo_export.export import export
