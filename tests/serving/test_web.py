@@ -19,6 +19,9 @@ import pytest
 import torch
 from PIL import Image
 from PIL import __version__ as pillow
+from zoo_export import runtime
+from zoo_export.export import export
+from zoo_export.runtime import FILES, PACKAGE, WASM, Runtime, find_runtime
 
 import zoo
 from tests.cli.conftest import call, refused  # noqa: F401 (fixtures)
@@ -32,9 +35,6 @@ from zoo.data.tokenizer import train_corpus_tokenizer, train_tokenizer
 for name in ("onnx", "onnxscript", "onnxruntime"):
     pytest.importorskip(name, reason="needs hypercomplex-zoo[onnx]")
 
-from zoo_export import runtime
-from zoo_export.export import export
-from zoo_export.runtime import FILES, PACKAGE, WASM, Runtime, find_runtime
 
 SCRIPT = Path(runtime.__file__).with_name("inference.js")
 NODE = shutil.which("node")
