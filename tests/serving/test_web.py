@@ -19,8 +19,8 @@ import pytest
 import torch
 from PIL import Image
 from PIL import __version__ as pillow
-from zoo_export import runtime
-from zoo_export.export import export
+from zoo_export import runtime, web
+from zoo_export.export import WRITERS, export
 from zoo_export.runtime import FILES, PACKAGE, WASM, Runtime, find_runtime
 
 import zoo
@@ -132,7 +132,7 @@ def test_tokens_are_those_of_the_model(kind, lowercase):
 
 
 @pytest.fixture(scope="module")
-def web(tmp_path_factory):
+def page_of(tmp_path_factory):
     """Return a function that exports a model as a page."""
     try:
         found = find_runtime()
@@ -195,9 +195,9 @@ def png(pixels):
 ANSWER = "((await (await model).logits({})))"
 
 
-def test_a_page_classifies_pictures_and_drawings(web, tmp_path):
+def test_a_page_classifies_pictures_and_drawings(page_of, tmp_path):
     model = zoo.load("vit-digits-quaternion")
-    folder, result = web(model)
+    folder, result = page_of(model)
     assert result["max_difference"] < 1e-4
     draw = np.random.default_rng(0)
     pictures = [draw.integers(0, 256, shape, np.uint8) for shape in ((8, 8), (90, 200, 3), (41, 23))]
@@ -228,9 +228,9 @@ def test_a_page_classifies_pictures_and_drawings(web, tmp_path):
     assert found["bad"]["error"] == "bad.png cannot be read: use a PNG, JPEG, GIF, BMP or WebP image"
 
 
-def test_a_page_reads_texts(web, tmp_path):
+def test_a_page_reads_texts(page_of, tmp_path):
     model = zoo.load("transformer-entailment-quaternion")
-    folder, _ = web(model, quantize="int8", measure=False)
+    folder, _ = page_of(model, quantize="int8", measure=False)
     pair = ["a and b", "b or not c"]
     script = f"""
     const logits = Array.from(await (await model).logits({json.dumps(pair)}));
@@ -253,14 +253,14 @@ def test_a_page_reads_texts(web, tmp_path):
 @pytest.mark.parametrize(
     "name", ["gpt-glosses-quaternion", *(pytest.param(x, marks=pytest.mark.slow) for x in ("bytes", "answers", "xl"))]
 )
-def test_a_page_generates_the_text_of_greedy_decoding(web, name, tmp_path):
+def test_a_page_generates_the_text_of_greedy_decoding(page_of, name, tmp_path):
     if name == "xl":
         name = "transformer_xl-glosses-quaternion"
     elif name in ("bytes", "answers"):
         write_sound(tmp_path / "model", name)
         name = tmp_path / "model"
     model = zoo.load(name)
-    folder, _ = web(model)
+    folder, _ = page_of(model)
     prompt, continues = "a small", model.task.continues_prompt
     options = {"length": 25} | ({"temperature": 0.0} if continues else {})
     script = f"""
@@ -311,30 +311,28 @@ def test_the_runtime_is_found(tmp_path, monkeypatch):
 
 
 def test_pages_that_cannot_be_written(refused, tmp_path, monkeypatch):  # noqa: F811
-    name, web = "vit-digits-quaternion", ("--to", "x", "--format", "web")
+    name, options = "vit-digits-quaternion", ("--to", "x", "--format", "web")
     monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))
-    assert "--format web needs onnxruntime-web: fetch it once: npm pack onnxruntime-web@" in refused("export", name, *web)
-    assert "there is no 'no-such'" in refused("export", name, *web, "--runtime", "no-such")
+    assert "--format web needs onnxruntime-web: fetch it once: npm pack onnxruntime-web@" in refused("export", name, *options)
+    assert "there is no 'no-such'" in refused("export", name, *options, "--runtime", "no-such")
     (tmp_path / "empty").mkdir()
-    assert "--runtime 'empty' contains no onnxruntime-web" in refused("export", name, *web, "--runtime", "empty")
+    assert "--runtime 'empty' contains no onnxruntime-web" in refused("export", name, *options, "--runtime", "empty")
     assert "--runtime requires --format web" in refused("export", name, "--to", "x", "--format", "onnx", "--runtime", "empty")
-    assert "--quantize dynamic requires --format onnx" in refused("export", name, *web, "--quantize", "dynamic")
+    assert "--quantize dynamic requires --format onnx" in refused("export", name, *options, "--quantize", "dynamic")
     whole = archive(tmp_path / "whole.tgz")
     (tmp_path / "damaged.tgz").write_bytes(whole.read_bytes()[:99])
     for broken in (tmp_path / "damaged.tgz", archive(tmp_path / "few.tgz", files=[WASM]), archive(tmp_path / "x.tgz", "x")):
-        message = refused("export", name, *web, "--runtime", broken.name)
+        message = refused("export", name, *options, "--runtime", broken.name)
         assert f"'{broken.name}' is not a complete onnxruntime-web" in message
     for model in ("linear-hamilton-quaternion", "table"):
         if model == "table":
             write_sound(tmp_path / model, model)
-        message = refused("export", model, *web, "--runtime", "whole.tgz")
+        message = refused("export", model, *options, "--runtime", "whole.tgz")
         assert "--format web supports classifiers of images or texts and models that generate text, got a model of" in message
 
 
 @pytest.mark.parametrize("at", ["inference.js", WASM])
 def test_a_full_disk_leaves_no_page(at, tmp_path, monkeypatch):
-    from zoo_export import web
-
     write = web.write_bytes
 
     def full(path, data):
@@ -343,6 +341,7 @@ def test_a_full_disk_leaves_no_page(at, tmp_path, monkeypatch):
         write(path, data)
 
     monkeypatch.setattr(web, "write_bytes", full)
+    monkeypatch.setitem(WRITERS, "web", lambda model, net, file, output: file.write_text("a program") and {})
     with pytest.raises(OSError, match="No space"):
         export(zoo.load("fasttext-glosses-quaternion"), tmp_path / "x", "web", runtime=FAKE)
     assert not list(tmp_path.iterdir())
