@@ -332,10 +332,9 @@ def test_an_image_is_classified_in_the_browser(opened, digits):
     from base64 import b64encode
 
     good, bad = (b64encode(data).decode() for data in (picture(4), b"nothing"))
-    script = (
-        f'await upload("four.png", "{good}"); const first = shown(); await upload("bad.png", "{bad}"); put([first, shown()]);'
-    )
-    first, second = opened(digits, script, 500)
+    script = f'await upload("four.png", "{good}"); const first = shown(); await upload("bad.png", "{bad}");'
+    script += "const second = shown(); await draw([[[.5, .2], [.5, .8]]]); put([first, second, shown()]);"
+    first, second, drawn = opened(digits, script, 500)
     lines = [line for line in first["answer"].splitlines() if line]
     assert lines[0] == "4"
     assert lines[1] == "4"  # the most probable label leads the bars
@@ -347,6 +346,8 @@ def test_an_image_is_classified_in_the_browser(opened, digits):
     assert first["overflow"] <= 0
     assert second["error"] == "bad.png cannot be read: send a PNG, JPEG, GIF, BMP or WebP image"
     assert second["answer"] == ""
+    assert drawn["answer"].splitlines()[0] == "1"
+    assert "ms\nfor the answer" in drawn["stats"]
 
 
 # --- the command ---
