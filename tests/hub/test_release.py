@@ -393,3 +393,15 @@ def test_exports_of_other_models_are_not_published(home, sound, tmp_path):
         with raises("mismatch", "is not an export of this model with its test metrics"):
             publish(str(model), str(tmp_path / "site"), exports=tmp_path / str(number))
     assert not list((tmp_path / "site").glob("*"))
+
+
+def test_the_catalogue_has_the_sizes_and_metrics_of_exports():
+    for release in sources.of_catalogue(str(sources.packaged()), ""):
+        facts = release.facts
+        compact, small = facts["exports"].values()
+        assert compact == {"bytes": sources.exported_bytes(facts)} | facts["metrics"]
+        assert small.keys() == compact.keys()
+        assert small["bytes"] == sources.exported_bytes(facts, "int8")
+        parameters = facts["parameters"]["total"]
+        assert compact["bytes"] < 4.2 * parameters + 60_000
+        assert small["bytes"] < 2 * parameters + 60_000
