@@ -1,4 +1,4 @@
-"""Export a model to ONNX, torch.export or safetensors: zoo export runs/NAME --format onnx --to FOLDER."""
+"""Export a model to ONNX, torch.export, safetensors or a web page: zoo export runs/NAME --format onnx --to FOLDER."""
 
 import shlex
 from pathlib import Path
@@ -22,7 +22,7 @@ def export(
     sparse: bool = False,
     runtime: str | None = None,
 ) -> Result:
-    """Export a model to ONNX, torch.export or safetensors: zoo export runs/NAME --format onnx --to FOLDER.
+    """Export a model to ONNX, torch.export, safetensors or a web page: zoo export runs/NAME --format onnx --to FOLDER.
 
     Args:
         run: A run (runs/NAME), a model folder, a name of zoo list checkpoints, hf:owner/name@revision or https://HOST/FOLDER.

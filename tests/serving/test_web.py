@@ -206,7 +206,7 @@ def test_a_page_classifies_pictures_and_drawings(page_of, tmp_path):
     encoded = json.dumps([b64encode(png(picture)).decode() for picture in pictures])
     script = f"""
     const logits = []; for (const one of {encoded}) logits.push(Array.from(await (await model).logits(blob("a.png", one))));
-    await draw([[[.5, .2], [.5, .5], [.5, .8]]]); const drawn = shown();
+    await draw([[[.15, .2], [.2, .3], [.25, .6]]]); const drawn = shown();
     const bytes = [...new Uint8Array(await file.arrayBuffer())], sent = Array.from(await (await model).logits(file));
     await upload("bad.png", "bm90aGluZw=="); put({{logits, drawn, bytes, sent, bad: shown()}});
     """
@@ -216,6 +216,10 @@ def test_a_page_classifies_pictures_and_drawings(page_of, tmp_path):
     with torch.no_grad():
         expected = model.net(torch.stack([preprocess(image, model.info) for image in images]))
     torch.testing.assert_close(torch.tensor([*found["logits"], found["sent"]]), expected, rtol=0, atol=1e-4)
+    left, top, right, bottom = images[-1].convert("L").point(lambda level: 255 * (level > 127)).getbbox()
+    assert abs(left + right - 224) <= 2  # a drawing in a corner is moved to the middle, and fills the picture
+    assert abs(top + bottom - 224) <= 2
+    assert 210 < bottom - top <= 224
     drawn = found["drawn"]
     (row,) = model.predict([str(tmp_path / "drawn.png")])
     assert drawn["answer"].splitlines()[0] == row["label"] == "1"
