@@ -295,8 +295,8 @@ def print_checkpoints(rows: list[dict[str, Any]]) -> None:
     if not rows:
         print("checkpoints: none in the installed catalogues; ZOO_CATALOGUE=URL names one of a web server")
         return
-    sizes = ("parameters", "relative to real", "bytes", "as onnx", "in int8")
-    table = plain_table("checkpoint", "algebra", "data", "test", *sizes, "license", "from")
+    head = ("checkpoint", "algebra", "data", "test", "parameters", "relative to real")
+    table = plain_table(*head, "bytes", "as onnx", "in int8", "license", "from")
     for column in table.columns[1:3]:
         column.justify = "left"
     for row in rows:
@@ -305,9 +305,9 @@ def print_checkpoints(rows: list[dict[str, Any]]) -> None:
         best = next((f"{name} {number(value)}" for name, value in metrics.items() if name != "loss"), "")
         share = f"{total / twin:.1%}" if total and twin else ""
         origin = "" if row["catalogue"] == "hypercomplex-zoo" else row["catalogue"]
-        cells = (row.get("algebra"), row.get("data"), best, f"{total:,}" if total else "", share, f"{row['bytes']:,}")
-        exported = (exported_bytes(row), exported_bytes(row, "int8"))
-        cells += tuple("" if size is None else f"{size:,}" for size in exported)
+        sizes = (row["bytes"], exported_bytes(row), exported_bytes(row, "int8"))
+        bytes_of = ("" if size is None else f"{size:,}" for size in sizes)
+        cells = (row.get("algebra"), row.get("data"), best, f"{total:,}" if total else "", share, *bytes_of)
         table.add_row(row["name"], *map(str, cells), str(row.get("license") or ""), origin)
     plain_console().print(table)
     print("next:\n  zoo predict NAME INPUT  # fetched, checked and used; zoo pull NAME only fetches")
