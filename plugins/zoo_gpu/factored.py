@@ -15,14 +15,14 @@ from zoo.algebras import factor_literals
 from zoo.kernels import Geometry, Kernel, Operand, Work
 from zoo.kernels.base import real_cost
 from zoo.kernels.factored import Method, factored_linear, mix
-from zoo_gpu.assembly import DTYPES, on_device, is_interpreted, is_recent, missing
+from zoo_gpu.assembly import DTYPES, is_interpreted, is_recent, missing, on_device
 
 MOST_TERMS = 256  # coefficients of a factor for which a kernel is compiled: octonions have 240, sedenions 1,952
 LANES, INTERPRETED_LANES = 1024, 2**14  # elements of a program
 VECTORS = (8, 4, 1)  # elements that are loaded and stored together; 8 are 16 bytes in bfloat16
 
-# Measured on an H100 in bfloat16: with 16,384 rows from 4096 to 4096 channels, R = 8 products in one `torch.bmm` took .416 ms, the
-# real product .75 ms.
+# Measured on an H100 in bfloat16: with 16,384 rows from 4096 to 4096 channels, R = 8 products in one `torch.bmm` took .416 ms,
+# the real product .75 ms.
 MULTIPLY = 7.5e14  # operations per second of a product of 8192 x 8192 x 8192
 COPY = 3.0e12  # bytes per second, read and written
 PRODUCTS = 1.1  # time of R products to R / n^2 of the real product
