@@ -91,7 +91,7 @@ def hf(
     if reads_images:
         facts["num_labels"] = num_classes
     given = {name: value for name, value in sizes.items() if value is not None}
-    model = convert(build(kind.kind, configuration(variant, given, facts, options)), factory)
+    model: Any = convert(build(kind.kind, configuration(variant, given, facts, options)), factory)
     net = kind(model)
     if kind is Encoder:
         head: dict[str, Any] = {"pooling": pooling, "pair": pair, "outputs": num_classes, "dropout": 0.1}

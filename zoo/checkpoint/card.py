@@ -68,6 +68,7 @@ def metadata(config: ModelConfig, facts: Mapping[str, Any], title: str, license:
         for name, value in measured.items()
         if task and datasets
     ]
+    named: dict[str, Any] = {"model_name": title, "eval_results": results} if results else {}
     return ModelCardData(
         library_name="hypercomplex-zoo",
         license=license,
@@ -75,7 +76,7 @@ def metadata(config: ModelConfig, facts: Mapping[str, Any], title: str, license:
         tags=[tag for tag in ("hypercomplex", backbone and backbone.partition("(")[0], config.algebra) if tag],
         datasets=datasets or None,
         metrics=list(measured) or None,
-        **({"model_name": title, "eval_results": results} if results else {}),
+        **named,
     )
 
 

@@ -26,20 +26,8 @@ RUNS = ("*", "seed-*/round-*", "*/seed-*/round-*")
 """Patterns of run folders inside runs/ and inside a lottery."""
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 SHA256 = re.compile(r"[0-9a-f]{64}")
-MEASURED = (
-    "metrics",
-    "undefined",
-    "spread",
-    "validation",
-    "averaged",
-    "parameters",
-    "pruned",
-    "projected",
-    "epochs",
-    "seed",
-    "pipeline_tag",
-    "exports",
-)
+_TRAINING = ("validation", "averaged", "parameters", "pruned", "projected", "epochs", "seed")
+MEASURED = ("metrics", "undefined", "spread", *_TRAINING, "pipeline_tag", "exports")
 """Keys of a manifest that describe the training and exported files, from which the card can be regenerated."""
 
 

@@ -132,7 +132,8 @@ def _resize(source: Any, model: nn.Module, rows: Sequence[int | None] | None) ->
             if start + size > module.num_embeddings:
                 text = f"it has {module.num_embeddings - start} positions, the network has {size}: use a smaller max_length"
                 raise InputError(f"--from {source.name_or_path}: {text}", code="mismatch")
-            resized[module.weight] = nn.Parameter(module.weight[start : start + size].clone())
+            table: Any = module.weight
+            resized[table] = nn.Parameter(module.weight[start : start + size].clone())
     for module in source.modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
             if parameter in resized:  # also where it is shared
