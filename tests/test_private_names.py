@@ -64,6 +64,7 @@ DOCUMENTED = {"_asdict", "_fields", "_replace", "_exit"}  # of named tuples and 
 HOOKS = {"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"}
 PRIVATE = {
     "plugins/zoo_experiments/worker.py": {"_is_in_bad_fork"},
+    "plugins/zoo_export/component_products.py": {"_forward_hooks"},
     "plugins/zoo_export/onnx_file.py": {"_modules"},
     "zoo/algebras/product.py": {"_buffers", "_parameters"},
     "zoo/nn/computed_matrix.py": {"_C", "_is_alias_of", "_python_dispatch"},
