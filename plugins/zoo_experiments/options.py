@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from zoo.errors import check_rules
+from zoo.errors import InputError
 from zoo.registry.limits import bounded, check_processes
 from zoo.training.options import Fit
 
@@ -27,10 +27,11 @@ class Execution:
 
 def check_execution(options: Any) -> None:
     """Check the options of an `Execution`."""
-    check_rules((options.on in ("here", "ray"), f"--on {options.on}: use here or ray"))
+    if options.on not in ("here", "ray"):
+        raise InputError(f"--on {options.on}: use here or ray")
     check_processes("jobs", options.jobs)
-    text = "--jobs applies to this machine; on Ray use --cpus and --gpus"
-    check_rules((options.on == "here" or options.jobs == 1, text), code="conflict")
+    if options.on != "here" and options.jobs != 1:
+        raise InputError("--jobs applies to this machine; on Ray use --cpus and --gpus", code="conflict")
 
 
 @dataclass
@@ -113,4 +114,5 @@ class Lottery(Execution, Fit):
 def check_algebras(options: Lottery) -> None:
     """Check that a new experiment has an algebra; a resumed one has those of its folder."""
     has_one = bool(options.algebra or options.compare) or options.resume not in (None, "auto")
-    check_rules((has_one, "missing --algebra, or --compare with several of them (see zoo lottery --help)"), code="missing")
+    if not has_one:
+        raise InputError("missing --algebra, or --compare with several of them (see zoo lottery --help)", code="missing")

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from zoo.backbones.build import real_twin
 from zoo.checkpoint.folder import network_options
-from zoo.errors import InputError, check_rules
+from zoo.errors import InputError
 from zoo.pruning import LotteryTicket, prunable
 from zoo.pruning.masks import full_masks, next_masks, random_values, remaining
 from zoo.tasks.base import Task
@@ -157,8 +157,8 @@ class RoundExtension(Extension):
         name = run.checkpoints.newest or (resumed.path.name if resumed is not None else "")
         last = read_checkpoint(run.checkpoints.folder / name)
         state = last["callbacks"].get(self.ticket.state_key)
-        is_end = state is not None and last[STATE]["finished"]
-        check_rules((is_end, f"'{run.checkpoints.folder / name}' is not the end of a round"), code="mismatch")
+        if state is None or not last[STATE]["finished"]:
+            raise InputError(f"'{run.checkpoints.folder / name}' is not the end of a round", code="mismatch")
         if self.arm.control is None:
             self._prune(run, last, state)
         best = run.checkpoints.best or {"metrics": {}, "epoch": None}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.algebras import Algebra
-from zoo.errors import InputError, check_rules
+from zoo.errors import InputError
 from zoo.kernels import AxisLayout
 from zoo.nn import Conv1d, Conv2d, Linear
 from zoo.pruning.masks import check_finite
@@ -50,8 +50,8 @@ class Cut(NamedTuple):
 
 def check_ratio(ratio: float) -> None:
     """Check that a ratio is in (0, 1)."""
-    is_ratio = isinstance(ratio, float) and 0 < ratio < 1
-    check_rules((is_ratio, f"ratio={ratio!r}: the fraction of heads, units and channels must be in (0, 1), such as 0.5"))
+    if not isinstance(ratio, float) or not 0 < ratio < 1:
+        raise InputError(f"ratio={ratio!r}: the fraction of heads, units and channels must be in (0, 1), such as 0.5")
 
 
 @torch.no_grad()
@@ -87,10 +87,10 @@ def prune_structure(net: nn.Module, ratio: float, *example: Tensor) -> list[Cut]
         cuts += [_prune_units(units, ratio, names) for units in _find_units(module, inputs) if names[units.writer] not in done]
     order = list(names.values())
     cuts.sort(key=lambda cut: order.index(cut.name))
-    check_rules(
-        (bool(cuts), f"nothing to prune: {type(net).__name__} has no heads, hidden units or channels that can be removed"),
-        (any(cut.after < cut.before for cut in cuts), f"ratio={ratio} removes nothing: no layer has enough heads or units"),
-    )
+    if not cuts:
+        raise InputError(f"nothing to prune: {type(net).__name__} has no heads, hidden units or channels that can be removed")
+    if not any(cut.after < cut.before for cut in cuts):
+        raise InputError(f"ratio={ratio} removes nothing: no layer has enough heads or units")
     return cuts
 
 
