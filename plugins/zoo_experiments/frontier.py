@@ -32,7 +32,7 @@ from zoo.nn import keep_matrices
 from zoo.training.bench import batch_length, evaluation_step, first_batch, side_by_side, training_step
 from zoo.training.folder import RUNS, file_name
 from zoo_experiments.grid import processes
-from zoo_experiments.options import Experiment, Sweep, check_execution
+from zoo_experiments.options import Experiment, Sweep
 from zoo_experiments.sweep import read_rows, sweep, sweep_points
 
 RATE = "optimizer.lr"
@@ -63,7 +63,6 @@ def frontier(
     except (TypeError, ValueError) as error:
         raise InputError(f"'{file}': the axes {RATE} and seed must be lists of numbers") from error
     check_stored(folder / RESULT, values)
-    check_execution(options)
     failed = set[Run]()
     with ExitStack() as stack:
         executor = None

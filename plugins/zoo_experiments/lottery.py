@@ -19,7 +19,7 @@ from zoo.training.options import FREE, Fit, config_values
 from zoo.training.processes import Processes
 from zoo.training.resolve import Plan, plan_run
 from zoo_experiments.grid import Grid, Here, Point, Result, check_size, execute, processes, saying_how_to_resume
-from zoo_experiments.options import Lottery, check_algebras, check_execution
+from zoo_experiments.options import Lottery
 from zoo_experiments.round import Arm, folder_name, resume_text, ticket_options, train_round
 from zoo_experiments.rows import GridRow, LotteryResults, StoppedArm
 
@@ -46,7 +46,6 @@ def check_lottery(options: Lottery) -> tuple[Lottery, Plan]:
         raise InputError(text, code="mismatch")
     names = _merge_names([options.algebra] if options.algebra else [], _merge_names(before.get("compare"), options.compare))
     options = replace(options, controls=_merge_names(before.get("controls"), options.controls))
-    check_algebras(options)
     _check_options(options)
     rounds = options.rounds if options.rounds is not None else 1 if options.pruning.pattern else _ROUNDS
     if options.until is not None:
@@ -64,7 +63,6 @@ def check_lottery(options: Lottery) -> tuple[Lottery, Plan]:
 def _check_options(options: Lottery) -> None:
     """Check the options that a single round does not have, and refuse those that rounds do not support."""
     LotteryTicket(**ticket_options(options, 0))
-    check_execution(options)
     for name in options.controls:
         check_choice("control", name, ("random", "reinit"))
     pretrained = options.init_from or Spec.parse(options.backbone).options.get("pretrained")

@@ -24,8 +24,7 @@ from zoo.tasks.base import Task
 from zoo.training.checkpoints import DivergenceError
 from zoo.training.fit import Extension, Run, Session, train_run
 from zoo.training.folder import file_name, short_spec
-from zoo.training.network import model_config
-from zoo.training.resolve import Plan, plan_run
+from zoo.training.resolve import plan_run
 from zoo.training.resume import STATE, AtomicCheckpointIO, Resumed, checkpoint_files, read_checkpoint
 from zoo.training.trainer import ProgressLines, SplitNote, as_list, check_trainer
 from zoo_experiments.grid import Point
@@ -165,7 +164,7 @@ class RoundExtension(Extension):
         metric, mode = watched(run.task)
         weights = sum(mask.numel() for mask in state["masks"].values())
         note = {"round": self.number, "survivors": remaining(state["masks"]), "weights": weights}
-        note |= {"real_weights": real_weights(run.plan, self.ticket), "metric": metric, "mode": mode}
+        note |= {"real_weights": real_weights(run, self.ticket), "metric": metric, "mode": mode}
         note |= {"val": best["metrics"], "epoch": best["epoch"]}
         return {"lottery": note, "checkpoint": None}  # checkpoints are removed with the round
 
@@ -201,10 +200,10 @@ def pruned_from(before: Mapping[str, Tensor], masks: Mapping[str, Tensor], numbe
     return {name: since[name].masked_fill(~mask & (since[name] == NEVER), number) for name, mask in masks.items()}
 
 
-def real_weights(planned: Plan, ticket: LotteryTicket) -> int:
+def real_weights(run: Run, ticket: LotteryTicket) -> int:
     """Count the prunable weights of the same network over the reals."""
     twin = nn.Module()
-    twin.net = real_twin(planned.options.backbone, **network_options(model_config(planned), planned.data.info))
+    twin.net = real_twin(run.plan.options.backbone, **network_options(run.config, run.data.info))
     names = [name for name, _ in twin.named_parameters()]
     patterns = {
         part: [pattern for pattern in getattr(ticket, part) if any(fnmatchcase(name, pattern) for name in names)]

@@ -22,7 +22,7 @@ from zoo.training.processes import Signals
 from zoo.training.resolve import plan_run
 from zoo.training.trainer import check_trainer
 from zoo_experiments.grid import Executor, Grid, Point, check_size, execute, processes, saying_how_to_resume
-from zoo_experiments.options import Sweep, check_execution
+from zoo_experiments.options import Sweep
 
 ROWS = "results.jsonl"
 """One line of JSON for each finished run, in the order of the grid."""
@@ -198,7 +198,6 @@ def sweep(
         Interrupted: At Ctrl-C or SIGTERM; the text says how to resume.
     """
     options = options or Sweep()
-    check_execution(options)
     points = sweep_points(values, file)
     wanted = select(points, [name.strip() for name in options.only.split(",") if name.strip()], file)
     folder = Path(options.run_dir).expanduser() if options.run_dir is not None else RUNS / f"sweep-{file_name(Path(file).stem)}"

@@ -32,7 +32,7 @@ def fit(*, options: Fit, print_config: bool = False) -> None:
         yaml.safe_dump(json.loads(json.dumps(values)), sys.stdout, sort_keys=False)  # tuples become lists
         return
     from zoo.training.fit import run_fit
-    from zoo.training.network import print_summary
+    from zoo.training.summary import print_summary
 
     summary = run_fit(options)
     if is_first_process():

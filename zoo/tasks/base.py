@@ -4,12 +4,12 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass, replace
 from functools import partial, wraps
-from inspect import Parameter, currentframe
-from types import FrameType
+from inspect import Parameter
 from typing import Any, ClassVar, Self
 
 import torch
 from lightning.pytorch import Callback, LightningModule
+from lightning.pytorch.utilities.parsing import AttributeDict
 from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
@@ -91,8 +91,7 @@ class Task(LightningModule):
         check_network(net, self.optimizer.name)
         form = task_signature(type(self))
         self.save_hyperparameters(*form.parameters)
-        checked = {name: _plain(value) for name, value in form.check(self.hparams).items()}
-        self.save_hyperparameters(checked, frame=_outermost())  # in this frame it does not compare them with the arguments
+        self.hparams.update({name: _plain(value) for name, value in form.check(self.hparams).items()})
         self.net = net
         self.distillation: Callable[..., Tensor] = labels_only
         named = named_metrics(metrics, self.hparams.get("num_classes"))
@@ -178,6 +177,11 @@ class Task(LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     @property
+    def hparams_initial(self) -> AttributeDict:
+        """The hyperparameters that loggers record."""
+        return AttributeDict(self.hparams)
+
+    @property
     def lr(self) -> float | None:
         """The peak learning rate, which Lightning's `LearningRateFinder` sets."""
         return self.optimizer.lr
@@ -212,13 +216,6 @@ def _with_evaluation(configure: Callable[[Any], Any]) -> Callable[[Any], list[Ca
         return callbacks if any(isinstance(callback, Evaluation) for callback in callbacks) else [*callbacks, Evaluation()]
 
     return called
-
-
-def _outermost() -> FrameType | None:
-    frame = currentframe()
-    while frame is not None and frame.f_back is not None:
-        frame = frame.f_back
-    return frame
 
 
 def _plain(value: Any) -> Any:

@@ -27,7 +27,6 @@ from zoo.errors import InputError, one_line
 from zoo.hub.sources import locate
 from zoo.inference.model import Model, load
 from zoo.pruning import Cut, prune_structure
-from zoo.pruning.structured import check_ratio
 from zoo.registry import Spec, build_options, create
 from zoo.training.bench import side_by_side
 from zoo.training.fit import run_fit
@@ -174,7 +173,6 @@ def prune(run: str | Path, options: Prune) -> dict[str, Any]:
     options of the original run. Returns the folder of the model, its spec, the cuts, parameters and milliseconds of a forward
     pass before and after, metrics before pruning, after pruning and after fine-tuning, and the folder of the fine-tuning run.
     """
-    check_ratio(options.ratio)
     config, model_folder = read_config(run), find(run)
     is_run = (model_folder.parent / "config.yaml").is_file()
     folder, name = (model_folder.parent if is_run else model_folder), f"pruned-{options.ratio}"
@@ -212,8 +210,6 @@ def prune(run: str | Path, options: Prune) -> dict[str, Any]:
 
 def _tuning_options(folder: Path, options: Prune) -> Fit:
     run_dir = new_path(options.run_dir or f"{folder}-pruned-{options.ratio}", "--run-dir")
-    if options.epochs < 0:
-        raise InputError(f"epochs={options.epochs}: must not be negative; use 0 for no fine-tuning")
     if not (folder / "config.yaml").is_file():
         raise InputError(f"'{folder}' has no config.yaml with the options for fine-tuning: leave --epochs out", code="missing")
     first = build_options(Fit, read_run_config(folder))

@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from zoo.errors import InputError, shorten
-from zoo.registry.limits import LARGEST, bounded
+from zoo.errors import InputError, check_choice, shorten
+from zoo.registry.limits import LARGEST, bounded, check_processes
+from zoo.registry.resolution import check_fields
 from zoo.tasks.options import Decoding, DistillationOptions, Optimizer, Schedule
 
 OBJECT = "(an object given in Python)"
@@ -52,7 +53,16 @@ FIXED = (*_NETWORK, *_TRAINING)
 
 
 @dataclass
-class Fit:
+class Options:
+    """Options of a command, which are checked when they are created."""
+
+    def __post_init__(self) -> None:
+        """Raise `InputError` if a value has the wrong type or is out of range."""
+        check_fields(self)
+
+
+@dataclass
+class Fit(Options):
     """One training run.
 
     Args:
@@ -123,9 +133,16 @@ class Fit:
     resume: str | None = None
     trainer: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Raise `InputError` if a value has the wrong type, is out of range or does not exist."""
+        super().__post_init__()
+        parse_interval(self.checkpoint_every)
+        check_choice("matmul_precision", self.matmul_precision or "highest", ("highest", "high", "medium"))
+        check_processes("jobs", self.jobs)
+
 
 @dataclass
-class Measuring:
+class Measuring(Options):
     """How a new model is measured.
 
     Args:
@@ -174,7 +191,7 @@ class Prune(Measuring):
 
 
 @dataclass
-class Convert:
+class Convert(Options):
     """Projection of a trained real network onto an algebra.
 
     Args:
@@ -195,7 +212,7 @@ class Convert:
 
 
 @dataclass
-class Info:
+class Info(Options):
     """A network to count.
 
     Args:
