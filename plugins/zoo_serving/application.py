@@ -228,7 +228,7 @@ async def read_json(request: Request) -> dict[str, Any]:
         raise InputError(f"the request is not valid JSON: {one_line(error)}") from error
     if not isinstance(value, dict):
         raise InputError('send a JSON object, such as {"inputs": ["some text"]}')
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 def limited(task: GenerativeTask) -> GenerativeTask:

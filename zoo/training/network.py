@@ -51,7 +51,7 @@ def read_data(plan: Plan) -> RunData:
 
 def model_config(plan: Plan, data: RunData) -> ModelConfig:
     """Return the configuration of the model of a run, without what depends on its network."""
-    specs: dict[str, Any] = {key: None if is_object(name) else name for key, name in plan.names.items()}
+    specs = {key: None if is_object(name) else name for key, name in plan.names.items()}
     decoding = plan.config["decoding"] if hasattr(plan.task, "decoding") else None
     return ModelConfig(**specs, info=None if data.info is None else data.info.to_dict(), decoding=decoding)
 

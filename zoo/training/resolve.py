@@ -110,7 +110,7 @@ class Plan:
     teacher: Path | None  # the model folder of the teacher
 
     @property
-    def names(self) -> dict[str, str | None]:
+    def names(self) -> dict[str, Any]:
         """The specs of the run, and the names of its objects."""
         names = {name: getattr(self.options, name) for name in ("backbone", "algebra", "data", "scope", "init", "embedding")}
         return names | {"task": self.options.task or getattr(self.data, "task", None)}
