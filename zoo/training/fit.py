@@ -5,7 +5,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,7 +53,7 @@ from zoo.training.trainer import check_trainer, lightning_errors, make_trainer, 
 NOTHING_SAVED = "no checkpoint was written yet, so nothing is saved"
 
 
-def fit(*, verbose: bool = True, **options: Any) -> dict[str, Any]:
+def fit(*, verbose: bool = True, **options: object) -> dict[str, Any]:
     """Train a network over an algebra, with the options, run folder and summary of ``zoo fit``.
 
     Args:
@@ -84,7 +84,7 @@ def fit(*, verbose: bool = True, **options: Any) -> dict[str, Any]:
     return summary.to_json()
 
 
-def lottery(**options: Any) -> dict[str, Any]:
+def lottery(**options: object) -> dict[str, Any]:
     """Train rounds of lottery tickets, with the options, folder and results of ``zoo lottery``.
 
     Args:
@@ -105,7 +105,7 @@ def lottery(**options: Any) -> dict[str, Any]:
         return experiment(_merge_resumed(named))  # type: ignore[no-any-return]
 
 
-def _merge_resumed(options: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_resumed(options: Mapping[str, object]) -> dict[str, Any]:
     """Merge options into those of the run that ``resume`` names, if it names one."""
     if options.get("resume") in (None, "auto"):
         return dict(options)
@@ -130,7 +130,7 @@ class Run:
     trainer: pl.Trainer
     checkpoints: Checkpoints
     config: ModelConfig
-    summary: Summary
+    summary: Summary  # what is known before training
     sparse: bool
 
 
@@ -218,15 +218,14 @@ def train_run(plan: Plan, session: Session, extension: Extension) -> Summary:
         except BaseException:
             folder.discard()
             raise
-        train(run, folder, resumed)
-        for name, value in processes.first(lambda: extension.finish(run, resumed)).items():
-            setattr(run.summary, name, value)
+        summary = train(run, folder, resumed)
+        summary = replace(summary, **processes.first(lambda: extension.finish(run, resumed)))
         with report_interruption(folder, extension.resume_text, trained=True):
-            test(run)
+            summary = test(run, summary)
         if session.settings.get("fast_dev_run"):
             folder.discard()
-            run.summary.run_dir = None
-    return run.summary
+            return replace(summary, run_dir=None)
+    return summary
 
 
 def set_up(plan: Plan, session: Session, resumed: Resumed | None, folder: Path, extension: Extension) -> Run:
@@ -248,8 +247,8 @@ def set_up(plan: Plan, session: Session, resumed: Resumed | None, folder: Path, 
     if trainer.strategy.root_device.type == "cpu":
         choose_threads(net, data.info, options.batch_size)
     config = with_network(model_config(plan, data), plan, net)
-    summary = summarize(plan, data, net, config)
-    summary.run_dir, summary.resumed_from = str(folder), None if resumed is None else str(resumed.path)
+    resumed_from = None if resumed is None else str(resumed.path)
+    summary = replace(summarize(plan, data, net, config), run_dir=str(folder), resumed_from=resumed_from)
     sizes = network_options(config, data.info) if plan.objects.have_specs else None
     checkpoints.model = {"config": config.to_json(), "files": data.files, "network": sizes, "summary": summary.to_json()}
     if task is not plan.objects.task:
@@ -270,12 +269,12 @@ def start_files(plan: Plan, folder: Path, trainer: pl.Trainer | None) -> None:
         logger.log_hyperparams(plan.config)
 
 
-def train(run: Run, folder: RunFolder, resumed: Resumed | None) -> None:
-    """Run the training loop, unless the resumed checkpoint has finished it, and load the best weights."""
-    checkpoints, checkpoint, summary = run.checkpoints, None, run.summary
+def train(run: Run, folder: RunFolder, resumed: Resumed | None) -> Summary:
+    """Run the training loop, unless the resumed checkpoint has finished it, and load the best weights; return the summary."""
+    checkpoints, checkpoint = run.checkpoints, None
     if resumed is not None and resumed.finished:
         checkpoints.best, checkpoint = resumed.state["best"], resumed.checkpoint
-        summary.seconds, summary.epochs = round(resumed.state["seconds"], 2), resumed.state["epochs"]
+        seconds, epochs = resumed.state["seconds"], resumed.state["epochs"]
     else:
         try:
             with lightning_errors():
@@ -284,37 +283,39 @@ def train(run: Run, folder: RunFolder, resumed: Resumed | None) -> None:
             if not checkpoint_files(checkpoints.folder):
                 folder.discard()
             raise
-        summary.seconds, summary.epochs = round(checkpoints.seconds, 2), run.trainer.current_epoch
+        seconds, epochs = checkpoints.seconds, run.trainer.current_epoch
     if resumed is not None and not checkpoints.finished:  # no step was left to train
         set_counters(run.trainer, resumed.state["epochs"], resumed.state["logged_steps"])
-    summary.device = device_name(run.trainer)
+    summary = replace(run.summary, seconds=round(seconds, 2), epochs=epochs, device=device_name(run.trainer))
     if best := run.trainer.strategy.broadcast(checkpoints.best):
         checkpoint = read_checkpoint(checkpoints.folder / best["file"])
-        summary.validation = {"metric": best["monitor"].removeprefix("val_"), "mode": checkpoints.mode}
-        summary.validation |= {"value": finite(best["score"]), "epoch": best["epoch"], "step": best["step"]}
-        summary.checkpoint = str(checkpoints.folder / best["file"])
+        chosen: dict[str, Any] = {"metric": best["monitor"].removeprefix("val_"), "mode": checkpoints.mode}
+        chosen |= {"value": finite(best["score"]), "epoch": best["epoch"], "step": best["step"]}
+        summary = replace(summary, validation=chosen, checkpoint=str(checkpoints.folder / best["file"]))
     if checkpoint is not None:
         run.task.load_state_dict(checkpoint["state_dict"])
+    return summary
 
 
-def test(run: Run) -> None:
+def test(run: Run, summary: Summary) -> Summary:
     """Save the model, test it if there is a test split, save it again with the metrics, and write summary.json."""
-    save_model(run)
+    save_model(run, summary)
     if getattr(run.data.module, "has_test", True):
         with lightning_errors():
             measured = run.trainer.test(run.task, run.data.module, verbose=False)
         for metrics in measured:  # empty with limit_test_batches=0
-            run.summary.metrics = {name.removeprefix("test_"): finite(value) for name, value in metrics.items()}
-            run.summary.undefined = run.task.test_metrics.undefined()
-        save_model(run)
+            values = {name.removeprefix("test_"): finite(value) for name, value in metrics.items()}
+            summary = replace(summary, metrics=values, undefined=run.task.test_metrics.undefined())
+        save_model(run, summary)
     if run.trainer.is_global_zero:
-        write_summary(run.folder, run.summary)
+        write_summary(run.folder, summary)
+    return summary
 
 
-def save_model(run: Run) -> None:
+def save_model(run: Run, summary: Summary) -> None:
     """Save the model folder on rank 0."""
     if run.trainer.is_global_zero:
-        save(run.folder / "model", run.task.net, run.config, run.summary.to_json(), run.data.files, run.sparse)
+        save(run.folder / "model", run.task.net, run.config, summary.to_json(), run.data.files, run.sparse)
 
 
 @contextmanager

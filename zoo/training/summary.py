@@ -18,7 +18,7 @@ _REQUIRED = frozenset({"metrics", "parameters"})
 _OPTIONAL = frozenset({"decoding", "note", "validation", "std", "folds", "lottery"})
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Summary:
     """The content of summary.json; ``backbone`` to ``task`` are specs, or the names of objects.
 
@@ -74,7 +74,7 @@ class Summary:
         return {name: value for name, value in values.items() if value is not None or name not in _OPTIONAL}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any], file: Path, needed: Iterable[str] = ()) -> "Summary":
+    def from_json(cls, values: Mapping[str, object], file: Path, needed: Iterable[str] = ()) -> "Summary":
         """Check the content of summary.json, which must have the needed fields; errors name the file."""
         if wrong := invalid_fields(cls, values, _REQUIRED.union(needed)):
             text = f"'{file}' is not the summary of a run ({', '.join(wrong)}): delete the run folder to repeat the run"
