@@ -19,8 +19,6 @@ _LAYERS = (Linear, Conv1d, Conv2d)
 _MATRICES = (*_LAYERS, nn.Linear, nn.Conv1d, nn.Conv2d)
 _SIZE_NAMES = {"inp": ("in_features", "in_channels"), "out": ("out_features", "out_channels")}
 _HEAD_COUNTS = ("heads", "num_heads")
-_HEAD_WRITERS = {"q": 1, "kv": 2, "qkv": 3, "distance": 1}
-"""Matrices that write heads, and the number of vectors per head that each writes side by side."""
 
 
 class Cut(NamedTuple):
@@ -105,7 +103,7 @@ def _lowest(scores: Tensor, count: int, name: str) -> list[int]:
     return sorted(scores.argsort(stable=True)[:count].tolist())
 
 
-def _squares(layer: Any, side: str) -> Tensor:
+def _squares(layer: object, side: str) -> Tensor:
     """Return the sum of squares of each channel's row (``out``) or column (``inp``) of the real matrix, [channels]."""
     matrix = layer.weight.detach().double()
     return torch.as_tensor(matrix.square().transpose(0, int(side == "inp")).flatten(1).sum(1))
@@ -140,7 +138,7 @@ def remaining_layout(layout: AxisLayout, channels: Iterable[int]) -> tuple[list[
     return (remaining, new) if new.elements == len(remaining) else None
 
 
-def remove_channels(layer: Any, side: Side, channels: Iterable[int]) -> None:
+def remove_channels(layer: object, side: Side, channels: Iterable[int]) -> None:
     """Remove real channels of a layer over an algebra and of its bias, in place."""
     removed, layout = set(channels), getattr(layer, side)
     remaining = remaining_layout(layout, removed)
@@ -164,21 +162,21 @@ def _heads_of(module: nn.Module) -> int:
     """Return the number of heads of an attention module built from known zoo layers, or 0 for other modules."""
     heads = next((value for key in _HEAD_COUNTS if type(value := getattr(module, key, None)) is int), 0)
     modules = ((name, child) for name, child in module.named_children() if not isinstance(child, Algebra))
-    children: dict[str, Any] = {name: child for name, child in modules if any(True for _ in child.parameters())}
-    writers = children.keys() & _HEAD_WRITERS.keys()
-    if not heads or not writers or children.keys() != {*writers, "proj"}:
+    children = {name: child for name, child in modules if any(True for _ in child.parameters())}
+    proj = children.pop("proj", None)
+    if not heads or not children or not isinstance(proj, Linear) or proj.inp.blocks != heads:
         return 0
-    direct = list(module.parameters(recurse=False))
-    if any(p.ndim != 2 or len(p) != heads for p in direct) or not all(isinstance(x, Linear) for x in children.values()):
+    if any(p.ndim != 2 or len(p) != heads for p in module.parameters(recurse=False)):
         return 0
-    has_blocks = all(children[name].out.blocks == _HEAD_WRITERS[name] * heads for name in writers)
-    return heads if has_blocks and children["proj"].inp.blocks == heads else 0
+    write_heads = all(isinstance(child, Linear) and child.out.blocks % heads == 0 for child in children.values())
+    return heads if write_heads else 0
 
 
-def _prune_heads(name: str, module: Any, ratio: float) -> Cut:
+def _prune_heads(name: str, module: object, ratio: float) -> Cut:
     """Remove heads of an attention module: their queries, keys and values, and the inputs of the projection."""
     heads, proj = _heads_of(module), module.proj
-    writers = [(child, _HEAD_WRITERS[key]) for key, child in module.named_children() if key in _HEAD_WRITERS]
+    layers = (child for child in module.children() if isinstance(child, Linear) and child is not proj)
+    writers = [(child, child.out.blocks // heads) for child in layers]  # with the vectors of a head that each writes
     count, is_clamped = _count(ratio, heads)
     size = proj.inp.size
     scores = _squares(proj, "inp").view(heads, -1).sum(1)
@@ -220,23 +218,23 @@ class _Units(NamedTuple):
 class _Elements:
     """Tell torch-pruning how to remove channels of zoo layers."""
 
-    def prune_out_channels(self, layer: Any, idxs: Sequence[int]) -> Any:
+    def prune_out_channels(self, layer: object, idxs: Sequence[int]) -> Any:
         remove_channels(layer, "out", idxs)
         return layer
 
-    def prune_in_channels(self, layer: Any, idxs: Sequence[int]) -> Any:
+    def prune_in_channels(self, layer: object, idxs: Sequence[int]) -> Any:
         remove_channels(layer, "inp", idxs)
         return layer
 
-    def get_out_channels(self, layer: Any) -> int:
+    def get_out_channels(self, layer: object) -> int:
         return int(layer.out.channels)
 
-    def get_in_channels(self, layer: Any) -> int:
+    def get_in_channels(self, layer: object) -> int:
         return int(layer.inp.channels)
 
 
 @contextmanager
-def _evaluating(net: nn.Module, hooks: Iterable[Any]) -> Iterator[None]:
+def _evaluating(net: nn.Module, hooks: Iterable[object]) -> Iterator[None]:
     """Switch a network to evaluation mode; afterwards restore the mode of each module and remove the hooks."""
     modes = [(module, module.training) for module in net.modules()]
     net.eval()
@@ -253,7 +251,7 @@ def _chains(net: nn.Module, example: tuple[Tensor, ...]) -> Iterator[tuple[nn.Mo
     """Yield MLPs and stacks of convolutions (several matrices, no heads) with an input, innermost first."""
     inputs: dict[nn.Module, Tensor] = {}
 
-    def record(module: nn.Module, args: tuple[Any, ...]) -> None:
+    def record(module: nn.Module, args: tuple[object, ...]) -> None:
         if len(args) == 1 and isinstance(args[0], Tensor) and args[0].is_floating_point():
             inputs.setdefault(module, args[0][:1].detach().clone())
 
@@ -286,7 +284,7 @@ def _find_units(module: nn.Module, example: Tensor) -> list[_Units]:
     return [units for group in list(groups) if (units := _units_of(graph, group, torch_pruning.ops._OutputOp)) is not None]
 
 
-def _units_of(graph: Any, group: Any, output: type) -> _Units | None:
+def _units_of(graph: object, group: object, output: type) -> _Units | None:
     """Return the units of a group of torch-pruning; None if they cannot be removed."""
     parts: list[tuple[Any, Side, Any]] = []
     for item in group:
@@ -320,7 +318,7 @@ def _mixes_channels(layer: nn.Module) -> bool:
     return any(True for _ in layer.parameters()) and not isinstance(layer, nn.modules.batchnorm._BatchNorm)
 
 
-def _layout(layer: Any, side: Side) -> AxisLayout:
+def _layout(layer: object, side: Side) -> AxisLayout:
     """Return the layout of an axis; each channel of a torch layer is an element."""
     if isinstance(layer, _LAYERS):
         layout: AxisLayout = getattr(layer, side)
