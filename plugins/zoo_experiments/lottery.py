@@ -77,7 +77,7 @@ def _check_options(options: Lottery) -> None:
         )
 
 
-def _merge_names(first: Any, second: Any) -> tuple[str, ...]:
+def _merge_names(first: object, second: object) -> tuple[str, ...]:
     """Return the names of two lists without repetitions; a string is a list separated by commas."""
     lists = (split_at_commas(names) if isinstance(names, str) else names or () for names in (first, second))
     return tuple(dict.fromkeys(name for names in lists for name in names))
@@ -236,7 +236,7 @@ class Tickets(Grid[GridRow]):
             self.say(f"{arm.title}, round {number} failed: {self.failed[point.name]}")
 
 
-def lottery(options: Lottery | Mapping[str, Any]) -> dict[str, Any]:
+def lottery(options: Lottery | Mapping[str, object]) -> dict[str, Any]:
     """Train, prune and rewind in rounds, for every arm; return the content of ``lottery.json`` and ``run_dir``.
 
     Every round is a run of `zoo.training.fit` in its own folder with its own Trainer, in this process or with ``jobs`` or Ray

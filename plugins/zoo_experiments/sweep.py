@@ -34,7 +34,7 @@ _NEEDED = {"name", "axes", "options", "metrics", "parameters"}
 # --- the file ---
 
 
-def sweep_points(values: Mapping[str, Any], file: str) -> list[Point]:
+def sweep_points(values: Mapping[str, object], file: str) -> list[Point]:
     """Return the runs of a sweep, after checking their options; the last axis changes fastest."""
     unknown = set(values) - {"base", "axes", "exclude"}
     if unknown:
@@ -57,7 +57,7 @@ def sweep_points(values: Mapping[str, Any], file: str) -> list[Point]:
     return points
 
 
-def grid_points(values: Mapping[str, Any], file: str) -> Iterator[Point]:
+def grid_points(values: Mapping[str, object], file: str) -> Iterator[Point]:
     """Yield the runs of a sweep without checking their options."""
     base, axes = nested(values.get("base") or {}), values.get("axes") or {}
     labels = {axis: labeled_options(axis, choices) for axis, choices in axes.items()}
@@ -84,19 +84,19 @@ def grid_points(values: Mapping[str, Any], file: str) -> Iterator[Point]:
         yield Point(name, chosen, options)
 
 
-def labeled_options(axis: str, choices: Any) -> dict[str, dict[str, Any]]:
+def labeled_options(axis: str, choices: object) -> dict[str, dict[str, Any]]:
     """Return the options of every value of an axis by label."""
     if isinstance(choices, Mapping):
         return {str(label): nested(options) for label, options in choices.items()}
     return {label: nested({axis: value}) for label, value in zip(as_labels(choices), choices, strict=True)}
 
 
-def as_labels(choices: Any) -> list[str]:
+def as_labels(choices: object) -> list[str]:
     """Return the labels of a list of values, or of one value."""
     return [str(value) for value in choices] if isinstance(choices, list) else [str(choices)]
 
 
-def nested(options: Mapping[str, Any]) -> dict[str, Any]:
+def nested(options: Mapping[str, object]) -> dict[str, Any]:
     """Return options with names such as ``optimizer.lr``, and the spec of an optimizer, as parts of ``optimizer``."""
     parts: dict[str, Any] = {}
     for name, value in options.items():
@@ -106,14 +106,14 @@ def nested(options: Mapping[str, Any]) -> dict[str, Any]:
     return parts
 
 
-def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+def merged(first: Mapping[str, object], second: Mapping[str, object]) -> dict[str, Any]:
     """Merge nested options; the second override the first."""
     both = deepcopy(dict(first))
     update(both, second)
     return both
 
 
-def update(options: dict[str, Any], changes: Mapping[str, Any]) -> None:
+def update(options: dict[str, Any], changes: Mapping[str, object]) -> None:
     """Override nested options in place."""
     for name, value in changes.items():
         if isinstance(value, dict) and isinstance(before := options.get(name), dict):
@@ -170,7 +170,7 @@ class SweepGrid(Grid[Row]):
 
 
 def sweep(
-    values: Mapping[str, Any],
+    values: Mapping[str, object],
     file: str,
     options: Sweep | None = None,
     *,
@@ -234,7 +234,7 @@ def select(points: Sequence[Point], patterns: Sequence[str], file: str) -> list[
     return [name for name in names if not patterns or any(fnmatch.fnmatch(name, pattern) for pattern in patterns)]
 
 
-def format_run(row: Mapping[str, Any]) -> str:
+def format_run(row: Mapping[str, object]) -> str:
     """Format the result of a run on one line."""
     metrics = ", ".join(f"{name} {number(value)}" for name, value in row["metrics"].items())
     validation = row.get("validation") or {}

@@ -20,7 +20,7 @@ class Constants:
         self.literal = ""  # see `zoo.algebras.literal`
         self._derived: dict[Hashable, Any] = {}
 
-    def get(self, key: str, like: Tensor, make: Callable[[], Any]) -> Any:
+    def get(self, key: str, like: Tensor, make: Callable[[], object]) -> Any:
         """Return a tensor, tuple of tensors or None in the dtype and on the device of ``like``, not to be written to."""
         place = key, like.dtype, like.device
         if place in self._derived:
@@ -39,7 +39,7 @@ class Constants:
         """Return a constant that `get` has returned before, or None: compiled graphs should not contain its computation."""
         return self._derived.get((key, like.dtype, like.device))
 
-    def __deepcopy__(self, memo: Any) -> "Constants":
+    def __deepcopy__(self, memo: object) -> "Constants":
         """Share the constants with copies of the algebra."""
         return self
 

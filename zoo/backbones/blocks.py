@@ -30,7 +30,7 @@ class Sizes(NamedTuple):
     dropout: float
     head_dim: int | None = None
 
-    def resize(self, **given: Any) -> "Sizes":
+    def resize(self, **given: object) -> "Sizes":
         """Return the sizes with the given ones replaced; unless given, ``ffn`` and ``heads`` follow ``dim``.
 
         ``ffn`` keeps its ratio to ``dim``. The width of a head is the divisor of ``dim`` that is nearest, by ratio, to the
@@ -248,7 +248,9 @@ class Decoder(GenerativeModel):
         position_ids = self.advance(cache, tokens, mask)
         return self._decode(tokens, cache.mask, position_ids, cache=cache)
 
-    def _decode(self, tokens: Tensor, mask: Tensor | None = None, position_ids: Tensor | None = None, **options: Any) -> Tensor:
+    def _decode(
+        self, tokens: Tensor, mask: Tensor | None = None, position_ids: Tensor | None = None, **options: object
+    ) -> Tensor:
         x = self.token_embedding(tokens, position_ids)
         for block in self.blocks:
             x = block(x, mask, causal=True, position_ids=position_ids, **options)

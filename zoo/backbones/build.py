@@ -49,7 +49,7 @@ class Recipe(NamedTuple):
     presets: Mapping[str, Any] = MappingProxyType({})
 
 
-def recipe(*args: Any, **defaults: Any) -> Callable[[Decorated], Decorated]:
+def recipe(*args: object, **defaults: object) -> Callable[[Decorated], Decorated]:
     """Attach a `Recipe` with these arguments to the factory function of a backbone."""
 
     def attach(factory: Decorated) -> Decorated:
@@ -80,7 +80,7 @@ def backbone(
     init: str = "variance",
     embedding: str | None = None,
     vectors: int | None = None,
-    **info: Any,
+    **info: object,
 ) -> nn.Module:
     """Build a network over an algebra.
 
@@ -119,7 +119,7 @@ def backbone(
     return batch_matrices(net)
 
 
-def real_twin(spec: str | Factory, **info: Any) -> nn.Module:
+def real_twin(spec: str | Factory, **info: object) -> nn.Module:
     """Build the same network over the reals to count its parameters, on the meta device if possible."""
     spec = untrained(spec) if isinstance(spec, str) else spec
     try:
@@ -130,7 +130,7 @@ def real_twin(spec: str | Factory, **info: Any) -> nn.Module:
             return backbone(spec, reals(), **info)
 
 
-def equal_size(spec: str, total: int, **info: Any) -> tuple[str, int] | None:
+def equal_size(spec: str, total: int, **info: object) -> tuple[str, int] | None:
     """Return the spec and size of the real network whose number of parameters is nearest to ``total``.
 
     Scales all widths (`WIDTHS`) together, in steps of the attention heads. Returns None for backbones without an option
@@ -191,7 +191,7 @@ def count(net: nn.Module) -> dict[str, int]:
     return {"total": sum(p.numel() for p in net.parameters() if p.requires_grad), "embedding": sum(embedding.values())}
 
 
-def check_spec(spec: str, algebra: str | Algebra, most: float = math.inf, **options: Any) -> None:
+def check_spec(spec: str, algebra: str | Algebra, most: float = math.inf, **options: object) -> None:
     """Raise `InputError` for options of our backbones that are invalid for all data, before data are loaded.
 
     Checks the network (`check_size`) for two sizes of example data; an error that occurs for both is raised.
@@ -228,7 +228,7 @@ class SizeError(InputError):
     """Raised for a network that exceeds a limit."""
 
 
-def check_size(spec: str, algebra: str | Algebra, most: float, **options: Any) -> None:
+def check_size(spec: str, algebra: str | Algebra, most: float, **options: object) -> None:
     """Raise `InputError` if a network cannot be built or has more than ``most`` parameters; allocates no memory.
 
     The network is built on the meta device, and no more than ``most`` / `SMALLEST` tensors of it. A network that computes with
@@ -255,7 +255,7 @@ class _Unfilled(TorchFunctionMode):
 
     skipped = frozenset(("add_", "clamp_", "copy_", "div_", "erfinv_", "fill_", "mul_", "normal_", "sub_", "uniform_", "zero_"))
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: object, types: object, args: object = (), kwargs: object = None) -> Any:
         kwargs = kwargs or {}
         if getattr(func, "__name__", "") in self.skipped:
             tensor = next(iter((*args, *kwargs.values())))

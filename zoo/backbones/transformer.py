@@ -59,7 +59,9 @@ class EncoderDecoder(GenerativeModel):
         options: dict[str, Any] = {"source": cache.source, "source_mask": cache.source_mask, "cache": cache}
         return self._logits(tokens, cache.mask, position_ids, **options)
 
-    def _logits(self, target: Tensor, mask: Tensor | None = None, position_ids: Tensor | None = None, **options: Any) -> Tensor:
+    def _logits(
+        self, target: Tensor, mask: Tensor | None = None, position_ids: Tensor | None = None, **options: object
+    ) -> Tensor:
         x = self.encoder.token_embedding(target, position_ids)
         for block in self.blocks:
             x = block(x, mask, causal=True, position_ids=position_ids, **options)
@@ -90,7 +92,7 @@ def transformer(
     pooling: str = "mean",
     match: str = "product",
     readout: str | None = None,
-    **sizes: Any,
+    **sizes: object,
 ) -> nn.Module:
     """Transformer (Vaswani et al. 2017), encoder or encoder and decoder; transformer/tiny and /base are Tensor2Tensor's sizes.
 
@@ -147,7 +149,7 @@ def gpt(
     tied: bool = True,
     activation: str = "gelu",
     bar_special: bool = False,
-    **sizes: Any,
+    **sizes: object,
 ) -> nn.Module:
     """GPT (Radford et al. 2019) as in nanoGPT; gpt/nano and gpt/micro are its character models for a GPU and a CPU.
 
@@ -181,7 +183,7 @@ class TransformerXL(Decoder):
 
     has_memory = True
 
-    def __init__(self, *parts: Any, memory: int, segment: int) -> None:
+    def __init__(self, *parts: object, memory: int, segment: int) -> None:
         super().__init__(*parts)
         self.memory, self.segment = memory, segment
 
@@ -222,7 +224,7 @@ def transformer_xl(
     memory: int | None = None,
     norm: str = "layer",
     tied: bool = True,
-    **sizes: Any,
+    **sizes: object,
 ) -> nn.Module:
     """Transformer-XL (Dai et al. 2019): relative positions and a memory of the preceding segments; /base has the paper's sizes.
 

@@ -25,13 +25,13 @@ class Result(NamedTuple):
             self.text(self.value)
 
 
-def to_json(value: Any, **options: Any) -> str:
+def to_json(value: object, **options: object) -> str:
     """Return a value as JSON, with null for infinity and NaN, and without control characters."""
     text = json.dumps(_finite(value), allow_nan=False, **options)
     return CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> Any:
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -198,7 +197,7 @@ DIGITS_SHA256 = "87ff0c9e40dc7e2c0e34e7257799c2e3f3aec1a016363bb11cad869ec428a82
 
 
 @passes_options_to(ImageData, "val", "test", "channels")
-def digits(**options: Any) -> ImageData:
+def digits(**options: object) -> ImageData:
     """Handwritten digits of scikit-learn: 8 x 8 grey, 10 classes, 1257 / 180 / 360 images; needs no network access.
 
     The test half of the UCI optical digits (Alpaydin & Kaynak 1998). The splits are stratified and independent of the seed.
@@ -219,7 +218,7 @@ def _digits() -> dict[str, Split]:
 
 
 @passes_options_to(ImageData, "channels", augment="shift")
-def npz(path: str | Path, classes: str | Sequence[str] | None = None, **options: Any) -> ImageData:
+def npz(path: str | Path, classes: str | Sequence[str] | None = None, **options: object) -> ImageData:
     """A .npz archive with the arrays `{train,val,test}_images` and `{train,val,test}_labels`.
 
     Images are uint8 [N, H, W] or [N, H, W, 3], labels integers [N] or [N, 1]. Nothing is unpickled. Without `val`, validation
@@ -266,7 +265,7 @@ def find_array(path: Path, arrays: dict[str, Array], name: str) -> Array:
 class FolderData(ImageData):
     """`ImageData` of a folder, see `imagefolder`."""
 
-    def __init__(self, folder: Callable[[], ImageFolder], **options: Any) -> None:
+    def __init__(self, folder: Callable[[], ImageFolder], **options: object) -> None:
         super().__init__({}, None, **options)
         self._folder = folder
 
@@ -280,7 +279,7 @@ class FolderData(ImageData):
 
 
 @passes_options_to(ImageData, size=64, channels=3, test=0.1)
-def imagefolder(path: str | Path, splits: bool | str = "auto", on_bad_rows: str = "error", **options: Any) -> ImageData:
+def imagefolder(path: str | Path, splits: bool | str = "auto", on_bad_rows: str = "error", **options: object) -> ImageData:
     """A folder of images of any format and size: path/{train,val,test}/CLASS/*.png or path/CLASS/*.png.
 
     Images are decoded on access; their short side is resized to `size` and the centre cropped. Whether folders such as `train`

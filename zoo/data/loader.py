@@ -42,7 +42,7 @@ class BatchDataset(Dataset[Batch]):
 class CollatedDataset(BatchDataset[Any]):
     """Make batches of a map-style data set with torch's `default_collate`."""
 
-    def __init__(self, data: Any) -> None:
+    def __init__(self, data: object) -> None:
         self.data = data
 
     def __len__(self) -> int:
@@ -189,7 +189,7 @@ class ResumableLoader(DataLoader[Any]):
         return self.sampler if isinstance(self.sampler, EpochSampler) else None
 
 
-def eval_sampler(keys: Sequence[Any]) -> EpochSampler:
+def eval_sampler(keys: Sequence[object]) -> EpochSampler:
     """Return a sampler that yields each key once over all processes; raise `InputError` for fewer keys than processes."""
     # Lightning skips evaluation in a process without rows, and the others would wait forever for its metrics.
     sampler = EpochSampler(partial(always, keys), even=False)

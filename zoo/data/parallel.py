@@ -130,7 +130,7 @@ class ParallelData(TokenData[ParallelInfo]):
         batch_size = min(self.batch_size, max(1, len(data) // process_rank()[1]))  # a batch for every process
         return self.loader(data, eval_sampler(LengthBatches(data.lengths, batch_size, self.batch_tokens)))
 
-    def loader(self, data: Dataset[Batch], sampler: EpochSampler, **options: Any) -> DataLoader[Batch]:
+    def loader(self, data: Dataset[Batch], sampler: EpochSampler, **options: object) -> DataLoader[Batch]:
         """Return a loader whose sampler yields the rows of whole batches."""
         return super().loader(data, sampler, batch_size=None)
 
@@ -154,7 +154,7 @@ Sides = tuple[str, str]
 
 
 @passes_options_to(ParallelData)
-def parallel(source: str, target: str, path: str | Path | None = None, **options: Any) -> ParallelData:
+def parallel(source: str, target: str, path: str | Path | None = None, **options: object) -> ParallelData:
     """Pairs of texts from two parallel files, line i of one with line i of the other, or from a folder of such files.
 
     `parallel(source=talks.en, target=talks.de)` reads two files, and holds out 5 % of the pairs for validation.

@@ -32,15 +32,15 @@ SPLIT_OPTIONS = {"val": {"fold", "folds", "test", "val"}, "test": {"fold", "fold
 
 @quiet(*LOGGERS)
 def evaluate(
-    model: Any,
-    data: Any = None,
+    model: object,
+    data: object = None,
     split: str = "test",
     *,
     batch_size: int = 64,
     num_workers: int = 0,
-    trainer: Mapping[str, Any] | None = None,
+    trainer: Mapping[str, object] | None = None,
     normalized: bool = False,
-    **decoding: Any,
+    **decoding: object,
 ) -> dict[str, float]:
     """Evaluate a model on a split of its data, or on other data with the same inputs and classes.
 
@@ -84,7 +84,7 @@ def evaluate(
     return values
 
 
-def _source(model: Any, task: Task, data: Any, split: str, *, normalized: bool, **sizes: int) -> dict[str, Any]:
+def _source(model: object, task: Task, data: object, split: str, *, normalized: bool, **sizes: int) -> dict[str, Any]:
     """Return the data as an argument of `Trainer.test` and `Trainer.validate`."""
     spec = data if data is not None else model.config.data
     source = matching_data(model, spec, split, **sizes) if isinstance(spec, str) else spec
@@ -103,7 +103,7 @@ def _source(model: Any, task: Task, data: Any, split: str, *, normalized: bool, 
     return {"datamodule": source}
 
 
-def warn_if_changed(trained: Any, current: Any) -> None:
+def warn_if_changed(trained: object, current: object) -> None:
     """Warn if the content of the training data has changed."""
     digests = [getattr(info, "sha256", None) for info in (trained, current)]
     if None not in digests and digests[0] != digests[1]:
@@ -111,13 +111,13 @@ def warn_if_changed(trained: Any, current: Any) -> None:
         print(text, file=sys.stderr)  # noqa: T201 (for the user)
 
 
-def is_arrays(data: Any) -> bool:
+def is_arrays(data: object) -> bool:
     """Return whether data are a pair (inputs, targets), a data set or a data loader of torch."""
     return isinstance(data, DataLoader | Dataset) or (isinstance(data, tuple | list) and len(data) == 2)
 
 
 def array_batches(
-    task: Task, data: Any, *, batch_size: int, num_workers: int, normalized: bool
+    task: Task, data: object, *, batch_size: int, num_workers: int, normalized: bool
 ) -> Iterator[tuple[Any, Tensor]]:
     """Yield batches (inputs, targets) for the step of a task, prepared as `Model.predict` prepares its inputs."""
     if isinstance(task, AnswerRanking | GenerativeTask):
@@ -146,7 +146,7 @@ def _columns(rows: list[Any]) -> Any:
     return tuple(zip(*rows, strict=True))
 
 
-def target_tensor(targets: Sequence[Any], info: Any, by_value: bool = False) -> Tensor:
+def target_tensor(targets: Sequence[object], info: object, by_value: bool = False) -> Tensor:
     """Return labels as int64 [B], and other targets as float32 [B, out_features], standardized for a table.
 
     Labels are class names or indices; with ``by_value``, numbers are names if all class names are numbers, as in `zoo.fit`.
@@ -170,7 +170,7 @@ def target_tensor(targets: Sequence[Any], info: Any, by_value: bool = False) -> 
     return torch.tensor([index[label] for label in labels])
 
 
-def matching_data(model: Any, spec: str, split: str, batch_size: int, num_workers: int) -> Any:
+def matching_data(model: object, spec: str, split: str, batch_size: int, num_workers: int) -> Any:
     """Create data from a spec, with the options `DataModule.model_options` and the split of the model's training."""
     parsed = registry.Spec.parse(spec)
     trained = registry.Spec.parse(model.config.data) if model.config.data else None
@@ -192,7 +192,7 @@ def matching_data(model: Any, spec: str, split: str, batch_size: int, num_worker
     return registry.create("zoo.datasets", replace(parsed, options=options), **context)
 
 
-def same_split(spec: registry.Spec, split: str, trained_options: Mapping[str, Any]) -> dict[str, Any]:
+def same_split(spec: registry.Spec, split: str, trained_options: Mapping[str, object]) -> dict[str, Any]:
     """Return the split options of the training, since other splits would contain training rows."""
     parameters = signature(registry.load(registry.resolve("zoo.datasets", spec.name)[0])).parameters
     for key in SPLIT_OPTIONS[split] & spec.options.keys() & parameters.keys():
@@ -211,7 +211,7 @@ def origin(spec: registry.Spec, names: Iterable[str]) -> tuple[str, ...]:
     return spec.name, *("" if path is None else str(Path(str(path)).expanduser().resolve()) for path in paths)
 
 
-def checked_data(model: Any, data: Any, name: str) -> Any:
+def checked_data(model: object, data: object, name: str) -> Any:
     """Set up data, check that their sizes and labels fit the model, and use the statistics of the training data."""
     task, expected = getattr(data, "task", None), model.config.task
     if task and expected and model.info is not None and model.info.inputs not in task_type(task)[0].inputs:
@@ -228,14 +228,14 @@ def checked_data(model: Any, data: Any, name: str) -> Any:
     return data
 
 
-def required_facts(info: Any) -> dict[str, Any]:
+def required_facts(info: object) -> dict[str, Any]:
     """Return the facts about training data that evaluation data must share: kind of inputs, sizes and labels."""
     kwargs = {key: value for key, value in info.model_kwargs.items() if key != "max_length"}
     labels = {"classes": info.classes} if hasattr(info, "classes") else {}
     return {"inputs": info.inputs, **labels, **kwargs}
 
 
-def make_trainer(arguments: dict[str, Any], device: Any, net: nn.Module) -> Trainer:
+def make_trainer(arguments: dict[str, Any], device: object, net: nn.Module) -> Trainer:
     """Build a Trainer for evaluation on a device, without loggers and checkpoints."""
     defaults: dict[str, Any] = {"logger": False, "enable_model_summary": False, "enable_checkpointing": False}
     defaults["enable_progress_bar"] = sys.stdout.isatty()

@@ -191,7 +191,7 @@ class LotteryTicket(Callback):
         """Take the rewind point from a module, for example from another initialization as a control."""
         self.rewind_point = {name: t.detach().to("cpu", copy=True) for name, t in _tensors(module)}
 
-    def _prune(self, parameters: dict[str, Prunable], values: Any) -> None:
+    def _prune(self, parameters: dict[str, Prunable], values: object) -> None:
         masks = {name: self.masks[name].to(matrix.parameter.device) for name, matrix in parameters.items()}
         masks = next_masks(parameters, values, masks, self.pruning_of(self.round))
         self.masks = {name: mask.cpu() for name, mask in masks.items()}
@@ -260,7 +260,7 @@ class LotteryTicket(Callback):
                 clear_bits(grad, bits)
 
     def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:
         """Take the rewind point at ``rewind_step``."""
         if self._is_unhooked:
@@ -284,7 +284,7 @@ class LotteryTicket(Callback):
         self._pruned = [(parameter, bit_mask(mask, parameter)) for parameter, mask in masks if not mask.all()]
         self._mask_weights()
 
-    def _mask_weights(self, *_: Any) -> None:
+    def _mask_weights(self, *_: object) -> None:
         for parameter, bits in self._pruned:
             clear_bits(parameter, bits)
 

@@ -62,7 +62,7 @@ class Task(LightningModule):
     info: Any = None
     tokenizer: Any = None
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         """Show the options of the base class in the signature of a subclass that passes its ``**options`` to it."""
         super().__init_subclass__(**options)
         kinds = [kind for kind in cls.__mro__ if "__init__" in vars(kind)]
@@ -79,8 +79,8 @@ class Task(LightningModule):
         self,
         net: nn.Module,
         *,
-        optimizer: Optimizer | Mapping[str, Any] | str = Optimizer(),  # noqa: B008 (frozen)
-        schedule: Schedule | Mapping[str, Any] | str = Schedule(),  # noqa: B008 (frozen)
+        optimizer: Optimizer | Mapping[str, object] | str = Optimizer(),  # noqa: B008 (frozen)
+        schedule: Schedule | Mapping[str, object] | str = Schedule(),  # noqa: B008 (frozen)
         metrics: tuple[str, ...] = (),
     ) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class Task(LightningModule):
         self.val_metrics, self.test_metrics = StageMetrics("val", collection), StageMetrics("test", collection)
 
     @classmethod
-    def from_info(cls, net: nn.Module, info: Any, tokenizer: Any = None, **options: Any) -> Self:
+    def from_info(cls, net: nn.Module, info: object, tokenizer: object = None, **options: object) -> Self:
         """Create the task for a data set; ``options`` override the keyword arguments from `data_options`."""
         if cls.inputs and info.inputs not in cls.inputs:
             raise InputError(f"task {cls.__name__} supports {' or '.join(cls.inputs)} data, got {info.inputs}")
@@ -108,7 +108,7 @@ class Task(LightningModule):
         return task
 
     @classmethod
-    def data_options(cls, info: Any) -> dict[str, Any]:
+    def data_options(cls, info: object) -> dict[str, Any]:
         """Return the keyword arguments of the constructor that follow from the data, such as ``num_classes``.
 
         Raises:
@@ -117,14 +117,14 @@ class Task(LightningModule):
         return {}
 
     @classmethod
-    def num_outputs(cls, info: Any) -> int:
+    def num_outputs(cls, info: object) -> int:
         """Return the output size of the network per example or (`per_token`) token: the single value of `data_options`."""
         sizes = list(cls.data_options(info).values())
         if len(sizes) != 1:
             raise NotImplementedError(f"{cls.__name__}.num_outputs: return the output size of the network")
         return int(sizes[0])
 
-    def step(self, batch: Any) -> StepOutput:
+    def step(self, batch: object) -> StepOutput:
         """Return the loss of a batch and the inputs of its metrics."""
         raise NotImplementedError(f"{type(self).__name__}.step: return StepOutput(loss, predictions, targets)")
 
@@ -132,14 +132,14 @@ class Task(LightningModule):
         """Return the metrics by name; their ``update`` gets predictions, targets and extra keywords of `StepOutput`."""
         return {}
 
-    def forward(self, *inputs: Any) -> Tensor:
+    def forward(self, *inputs: object) -> Tensor:
         """Apply the network to the inputs of a batch: tensors, or one tuple (which some versions of torch turn into a list)."""
         if len(inputs) == 1 and isinstance(inputs[0], tuple | list):
             (inputs,) = inputs
         y: Tensor = self.net(*inputs)
         return y
 
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+    def training_step(self, batch: object, batch_idx: int) -> Tensor:
         """Return the training loss of a batch; `InputError` if batch norm gets a single value per channel."""
         try:
             output = self.step(batch)
@@ -153,15 +153,15 @@ class Task(LightningModule):
         self.log("train_loss_step", loss, on_step=True, on_epoch=False, batch_size=size)
         return loss
 
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
+    def validation_step(self, batch: object, batch_idx: int) -> None:
         """Update the validation metrics with a batch."""
         self.val_metrics.update(self.step(batch))
 
-    def test_step(self, batch: Any, batch_idx: int) -> None:
+    def test_step(self, batch: object, batch_idx: int) -> None:
         """Update the test metrics with a batch."""
         self.test_metrics.update(self.step(batch))
 
-    def predict_step(self, batch: Any, batch_idx: int = 0) -> Any:
+    def predict_step(self, batch: object, batch_idx: int = 0) -> Any:
         """Return the predictions for inputs or a batch ``(inputs, ...)``, [B, outputs]."""
         return self(batch[0] if isinstance(batch, (tuple, list)) else batch)
 
@@ -200,7 +200,7 @@ def task_signature(kind: type[Task]) -> Signature:
     )
 
 
-def check_task(kind: type[Task], options: Mapping[str, Any]) -> dict[str, Any]:
+def check_task(kind: type[Task], options: Mapping[str, object]) -> dict[str, Any]:
     """Return options of a task as values of their types, before there are data; `InputError` if one is unknown or invalid."""
     form = task_signature(kind)
     return form.check(options, [name for name, p in form.parameters.items() if p.default is Parameter.empty])
@@ -210,7 +210,7 @@ def _with_evaluation(configure: Callable[[Any], Any]) -> Callable[[Any], list[Ca
     """Return a ``configure_callbacks`` that adds the callback which logs the metrics."""
 
     @wraps(configure)
-    def called(task: Any) -> list[Callback]:
+    def called(task: object) -> list[Callback]:
         given = configure(task)
         callbacks = list(given) if isinstance(given, list | tuple) else [given]
         return callbacks if any(isinstance(callback, Evaluation) for callback in callbacks) else [*callbacks, Evaluation()]
@@ -218,7 +218,7 @@ def _with_evaluation(configure: Callable[[Any], Any]) -> Callable[[Any], list[Ca
     return called
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """Return a value as hyperparameters in checkpoints and YAML store it."""
     if is_dataclass(value):
         return {name: _plain(item) for name, item in vars(value).items()}

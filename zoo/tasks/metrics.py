@@ -106,7 +106,7 @@ class Defined(Metric):
         """Whether the optimum is a maximum."""
         return self.metric.higher_is_better
 
-    def update(self, predictions: Any, targets: Tensor, **extra: Any) -> None:
+    def update(self, predictions: object, targets: Tensor, **extra: object) -> None:
         """Update the metric."""
         self.metric.update(predictions, targets, **extra)
         self.low = torch.minimum(self.low, targets.min().to(self.low.dtype))
@@ -222,36 +222,36 @@ class Evaluation(Callback):
     def __init__(self) -> None:
         self._scope = ExitStack()
 
-    def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+    def on_validation_epoch_start(self, trainer: object, pl_module: object) -> None:
         """Reset the validation metrics, and start to cache matrices."""
         pl_module.val_metrics.reset()
         self.on_predict_epoch_start(trainer, pl_module)
 
-    def on_test_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+    def on_test_epoch_start(self, trainer: object, pl_module: object) -> None:
         """Reset the test metrics, and start to cache matrices."""
         pl_module.test_metrics.reset()
         self.on_predict_epoch_start(trainer, pl_module)
 
-    def on_predict_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+    def on_predict_epoch_start(self, trainer: object, pl_module: object) -> None:
         """Start to cache matrices."""
         self._scope.close()
         self._scope.enter_context(keep_matrices(pl_module))
 
-    def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+    def on_validation_epoch_end(self, trainer: object, pl_module: object) -> None:
         """Log the validation metrics."""
         self._log(pl_module, pl_module.val_metrics)
 
-    def on_test_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+    def on_test_epoch_end(self, trainer: object, pl_module: object) -> None:
         """Log the test metrics."""
         self._log(pl_module, pl_module.test_metrics)
 
-    def _log(self, pl_module: Any, metrics: StageMetrics) -> None:
+    def _log(self, pl_module: object, metrics: StageMetrics) -> None:
         self._close()
         for name, metric in metrics.named().items():
             even_states(metric)
             pl_module.log(name, metric, on_step=False, on_epoch=True, prog_bar=True)
 
-    def _close(self, *_: Any, **__: Any) -> None:
+    def _close(self, *_: object, **__: object) -> None:
         self._scope.close()
 
     on_predict_epoch_end = on_exception = teardown = _close

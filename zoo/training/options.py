@@ -254,7 +254,7 @@ def is_object(name: str | None) -> bool:
     return name is not None and name.endswith(OBJECT)
 
 
-def config_values(options: Any) -> dict[str, Any]:
+def config_values(options: object) -> dict[str, Any]:
     """Return the content of config.yaml for the options of a run or an experiment.
 
     Objects, such as callbacks, become the names of their types, which ``zoo fit -c`` refuses.
@@ -264,7 +264,7 @@ def config_values(options: Any) -> dict[str, Any]:
     return dict(_plain(values))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -274,7 +274,7 @@ def _plain(value: Any) -> Any:
     return f"{type(value).__module__}.{type(value).__qualname__} {OBJECT}"
 
 
-def flat(values: Mapping[str, Any]) -> dict[str, Any]:
+def flat(values: Mapping[str, object]) -> dict[str, Any]:
     """Return nested options by the names of their flags."""
     flags: dict[str, Any] = {}
     for name, value in values.items():

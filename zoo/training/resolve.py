@@ -141,7 +141,7 @@ def _find_model(source: str) -> Path:
     return path
 
 
-def _resolve_task(options: Fit, objects: Objects, data: Any) -> tuple[type[Task], dict[str, Any]]:
+def _resolve_task(options: Fit, objects: Objects, data: object) -> tuple[type[Task], dict[str, Any]]:
     name = options.task or getattr(data, "task", None)
     if objects.task is None and name is None:
         raise InputError(f"missing --task: the data '{options.data}' have no default task", code="missing")
@@ -261,7 +261,7 @@ def _make_data(options: Fit, objects: Objects, inputs: tuple[str, ...]) -> Any:
     return data
 
 
-def check_data(inputs: tuple[str, ...], options: Fit, data: Any) -> None:
+def check_data(inputs: tuple[str, ...], options: Fit, data: object) -> None:
     """Check after setup that the backbone and the options for text support the data."""
     kind, name = data.info.inputs, options.data
     content = INPUTS.get(kind, kind)
@@ -287,7 +287,7 @@ def load_data(options: Fit) -> Any:
     return data
 
 
-def take_objects(options: Mapping[str, Any]) -> tuple[Objects, dict[str, Any]]:
+def take_objects(options: Mapping[str, object]) -> tuple[Objects, dict[str, Any]]:
     """Separate objects from options; in the options, replace them by their specs or by names that mark them as objects."""
     options = dict(options)
     if isinstance(data := options.get("data"), tuple | list):
@@ -330,7 +330,7 @@ def algebras_of(net: nn.Module) -> list[Algebra]:
     return [module for module in net.modules() if isinstance(module, Algebra) and module.n > 1]
 
 
-def _object_name(value: Any) -> str:
+def _object_name(value: object) -> str:
     """Return the spec of an object, or its type marked as an object."""
     if isinstance(value, Algebra) and stands_for_spec(value):
         return value.spec

@@ -45,7 +45,7 @@ _COUNTS = ("ready", "started", "processed", "completed")
 class AtomicCheckpointIO(CheckpointIO):
     """Save checkpoints atomically, each followed by its SHA-256, which ``torch.load`` ignores."""
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None) -> None:
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: object = None) -> None:
         """Save a checkpoint."""
         path, content = Path(path), io.BytesIO()
         torch.save(checkpoint, content)
@@ -55,7 +55,7 @@ class AtomicCheckpointIO(CheckpointIO):
             file.write(hashlib.sha256(content.getbuffer()).digest())
 
     def load_checkpoint(
-        self, path: str | os.PathLike[str], map_location: Any = None, weights_only: bool | None = None
+        self, path: str | os.PathLike[str], map_location: object = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
         """Load a checkpoint with `read_checkpoint`."""
         return read_checkpoint(path)
@@ -111,7 +111,7 @@ def position_of(path: Path) -> str:
     return path.stem.removeprefix("resume-").replace("-", " ")
 
 
-def network_state(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
+def network_state(checkpoint: Mapping[str, object]) -> dict[str, Tensor]:
     """Return the state dict of the network in a checkpoint, without the prefix of the task."""
     state = checkpoint["state_dict"].items()
     return {name.removeprefix("net."): value for name, value in state if name.startswith("net.")}
@@ -134,7 +134,7 @@ class Resumed:
         return self.checkpoint[STATE]  # type: ignore[no-any-return]
 
 
-def resume(config: Mapping[str, Any], fixed: Mapping[str, Any], folder: Path, processes: int = 1) -> Resumed:
+def resume(config: Mapping[str, object], fixed: Mapping[str, object], folder: Path, processes: int = 1) -> Resumed:
     """Load the newest intact checkpoint of a run, and print its position and the options that changed."""
     changes = changed_options(folder, config, free=())
     path, checkpoint = newest(folder)
@@ -224,7 +224,7 @@ def restore_random_state(state: dict[str, Any], device: torch.device) -> None:
         torch.cuda.set_rng_state(state["cuda"], device)
 
 
-def gather(value: Any, trainer: Trainer) -> list[Any]:
+def gather(value: object, trainer: Trainer) -> list[Any]:
     """Gather the values of all ranks."""
     if trainer.world_size == 1:
         return [value]

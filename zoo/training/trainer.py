@@ -45,7 +45,7 @@ EXTENSIONS = (Accelerator, Callback, CheckpointIO, LayerSync, Logger, Precision,
 
 
 def make_trainer(
-    settings: Mapping[str, Any],
+    settings: Mapping[str, object],
     folder: Path,
     checkpoints: Checkpoints,
     resumed: Resumed | None = None,
@@ -86,7 +86,7 @@ def searching(callbacks: list[Callback], resumed: Resumed | None) -> list[Callba
     return [*callbacks, FoundRate()] if any(isinstance(item, LearningRateFinder) for item in callbacks) else callbacks
 
 
-def restore_batch_size(data: Any, settings: Mapping[str, Any], resumed: Resumed | None) -> None:
+def restore_batch_size(data: object, settings: Mapping[str, object], resumed: Resumed | None) -> None:
     """Set the batch size of a resumed run whose `BatchSizeFinder` has found one."""
     if resumed is not None and any(isinstance(item, BatchSizeFinder) for item in as_list(settings.get("callbacks"))):
         data.batch_size = resumed.state["batch_size"]
@@ -120,7 +120,7 @@ def lightning_errors() -> Iterator[None]:
         raise
 
 
-def run_loggers(given: Any, folder: Path, resumed: Resumed | None) -> list[Logger]:
+def run_loggers(given: object, folder: Path, resumed: Resumed | None) -> list[Logger]:
     """Return the loggers of metrics.csv and tensorboard/ and those of the user; none if `given` is False."""
     if given is False:
         return []
@@ -133,12 +133,12 @@ def run_loggers(given: Any, folder: Path, resumed: Resumed | None) -> list[Logge
     return [MetricsTable(folder, rows), tensorboard, *others]
 
 
-def as_list(value: Any) -> list[Any]:
+def as_list(value: object) -> list[Any]:
     """Return a list of the objects of an argument: None, an object, a list or a tuple."""
     return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
 
 
-def check_trainer(values: Mapping[str, Any]) -> dict[str, Any]:
+def check_trainer(values: Mapping[str, object]) -> dict[str, Any]:
     """Check arguments against the signature of Lightning's Trainer, and build the objects that they describe.
 
     A logger, callback, strategy, profiler or plugin is described as ``{class_path: ..., init_args: {...}}``; a logger or
@@ -164,7 +164,7 @@ def check_trainer(values: Mapping[str, Any]) -> dict[str, Any]:
     return checked
 
 
-def check_duration(option: str, value: Any) -> None:
+def check_duration(option: str, value: object) -> None:
     """Raise `InputError` unless Lightning's `Timer` accepts a duration and it is positive."""
     try:
         duration = Timer(value).time_remaining()
@@ -175,7 +175,7 @@ def check_duration(option: str, value: Any) -> None:
         raise InputError(f"{option}: {value!r:.60} must be positive")
 
 
-def build_objects(value: Any, option: str) -> Any:
+def build_objects(value: object, option: str) -> Any:
     """Build the objects that a value describes; return other values unchanged.
 
     The configuration may be untrusted, so only subclasses of `EXTENSIONS` in installed packages are imported.
