@@ -36,12 +36,12 @@ def takes_runs(report: Callable[..., Report]) -> bool:
     return next(iter(signature(report).parameters), "") == "runs"
 
 
-def plain_console(**options: object) -> Console:
+def plain_console(**options: Any) -> Console:
     """Return a rich console that does not wrap, truncate or color its output."""
     return Console(soft_wrap=True, highlight=False, markup=False, width=1000, **options)
 
 
-def plain_table(first: str, *columns: str, **options: object) -> Table:
+def plain_table(first: str, *columns: str, **options: Any) -> Table:
     """Return a table with a left-aligned first column and right-aligned further columns."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, **options)
     table.add_column(first)
@@ -50,7 +50,7 @@ def plain_table(first: str, *columns: str, **options: object) -> Table:
     return table
 
 
-def by_layer(net: object) -> dict[str, int]:
+def by_layer(net: Any) -> dict[str, int]:
     """Count trainable parameters by layer; parameters of a learned algebra belong to its layer."""
     counts: dict[str, int] = {}
     for name, parameter in net.named_parameters():
@@ -92,7 +92,7 @@ class NetworkReport:
         return "\n".join(line.rstrip() for line in captured.get().splitlines()).strip("\n")
 
 
-def report(net: object) -> NetworkReport:
+def report(net: Any) -> NetworkReport:
     """Compare the trainable parameters of every layer of a network with those of the same layer over the reals.
 
     Layers that `zoo.convert` left real are shown with the reason. Printing the result shows a table.
@@ -125,7 +125,7 @@ def _layer(path: str) -> str:
     return path.removesuffix(".algebra").removesuffix("weight_module").removesuffix(".") or "(network)"
 
 
-def layer_table(options: object, info: dict[str, Any]) -> dict[str, Any]:
+def layer_table(options: Any, info: dict[str, Any]) -> dict[str, Any]:
     """Return a row per layer, the totals, and the layers that stayed real with the reason, compared with the real network."""
     from zoo.backbones.build import backbone, check_size, count, equal_size, real_twin, untrained
     from zoo.conversion import stayed_real

@@ -34,14 +34,12 @@ class MultilabelClassification(Task):
     monitor = "val_f1", "max"
     next_commands = (("predict {run} IMAGE...", "tell what is true of your own pictures"),)
 
-    def __init__(
-        self, net: nn.Module, num_labels: int, *, threshold: Annotated[float, "(0, 1)"] = 0.5, **options: object
-    ) -> None:
+    def __init__(self, net: nn.Module, num_labels: int, *, threshold: Annotated[float, "(0, 1)"] = 0.5, **options: Any) -> None:
         super().__init__(net, **options)
         self.threshold = threshold
 
     @classmethod
-    def data_options(cls, info: object) -> dict[str, Any]:
+    def data_options(cls, info: Any) -> dict[str, Any]:
         """Return the number of labels."""
         return {"num_labels": len(info.classes)}
 
@@ -61,7 +59,7 @@ class MultilabelClassification(Task):
         loss = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
         return StepOutput(loss, logits.detach().sigmoid(), labels)
 
-    def predict_step(self, batch: object, batch_idx: int = 0) -> Tensor:
+    def predict_step(self, batch: Any, batch_idx: int = 0) -> Tensor:
         """Return the probability of every label, [B, num_labels]."""
         return torch.sigmoid(super().predict_step(batch, batch_idx))
 

@@ -20,7 +20,7 @@ class Word(NamedTuple):
     delta: float
 
 
-def frequencies(model: object, *, top: int = 50) -> Report:
+def frequencies(model: Any, *, top: int = 50) -> Report:
     """Words by their sensitivity to position: a ranking (frequencies.csv) and its density (frequencies.png).
 
     Args:
@@ -37,7 +37,7 @@ def frequencies(model: object, *, top: int = 50) -> Report:
     return Report(values, f"\n{heading}\n\n{as_table(most, least)}", files)
 
 
-def vocabulary(tokenizer: object) -> dict[str, int]:
+def vocabulary(tokenizer: Any) -> dict[str, int]:
     """Return the ids of the words of a tokenizer, without padding, unknown and special tokens."""
     special = {number for number, token in tokenizer.backend.get_added_tokens_decoder().items() if token.special}
     special |= set(range((END if tokenizer.has_end else UNKNOWN) + 1))

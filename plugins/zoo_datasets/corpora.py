@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from zoo_datasets.hub import hub_changed, hub_columns
 HELD_PERCENT = 5  # maximum share of the validation topics, and of the test topics, in per cent of all characters
 
 
-def corpus_set(name: str, length: int, file: str, repository: str = "", **defaults: object) -> Callable[..., CorpusData]:
+def corpus_set(name: str, length: int, file: str, repository: str = "", **defaults: Any) -> Callable[..., CorpusData]:
     """Return the preset of a published text: `preset(path=None, ...)` reads a local copy or downloads it from the Hub.
 
     A local copy is the file, plain or compressed (.gz, .xz), or its folder.
@@ -35,7 +36,7 @@ def corpus_set(name: str, length: int, file: str, repository: str = "", **defaul
         return {"train": Text(content, repository)}
 
     @passes_options_to(CorpusData, **defaults)
-    def preset(path: OptionalPath = None, **options: object) -> CorpusData:
+    def preset(path: OptionalPath = None, **options: Any) -> CorpusData:
         if path is None and not repository:
             raise InputError(f"{name}: not on the Hugging Face Hub; use {name}(path=...) with a local copy")
         return CorpusData(download if path is None else partial(read_corpus, name, path, file), **options)
@@ -68,7 +69,7 @@ changes a few bytes. A file of another size is cut in the same proportions. A lo
 
 
 @passes_options_to(CorpusData)
-def pydoc(**options: object) -> CorpusData:
+def pydoc(**options: Any) -> CorpusData:
     """Python's help topics, half a million characters about the language; needs no network access.
 
     Topics are not cut: validation and testing have as many as fit into 5 % of the characters each. The text depends on the

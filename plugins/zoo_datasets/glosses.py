@@ -155,7 +155,7 @@ def glosses(
     vocab: int | None = None,
     stream: bool = False,
     batch_tokens: int | None = None,
-    **options: object,
+    **options: Any,
 ) -> LightningDataModule:
     """Definitions of nouns (WordNet 3.0, from timm) for classification, ranking or generation; needs no network access.
 
@@ -193,7 +193,7 @@ def glosses(
 
 
 @passes_options_to(CorpusData, tokenizer="bpe", vocab=2000)
-def gloss_corpus(limit: int | None = None, **options: object) -> CorpusData:
+def gloss_corpus(limit: int | None = None, **options: Any) -> CorpusData:
     """Definitions of nouns (WordNet 3.0, from the installed timm), one per line; needs no network access.
 
         zebra: any of several fleet black-and-white striped African equines
@@ -215,7 +215,7 @@ def _gloss_lines(glosses: Sequence[Gloss]) -> str:
 
 
 @passes_options_to(ParallelData, vocab=2000)
-def gloss_lemmas(limit: int | None = None, **options: object) -> ParallelData:
+def gloss_lemmas(limit: int | None = None, **options: Any) -> ParallelData:
     """Definitions of nouns (WordNet 3.0, from timm), each with the first noun it defines; needs no network access.
 
     The splits are those of `glosses`, 17471 / 1094 / 3279 pairs. Only 9 % of the test nouns are also training nouns: most must

@@ -52,7 +52,7 @@ def hub_changed(preset: str, repository: str, what: str) -> InputError:
 Preset = TypeVar("Preset", bound=Callable[..., Any])
 
 
-def attach_record(preset: Preset, record: object) -> Preset:
+def attach_record(preset: Preset, record: Any) -> Preset:
     """Name a preset after its record, and set the record as an attribute, which the preset reads when it is called."""
     preset.__name__ = preset.__qualname__ = record.name
     preset.__doc__ = f"Load the published set {record.name}."

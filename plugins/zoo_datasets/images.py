@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -66,7 +67,7 @@ def cifar_set(
         return splits
 
     @passes_options_to(ImageData, "channels", "test", size=32)
-    def preset(path: OptionalPath = None, limit: int | None = None, val: float = 0.1, **options: object) -> ImageData:
+    def preset(path: OptionalPath = None, limit: int | None = None, val: float = 0.1, **options: Any) -> ImageData:
         limit = check_option("limit", int | None, limit, "[1, inf)")
         root = None if path is None else resolve_path(path, name)
         return ImageData(partial(read, root, limit, check_option("val", float, val, "(0, 1)")), classes, **options)
@@ -136,7 +137,7 @@ def medmnist(name: str, md5: str, classes: str) -> Callable[..., ImageData]:
     """
 
     @passes_options_to(ImageData, "channels", "val", "test", augment="shift")
-    def preset(path: OptionalPath = None, **options: object) -> ImageData:
+    def preset(path: OptionalPath = None, **options: Any) -> ImageData:
         root = None if path is None else resolve_path(path, name)
         if root is not None and root.is_dir():
             root = resolve_path(root / f"{name}.npz", name)

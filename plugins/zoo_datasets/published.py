@@ -6,6 +6,7 @@ other options are those of `TextData` and `ParallelData`.
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -275,7 +276,7 @@ TENTHS = {"test": (0,), "val": (1,), "train": tuple(range(2, 10))}  # the line n
 
 
 @passes_options_to(TextData, tokenizer="space", lowercase=False)
-def sva(path: str | Path | None = None, attractors: int = 0, **options: object) -> TextData:
+def sva(path: str | Path | None = None, attractors: int = 0, **options: Any) -> TextData:
     """Subject-verb agreement of Linzen et al.: the words before a verb, and whether it is singular or plural.
 
     The corpus has 1.4 million rows. Its published random sample for validation, `numpred.val`, is cut by line number modulo 10

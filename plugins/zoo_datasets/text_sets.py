@@ -82,7 +82,7 @@ class TextSet:
         return replace(self, variants=None, **changes[value])
 
 
-def text_set(*fields: object, **others: object) -> Callable[..., TextData]:
+def text_set(*fields: Any, **others: Any) -> Callable[..., TextData]:
     """Return the preset of a published set: `preset(path=None, ...)` reads a local copy, or downloads the set from the Hub.
 
     A local copy is a file, which is cut into folds, or a folder with train.*, and optionally dev.* (or val.*, validation.*) and
@@ -94,7 +94,7 @@ def text_set(*fields: object, **others: object) -> Callable[..., TextData]:
     variants = {option: next(iter(values))} if option else {}
 
     @passes_options_to(TextData, **variants, **text_set.defaults)
-    def preset(path: OptionalPath = None, **options: object) -> TextData:
+    def preset(path: OptionalPath = None, **options: Any) -> TextData:
         chosen: TextSet = preset.record  # type: ignore[attr-defined]
         chosen = chosen.variant(options.pop(option)) if option else chosen
         return TextData(partial(read_text_set, chosen, path), chosen.task, names=chosen.names, **options)
@@ -196,7 +196,7 @@ class ParallelSet:
     defaults: Mapping[str, Any] = field(default_factory=dict)  # of `ParallelData`
 
 
-def parallel_set(**record: object) -> Callable[..., ParallelData]:
+def parallel_set(**record: Any) -> Callable[..., ParallelData]:
     """Return the preset of a published set: `preset(path=None, source=..., target=..., ...)`.
 
     With `path` it reads a folder of parallel files NAME.SIDE, plain or compressed (.gz, .xz); without, it downloads the set.
@@ -207,7 +207,7 @@ def parallel_set(**record: object) -> Callable[..., ParallelData]:
     source, target = parallel_set.sides
 
     @passes_options_to(ParallelData, **parallel_set.defaults)
-    def preset(path: OptionalPath = None, source: str = source, target: str = target, **options: object) -> ParallelData:
+    def preset(path: OptionalPath = None, source: str = source, target: str = target, **options: Any) -> ParallelData:
         record = preset.record  # type: ignore[attr-defined]
         if path is None and not record.repository:
             advice = f"use {record.name}(path=FOLDER) with a folder of train.{source}, train.{target} and so on"

@@ -1,6 +1,7 @@
 """Embedded and generated sets of vectors."""
 
 import hashlib
+from typing import Any
 
 import numpy as np
 import torch
@@ -70,7 +71,7 @@ def _digest(splits: dict[str, Batch]) -> str:
 
 
 @passes_options_to(VectorData)
-def rotation(**options: object) -> VectorData:
+def rotation(**options: Any) -> VectorData:
     """Points of R^3 and their images under one rotation, y = R x; 4096 / 512 / 512 rows; needs no network access.
 
     Zhang et al. 2021, section 3.2 and Figure 2(a). R, the `truth` of the data, is a fixed random rotation by 2.41 radians (138
@@ -85,7 +86,7 @@ def rotation(**options: object) -> VectorData:
 
 
 @passes_options_to(VectorData)
-def hamilton(elements: int = 4, **options: object) -> VectorData:
+def hamilton(elements: int = 4, **options: Any) -> VectorData:
     """Vectors of quaternions and their products with one matrix of quaternions, y = W x; needs no network access.
 
     Zhang et al. 2021, section 3.3 and Figure 2(b), with a matrix W of elements x elements quaternions instead of one, which
@@ -102,7 +103,7 @@ def hamilton(elements: int = 4, **options: object) -> VectorData:
 
 
 @passes_options_to(VectorData)
-def linear_map(features: int = 64, **options: object) -> VectorData:
+def linear_map(features: int = 64, **options: Any) -> VectorData:
     """Vectors and their products with one random real matrix, y = W x; needs no network access.
 
     A control for `hamilton`: W has no structure that an algebra could share. Its entries, the `truth` of the data, are fixed
@@ -116,7 +117,7 @@ BREAST_CANCER_SHA256 = "25e2eb7b7a8745b1bde5ba18bc4969983d2e2f403291ecd5bde4a29e
 
 
 @passes_options_to(TableData, "kind", "categories")
-def breast_cancer(**options: object) -> TableData:
+def breast_cancer(**options: Any) -> TableData:
     """Measurements of cell nuclei, benign or malignant, from scikit-learn; needs no network access.
 
     569 rows of 30 numbers (Wolberg, Mangasarian, Street and Street 1993, UCI), 461 / 51 / 57.

@@ -77,7 +77,7 @@ def _check_options(options: Lottery) -> None:
         )
 
 
-def _merge_names(first: object, second: object) -> tuple[str, ...]:
+def _merge_names(first: Any, second: Any) -> tuple[str, ...]:
     """Return the names of two lists without repetitions; a string is a list separated by commas."""
     lists = (split_at_commas(names) if isinstance(names, str) else names or () for names in (first, second))
     return tuple(dict.fromkeys(name for names in lists for name in names))

@@ -168,7 +168,7 @@ class RoundExtension(Extension):
         note |= {"val": best["metrics"], "epoch": best["epoch"]}
         return {"lottery": note, "checkpoint": None}  # checkpoints are removed with the round
 
-    def _prune(self, run: Run, last: Mapping[str, object], state: Mapping[str, object]) -> None:
+    def _prune(self, run: Run, last: Mapping[str, Any], state: Mapping[str, Any]) -> None:
         """Prune the last weights and write ticket.ckpt; the task keeps its best weights."""
         best = {key: value.clone() for key, value in run.task.state_dict().items()}
         run.task.load_state_dict(last["state_dict"])

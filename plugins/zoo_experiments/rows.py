@@ -83,7 +83,7 @@ class LotteryResults:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, values: Mapping[str, object], file: Path) -> "LotteryResults":
+    def from_json(cls, values: Mapping[str, Any], file: Path) -> "LotteryResults":
         """Check the content of lottery.json; errors name the file."""
         if invalid_fields(cls, values):
             text = f"'{file}' is damaged: delete it, and resume to rebuild it from the rounds"

@@ -57,7 +57,7 @@ def sweep_points(values: Mapping[str, object], file: str) -> list[Point]:
     return points
 
 
-def grid_points(values: Mapping[str, object], file: str) -> Iterator[Point]:
+def grid_points(values: Mapping[str, Any], file: str) -> Iterator[Point]:
     """Yield the runs of a sweep without checking their options."""
     base, axes = nested(values.get("base") or {}), values.get("axes") or {}
     labels = {axis: labeled_options(axis, choices) for axis, choices in axes.items()}
@@ -84,7 +84,7 @@ def grid_points(values: Mapping[str, object], file: str) -> Iterator[Point]:
         yield Point(name, chosen, options)
 
 
-def labeled_options(axis: str, choices: object) -> dict[str, dict[str, Any]]:
+def labeled_options(axis: str, choices: Any) -> dict[str, dict[str, Any]]:
     """Return the options of every value of an axis by label."""
     if isinstance(choices, Mapping):
         return {str(label): nested(options) for label, options in choices.items()}
@@ -234,7 +234,7 @@ def select(points: Sequence[Point], patterns: Sequence[str], file: str) -> list[
     return [name for name in names if not patterns or any(fnmatch.fnmatch(name, pattern) for pattern in patterns)]
 
 
-def format_run(row: Mapping[str, object]) -> str:
+def format_run(row: Mapping[str, Any]) -> str:
     """Format the result of a run on one line."""
     metrics = ", ".join(f"{name} {number(value)}" for name, value in row["metrics"].items())
     validation = row.get("validation") or {}

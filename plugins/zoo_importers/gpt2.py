@@ -100,7 +100,7 @@ def rename(state: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     return renamed
 
 
-def _options(config: Mapping[str, object], path: Path) -> dict[str, Any]:
+def _options(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Return heads, activation and dropout; raise `InputError` for unsupported settings."""
     for name, value in _REQUIRED.items():
         if config.get(name, value) != value:

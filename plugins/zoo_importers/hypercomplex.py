@@ -75,7 +75,7 @@ def read_file(path: str | Path) -> dict[str, Any]:
         raise InputError(text, code="corrupt") from error
 
 
-def named_tensors(content: Mapping[str, object], path: str | Path) -> dict[str, Tensor]:
+def named_tensors(content: Mapping[str, Any], path: str | Path) -> dict[str, Tensor]:
     """Return the state dict in the content of a file, see `read_state`."""
     for name in ("state_dict", "model", "model_state_dict"):
         content = content[name] if isinstance(content.get(name), Mapping) else content
@@ -148,7 +148,7 @@ def layer(
     return _layer(library, _weight(library, state, name), algebra, **options)
 
 
-def _layer(library: str, weight: _Weight, algebra: str | Algebra | None, **options: object) -> Linear | Conv1d | Conv2d:
+def _layer(library: str, weight: _Weight, algebra: str | Algebra | None, **options: Any) -> Linear | Conv1d | Conv2d:
     n, out, inp, *kernel = weight.components.shape
     options |= {"bias": weight.bias is not None}
     size: tuple[Any, ...] = (tuple(kernel),) if kernel else ()

@@ -20,7 +20,7 @@ class Constants:
         self.literal = ""  # see `zoo.algebras.literal`
         self._derived: dict[Hashable, Any] = {}
 
-    def get(self, key: str, like: Tensor, make: Callable[[], object]) -> Any:
+    def get(self, key: str, like: Tensor, make: Callable[[], Any]) -> Any:
         """Return a tensor, tuple of tensors or None in the dtype and on the device of ``like``, not to be written to."""
         place = key, like.dtype, like.device
         if place in self._derived:

@@ -30,7 +30,7 @@ class Sizes(NamedTuple):
     dropout: float
     head_dim: int | None = None
 
-    def resize(self, **given: object) -> "Sizes":
+    def resize(self, **given: Any) -> "Sizes":
         """Return the sizes with the given ones replaced; unless given, ``ffn`` and ``heads`` follow ``dim``.
 
         ``ffn`` keeps its ratio to ``dim``. The width of a head is the divisor of ``dim`` that is nearest, by ratio, to the

@@ -49,7 +49,7 @@ class Recipe(NamedTuple):
     presets: Mapping[str, Any] = MappingProxyType({})
 
 
-def recipe(*args: object, **defaults: object) -> Callable[[Decorated], Decorated]:
+def recipe(*args: Any, **defaults: Any) -> Callable[[Decorated], Decorated]:
     """Attach a `Recipe` with these arguments to the factory function of a backbone."""
 
     def attach(factory: Decorated) -> Decorated:
@@ -119,7 +119,7 @@ def backbone(
     return batch_matrices(net)
 
 
-def real_twin(spec: str | Factory, **info: object) -> nn.Module:
+def real_twin(spec: str | Factory, **info: Any) -> nn.Module:
     """Build the same network over the reals to count its parameters, on the meta device if possible."""
     spec = untrained(spec) if isinstance(spec, str) else spec
     try:
@@ -228,7 +228,7 @@ class SizeError(InputError):
     """Raised for a network that exceeds a limit."""
 
 
-def check_size(spec: str, algebra: str | Algebra, most: float, **options: object) -> None:
+def check_size(spec: str, algebra: str | Algebra, most: float, **options: Any) -> None:
     """Raise `InputError` if a network cannot be built or has more than ``most`` parameters; allocates no memory.
 
     The network is built on the meta device, and no more than ``most`` / `SMALLEST` tensors of it. A network that computes with
@@ -255,7 +255,7 @@ class _Unfilled(TorchFunctionMode):
 
     skipped = frozenset(("add_", "clamp_", "copy_", "div_", "erfinv_", "fill_", "mul_", "normal_", "sub_", "uniform_", "zero_"))
 
-    def __torch_function__(self, func: object, types: object, args: object = (), kwargs: object = None) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if getattr(func, "__name__", "") in self.skipped:
             tensor = next(iter((*args, *kwargs.values())))

@@ -1,5 +1,7 @@
 """Classic classifiers of sentences and pairs of sentences: fastText, CNN, LSTM and decomposable attention."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -17,7 +19,7 @@ from zoo.registry import passes_options_to
 
 @recipe(data="glosses", max_epochs=8, lr=5e-3, inputs=("text", "text_pair"))
 @passes_options_to(text_classifier)
-def fasttext(layers: Layers, *, dim: int = 128, hidden: int = 128, pooling: str = "mean", **options: object) -> nn.Module:
+def fasttext(layers: Layers, *, dim: int = 128, hidden: int = 128, pooling: str = "mean", **options: Any) -> nn.Module:
     """FastText without n-grams (Joulin et al. 2016): the mean of the word vectors, a layer over the algebra, and a head.
 
     Args:
@@ -63,7 +65,7 @@ def cnn(
     filters: int = 96,
     widths: tuple[int, ...] = (3, 4, 5),
     dropout: float = 0.3,
-    **options: object,
+    **options: Any,
 ) -> nn.Module:
     """Convolutional sentence encoder (Kim 2014): windows of 3, 4 and 5 words, the maximum over the text.
 
@@ -115,7 +117,7 @@ def lstm(
     hidden: int = 128,
     mlp_depth: int = 1,
     dropout: float = 0.2,
-    **options: object,
+    **options: Any,
 ) -> nn.Module:
     """LSTM encoder of sentences and pairs of sentences, as in PHM (Zhang et al. 2021, section 4.1 and App. B.1).
 

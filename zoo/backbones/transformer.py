@@ -92,7 +92,7 @@ def transformer(
     pooling: str = "mean",
     match: str = "product",
     readout: str | None = None,
-    **sizes: object,
+    **sizes: Any,
 ) -> nn.Module:
     """Transformer (Vaswani et al. 2017), encoder or encoder and decoder; transformer/tiny and /base are Tensor2Tensor's sizes.
 
@@ -149,7 +149,7 @@ def gpt(
     tied: bool = True,
     activation: str = "gelu",
     bar_special: bool = False,
-    **sizes: object,
+    **sizes: Any,
 ) -> nn.Module:
     """GPT (Radford et al. 2019) as in nanoGPT; gpt/nano and gpt/micro are its character models for a GPU and a CPU.
 
@@ -183,7 +183,7 @@ class TransformerXL(Decoder):
 
     has_memory = True
 
-    def __init__(self, *parts: object, memory: int, segment: int) -> None:
+    def __init__(self, *parts: Any, memory: int, segment: int) -> None:
         super().__init__(*parts)
         self.memory, self.segment = memory, segment
 
@@ -224,7 +224,7 @@ def transformer_xl(
     memory: int | None = None,
     norm: str = "layer",
     tied: bool = True,
-    **sizes: object,
+    **sizes: Any,
 ) -> nn.Module:
     """Transformer-XL (Dai et al. 2019): relative positions and a memory of the preceding segments; /base has the paper's sizes.
 

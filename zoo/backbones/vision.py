@@ -109,7 +109,7 @@ def timm(
     image_size: int = 224,
     num_classes: int = 1000,
     pretrained: bool = False,
-    **options: object,
+    **options: Any,
 ) -> nn.Module:
     """Any timm model by its name, as in timm/resnet18, converted to the algebra by `zoo.convert`.
 

@@ -51,7 +51,7 @@ def average(run: str, *, options: Average) -> Result:
     return Result(average(run, options), _print_average)
 
 
-def _metrics_table(columns: Mapping[str, object]) -> Any:
+def _metrics_table(columns: Mapping[str, Any]) -> Any:
     """Return a table of the metrics of models, in the order of those of the second."""
     from zoo.checkpoint.manifest import number
     from zoo.reports import plain_table

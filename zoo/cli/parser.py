@@ -301,7 +301,7 @@ def is_flag(word: str) -> bool:
     return word.startswith("-") and word != "-" and " " not in word.partition("=")[0] and not is_number
 
 
-def check_names(values: Mapping[str, object]) -> None:
+def check_names(values: Mapping[str, Any]) -> None:
     """Raise `InputError` for names that no installed plugin provides, and for excessive sizes, without importing plugins."""
     for key, group in SPECS.items():
         if isinstance(values.get(key), str) and values[key]:

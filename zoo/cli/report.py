@@ -117,7 +117,7 @@ def _report_on_model(spec: str, run: str) -> tuple[Any, Path]:
     return registry.create("zoo.reports", spec, load(path)), target
 
 
-def write_report(result: object, folder: Path | None, default: Path) -> dict[str, str]:
+def write_report(result: Any, folder: Path | None, default: Path) -> dict[str, str]:
     """Write the files of a report to a new folder, or to the default folder, which may exist; return their paths."""
     from zoo.atomic import new_folder, write_bytes
 

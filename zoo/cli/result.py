@@ -25,7 +25,7 @@ class Result(NamedTuple):
             self.text(self.value)
 
 
-def to_json(value: object, **options: object) -> str:
+def to_json(value: Any, **options: Any) -> str:
     """Return a value as JSON, with null for infinity and NaN, and without control characters."""
     text = json.dumps(_finite(value), allow_nan=False, **options)
     return CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

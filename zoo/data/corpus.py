@@ -297,7 +297,7 @@ ENDINGS = (".txt", ".txt.gz", ".txt.xz", "", ".gz", ".xz")
 
 
 @passes_options_to(CorpusData)
-def corpus(path: str | Path, **options: object) -> CorpusData:
+def corpus(path: str | Path, **options: Any) -> CorpusData:
     """Running text from a file, or from a folder with train.txt, and optionally val.txt and test.txt.
 
     Files may be compressed (.gz, .xz). The first 90 % of a single file are for training, the next 5 % for validation and the

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -197,7 +198,7 @@ DIGITS_SHA256 = "87ff0c9e40dc7e2c0e34e7257799c2e3f3aec1a016363bb11cad869ec428a82
 
 
 @passes_options_to(ImageData, "val", "test", "channels")
-def digits(**options: object) -> ImageData:
+def digits(**options: Any) -> ImageData:
     """Handwritten digits of scikit-learn: 8 x 8 grey, 10 classes, 1257 / 180 / 360 images; needs no network access.
 
     The test half of the UCI optical digits (Alpaydin & Kaynak 1998). The splits are stratified and independent of the seed.
@@ -218,7 +219,7 @@ def _digits() -> dict[str, Split]:
 
 
 @passes_options_to(ImageData, "channels", augment="shift")
-def npz(path: str | Path, classes: str | Sequence[str] | None = None, **options: object) -> ImageData:
+def npz(path: str | Path, classes: str | Sequence[str] | None = None, **options: Any) -> ImageData:
     """A .npz archive with the arrays `{train,val,test}_images` and `{train,val,test}_labels`.
 
     Images are uint8 [N, H, W] or [N, H, W, 3], labels integers [N] or [N, 1]. Nothing is unpickled. Without `val`, validation
@@ -265,7 +266,7 @@ def find_array(path: Path, arrays: dict[str, Array], name: str) -> Array:
 class FolderData(ImageData):
     """`ImageData` of a folder, see `imagefolder`."""
 
-    def __init__(self, folder: Callable[[], ImageFolder], **options: object) -> None:
+    def __init__(self, folder: Callable[[], ImageFolder], **options: Any) -> None:
         super().__init__({}, None, **options)
         self._folder = folder
 

@@ -42,7 +42,7 @@ class BatchDataset(Dataset[Batch]):
 class CollatedDataset(BatchDataset[Any]):
     """Make batches of a map-style data set with torch's `default_collate`."""
 
-    def __init__(self, data: object) -> None:
+    def __init__(self, data: Any) -> None:
         self.data = data
 
     def __len__(self) -> int:

@@ -76,7 +76,7 @@ class DataModule(LightningDataModule, Generic[Info]):
         """Return the rows of a split: any map-style data set, or a `BatchDataset` that makes whole batches."""
         raise NotImplementedError
 
-    def order(self, data: object) -> Order:
+    def order(self, data: Any) -> Order:
         """Return the training order of a data set: keys by epoch."""
         return partial(shuffled, len(data), self.seed)
 
@@ -148,7 +148,7 @@ class DataModule(LightningDataModule, Generic[Info]):
         data: Any = self.dataset(split)
         return self.loader(data, eval_sampler(range(len(data))))
 
-    def loader(self, data: Dataset[Any], sampler: EpochSampler, **options: object) -> DataLoader[Any]:
+    def loader(self, data: Dataset[Any], sampler: EpochSampler, **options: Any) -> DataLoader[Any]:
         """Return a loader, resumable for training; ``batch_size=None`` if the sampler yields the rows of whole batches."""
         options = {"batch_size": self.batch_size, **options}
         if options["batch_size"] is not None and not isinstance(data, BatchDataset):

@@ -154,7 +154,7 @@ Sides = tuple[str, str]
 
 
 @passes_options_to(ParallelData)
-def parallel(source: str, target: str, path: str | Path | None = None, **options: object) -> ParallelData:
+def parallel(source: str, target: str, path: str | Path | None = None, **options: Any) -> ParallelData:
     """Pairs of texts from two parallel files, line i of one with line i of the other, or from a folder of such files.
 
     `parallel(source=talks.en, target=talks.de)` reads two files, and holds out 5 % of the pairs for validation.

@@ -182,7 +182,7 @@ def _problem(value: object, column: ColumnKey) -> str:
     return ""
 
 
-def read_splits(path: str | Path, **columns: object) -> dict[str, Table]:
+def read_splits(path: str | Path, **columns: Any) -> dict[str, Table]:
     """Read the table of every split, see `split_files`."""
     return {split: read_table(file, **columns) for split, file in split_files("data", path).items()}
 

@@ -249,7 +249,7 @@ def table(
     drop: str | Sequence[str] = (),
     delimiter: str = "auto",
     on_bad_rows: str = "error",
-    **options: object,
+    **options: Any,
 ) -> TableData:
     """Numbers and categories from a CSV, TSV, JSONL or Parquet file, or a folder with train.* and optionally val.*, test.*.
 
@@ -267,7 +267,7 @@ def table(
 SOURCE = "the arrays"
 
 
-def from_arrays(x: object, y: object, **options: object) -> ImageData | TableData:
+def from_arrays(x: Any, y: Any, **options: Any) -> ImageData | TableData:
     """Make a data module of inputs and targets; a tenth of the rows is held out for testing, then a tenth for validation.
 
     Args:

@@ -40,7 +40,7 @@ class TokenData(DataModule[Info]):
         use_all: bool,
         *,
         ends: bool = False,
-        **options: object,
+        **options: Any,
     ) -> None:
         super().__init__(**options)
         self._splits, self._ends, self._use_all, self._lowercase = splits, ends, use_all, lowercase
@@ -177,7 +177,7 @@ def text(
     header: bool | str = "auto",
     delimiter: str = "auto",
     on_bad_rows: str = "error",
-    **options: object,
+    **options: Any,
 ) -> TextData:
     """Labeled texts from a TSV, CSV, JSONL or Parquet file, or a folder with train.* and optionally val.* and test.*.
 
@@ -203,7 +203,7 @@ def pairs(
     header: bool | str = "auto",
     delimiter: str = "auto",
     on_bad_rows: str = "error",
-    **options: object,
+    **options: Any,
 ) -> TextData:
     """Labeled pairs of texts from a TSV, CSV, JSONL or Parquet file, or a folder as for `text`.
 
@@ -224,7 +224,7 @@ def ranking(
     header: bool | str = "auto",
     delimiter: str = "auto",
     on_bad_rows: str = "error",
-    **options: object,
+    **options: Any,
 ) -> TextData:
     """Questions and answers to rank, right ones labeled 1 and wrong ones 0, from files or a folder as for `text`.
 

@@ -110,7 +110,7 @@ def _check_size(text: str, origin: str) -> None:
         raise InputError(f"{origin}: its vocabulary takes more than {MAX_SIZE:,} characters: use a smaller vocab")
 
 
-def checked(state: object, origin: str) -> Form:
+def checked(state: Any, origin: str) -> Form:
     """Return a state after comparing it with the forms, and checking its vocabulary, merges and added tokens."""
     message = f"{origin}: not a tokenizer of the zoo"
     model = state.get("model") if isinstance(state, dict) else None
@@ -144,7 +144,7 @@ def _is_added(token: object) -> bool:
     return is_valid and all(isinstance(token[name], bool) for name in _FLAGS)
 
 
-def _is_merge(pair: object, vocab: Mapping[str, int]) -> bool:
+def _is_merge(pair: Any, vocab: Mapping[str, int]) -> bool:
     """Return whether a merge is a pair of tokens whose concatenation is a token."""
     is_pair = isinstance(pair, list) and len(pair) == 2 and all(isinstance(part, str) for part in pair)
     return is_pair and {pair[0], pair[1], pair[0] + pair[1]} <= vocab.keys()

@@ -36,7 +36,7 @@ class Ragged(Sequence[Any]):
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def __getitem__(self, index: object) -> Any:
+    def __getitem__(self, index: Any) -> Any:
         return self.flat[self.starts[index] : self.starts[index] + self.lengths[index]]
 
     def take(self, rows: Array) -> Self:
@@ -195,7 +195,7 @@ class LengthBatches(Sequence[list[int]]):
     def __len__(self) -> int:
         return len(self._order)
 
-    def __getitem__(self, index: object) -> Any:
+    def __getitem__(self, index: Any) -> Any:
         """Return the rows of one batch, or for a slice a sequence of batches."""
         if isinstance(index, slice):
             batches = copy(self)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -51,7 +52,7 @@ def _header(line: bytes) -> list[int]:
     return [*map(int, fields)] if len(line) < 100 and len(fields) == 2 and all(map(bytes.isdigit, fields)) else []
 
 
-def _text(stream: object, path: Path, wanted: set[str]) -> Entries:
+def _text(stream: Any, path: Path, wanted: set[str]) -> Entries:
     """Yield the entries of wanted words in a text file; other numbers are not parsed."""
     header = _header(first := stream.readline(LONGEST_LINE))
     width = header[1] if header else first.rstrip().count(b" ")
@@ -74,7 +75,7 @@ def _text(stream: object, path: Path, wanted: set[str]) -> Entries:
             yield f"{path}:{number}", word, vector
 
 
-def _binary(stream: object, path: Path, wanted: set[str]) -> Entries:
+def _binary(stream: Any, path: Path, wanted: set[str]) -> Entries:
     """Yield the entries of wanted words in a binary file: a word, a space, and little-endian float32 numbers."""
     if not (header := _header(stream.readline(100))):
         raise DataError(f"{path}: no count and width at the start; expected a binary word2vec file")

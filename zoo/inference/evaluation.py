@@ -32,15 +32,15 @@ SPLIT_OPTIONS = {"val": {"fold", "folds", "test", "val"}, "test": {"fold", "fold
 
 @quiet(*LOGGERS)
 def evaluate(
-    model: object,
-    data: object = None,
+    model: Any,
+    data: Any = None,
     split: str = "test",
     *,
     batch_size: int = 64,
     num_workers: int = 0,
-    trainer: Mapping[str, object] | None = None,
+    trainer: Mapping[str, Any] | None = None,
     normalized: bool = False,
-    **decoding: object,
+    **decoding: Any,
 ) -> dict[str, float]:
     """Evaluate a model on a split of its data, or on other data with the same inputs and classes.
 
@@ -84,7 +84,7 @@ def evaluate(
     return values
 
 
-def _source(model: object, task: Task, data: object, split: str, *, normalized: bool, **sizes: int) -> dict[str, Any]:
+def _source(model: Any, task: Task, data: Any, split: str, *, normalized: bool, **sizes: int) -> dict[str, Any]:
     """Return the data as an argument of `Trainer.test` and `Trainer.validate`."""
     spec = data if data is not None else model.config.data
     source = matching_data(model, spec, split, **sizes) if isinstance(spec, str) else spec
@@ -117,7 +117,7 @@ def is_arrays(data: object) -> bool:
 
 
 def array_batches(
-    task: Task, data: object, *, batch_size: int, num_workers: int, normalized: bool
+    task: Task, data: Any, *, batch_size: int, num_workers: int, normalized: bool
 ) -> Iterator[tuple[Any, Tensor]]:
     """Yield batches (inputs, targets) for the step of a task, prepared as `Model.predict` prepares its inputs."""
     if isinstance(task, AnswerRanking | GenerativeTask):
@@ -170,7 +170,7 @@ def target_tensor(targets: Sequence[object], info: object, by_value: bool = Fals
     return torch.tensor([index[label] for label in labels])
 
 
-def matching_data(model: object, spec: str, split: str, batch_size: int, num_workers: int) -> Any:
+def matching_data(model: Any, spec: str, split: str, batch_size: int, num_workers: int) -> Any:
     """Create data from a spec, with the options `DataModule.model_options` and the split of the model's training."""
     parsed = registry.Spec.parse(spec)
     trained = registry.Spec.parse(model.config.data) if model.config.data else None
@@ -211,7 +211,7 @@ def origin(spec: registry.Spec, names: Iterable[str]) -> tuple[str, ...]:
     return spec.name, *("" if path is None else str(Path(str(path)).expanduser().resolve()) for path in paths)
 
 
-def checked_data(model: object, data: object, name: str) -> Any:
+def checked_data(model: Any, data: Any, name: str) -> Any:
     """Set up data, check that their sizes and labels fit the model, and use the statistics of the training data."""
     task, expected = getattr(data, "task", None), model.config.task
     if task and expected and model.info is not None and model.info.inputs not in task_type(task)[0].inputs:
@@ -228,14 +228,14 @@ def checked_data(model: object, data: object, name: str) -> Any:
     return data
 
 
-def required_facts(info: object) -> dict[str, Any]:
+def required_facts(info: Any) -> dict[str, Any]:
     """Return the facts about training data that evaluation data must share: kind of inputs, sizes and labels."""
     kwargs = {key: value for key, value in info.model_kwargs.items() if key != "max_length"}
     labels = {"classes": info.classes} if hasattr(info, "classes") else {}
     return {"inputs": info.inputs, **labels, **kwargs}
 
 
-def make_trainer(arguments: dict[str, Any], device: object, net: nn.Module) -> Trainer:
+def make_trainer(arguments: dict[str, Any], device: Any, net: nn.Module) -> Trainer:
     """Build a Trainer for evaluation on a device, without loggers and checkpoints."""
     defaults: dict[str, Any] = {"logger": False, "enable_model_summary": False, "enable_checkpointing": False}
     defaults["enable_progress_bar"] = sys.stdout.isatty()

@@ -89,7 +89,7 @@ def read_texts(
         yield Example(location, error or texts, shown, number)
 
 
-def _check_texts(location: str, texts: tuple[object, ...], size: int, allow_empty: bool) -> None:
+def _check_texts(location: str, texts: tuple[Any, ...], size: int, allow_empty: bool) -> None:
     if not texts:
         raise InputError(f"{location} is empty: this model expects text")
     for text in texts:
@@ -106,7 +106,7 @@ def _check_texts(location: str, texts: tuple[object, ...], size: int, allow_empt
         raise InputError(f"{location}: empty text; remove it")
 
 
-def _parts(item: object, columns: Sequence[str]) -> list[Any]:
+def _parts(item: Any, columns: Sequence[str]) -> list[Any]:
     """Return the texts of an array or Series, the rows of a DataFrame, or a list of any other item."""
     if is_frame(item):
         item = (item[[*columns]] if {*columns} <= {*item.columns} else item).to_numpy()
@@ -233,7 +233,7 @@ def read_vectors(inputs: Sequence[object], info: VectorInfo) -> Iterator[Example
             number += 1
 
 
-def _vector(row: object, info: VectorInfo) -> Tensor:
+def _vector(row: Any, info: VectorInfo) -> Tensor:
     """Return a row of cells or features as a network reads it, float32 [in_features]."""
     if isinstance(row, InputError):
         raise row
@@ -266,7 +266,7 @@ def _vectors(item: object, info: VectorInfo) -> Tensor:
     return vectors.reshape(-1, info.in_features)
 
 
-def _records(item: object, info: TableInfo) -> list[Mapping[str, Any]] | None:
+def _records(item: Any, info: TableInfo) -> list[Mapping[str, Any]] | None:
     """Return rows as cells by column; None for an array of features."""
     if isinstance(item, Mapping):
         return [item]

@@ -86,7 +86,7 @@ class Model:
         (self.net if self.task is None else self.task).to(choose_device(device))
         return self
 
-    def predict(self, inputs: object, **options: object) -> list[dict[str, Any]]:
+    def predict(self, inputs: Any, **options: Any) -> list[dict[str, Any]]:
         """Return the prediction for each input; see `predict_iter` for the options."""
         with keep_matrices(self.net):
             return list(self.predict_iter(inputs, **options))
@@ -176,18 +176,18 @@ class Model:
 
     @overload
     def generate(
-        self, prompt: str | None = ..., num_samples: int = ..., stream: Literal[False] = ..., **decoding: object
+        self, prompt: str | None = ..., num_samples: int = ..., stream: Literal[False] = ..., **decoding: Any
     ) -> list[str]: ...
     @overload
     def generate(
-        self, prompt: Sequence[str], num_samples: int = ..., stream: Literal[False] = ..., **decoding: object
+        self, prompt: Sequence[str], num_samples: int = ..., stream: Literal[False] = ..., **decoding: Any
     ) -> list[list[str]]: ...
     @overload
     def generate(
-        self, prompt: str | None = ..., num_samples: int = ..., *, stream: Literal[True], **decoding: object
+        self, prompt: str | None = ..., num_samples: int = ..., *, stream: Literal[True], **decoding: Any
     ) -> Iterator[str]: ...
     def generate(
-        self, prompt: str | Sequence[str] | None = None, num_samples: int = 1, stream: bool = False, **decoding: object
+        self, prompt: str | Sequence[str] | None = None, num_samples: int = 1, stream: bool = False, **decoding: Any
     ) -> list[str] | list[list[str]] | Iterator[str]:
         """Generate texts that continue or answer a prompt, without the prompt.
 
@@ -226,7 +226,7 @@ class Model:
             raise InputError(f"a model of {self.config.task} does not generate text: use zoo predict")
         return task
 
-    def evaluate(self, data: object = None, split: str = "test", **options: object) -> dict[str, float]:
+    def evaluate(self, data: Any = None, split: str = "test", **options: Any) -> dict[str, float]:
         """Evaluate the model on a split of its data, or of other data, see `zoo.inference.evaluation.evaluate`."""
         from zoo.inference.evaluation import evaluate
 
@@ -358,7 +358,7 @@ def _read_info(path: str | Path, kind: type[Task], values: Mapping[str, object])
         raise InputError(f"{find(path) / 'config.json'}: info: {error}", code=error.code) from error
 
 
-def _read_tokenizer(path: str | Path, info: object) -> Tokenizer | None:
+def _read_tokenizer(path: str | Path, info: Any) -> Tokenizer | None:
     if not hasattr(info, "tokenizer"):
         return None
     return Tokenizer.from_json(read_text(find(path), info.tokenizer), info)

@@ -191,7 +191,7 @@ class LotteryTicket(Callback):
         """Take the rewind point from a module, for example from another initialization as a control."""
         self.rewind_point = {name: t.detach().to("cpu", copy=True) for name, t in _tensors(module)}
 
-    def _prune(self, parameters: dict[str, Prunable], values: object) -> None:
+    def _prune(self, parameters: dict[str, Prunable], values: Any) -> None:
         masks = {name: self.masks[name].to(matrix.parameter.device) for name, matrix in parameters.items()}
         masks = next_masks(parameters, values, masks, self.pruning_of(self.round))
         self.masks = {name: mask.cpu() for name, mask in masks.items()}

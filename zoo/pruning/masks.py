@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -322,7 +322,7 @@ def pack_file(path: Path) -> dict[str, list[int]]:
     return sparse
 
 
-def unpack_header(path: Path, header: Header, sparse: Mapping[str, object]) -> tuple[Header, Masks]:
+def unpack_header(path: Path, header: Header, sparse: Mapping[str, Any]) -> tuple[Header, Masks]:
     """Return the header of a sparse weights file after unpacking, and its flat masks, without unpacking values."""
     dense, masks = dict(header), Masks()
     with safe_open(str(path), "pt") as file:
@@ -340,7 +340,7 @@ def unpack_header(path: Path, header: Header, sparse: Mapping[str, object]) -> t
     return dense, masks
 
 
-def load_packed(net: nn.Module, path: Path, sparse: Mapping[str, object], masks: Tensors) -> None:
+def load_packed(net: nn.Module, path: Path, sparse: Mapping[str, Any], masks: Tensors) -> None:
     """Load a sparse weights file into a network, like `safetensors.torch.load_model` for dense files."""
     tensors = load_file(path)
     for name, mask in masks.items():

@@ -103,7 +103,7 @@ def _lowest(scores: Tensor, count: int, name: str) -> list[int]:
     return sorted(scores.argsort(stable=True)[:count].tolist())
 
 
-def _squares(layer: object, side: str) -> Tensor:
+def _squares(layer: Any, side: str) -> Tensor:
     """Return the sum of squares of each channel's row (``out``) or column (``inp``) of the real matrix, [channels]."""
     matrix = layer.weight.detach().double()
     return torch.as_tensor(matrix.square().transpose(0, int(side == "inp")).flatten(1).sum(1))
@@ -138,7 +138,7 @@ def remaining_layout(layout: AxisLayout, channels: Iterable[int]) -> tuple[list[
     return (remaining, new) if new.elements == len(remaining) else None
 
 
-def remove_channels(layer: object, side: Side, channels: Iterable[int]) -> None:
+def remove_channels(layer: Any, side: Side, channels: Iterable[int]) -> None:
     """Remove real channels of a layer over an algebra and of its bias, in place."""
     removed, layout = set(channels), getattr(layer, side)
     remaining = remaining_layout(layout, removed)
@@ -172,7 +172,7 @@ def _heads_of(module: nn.Module) -> int:
     return heads if write_heads else 0
 
 
-def _prune_heads(name: str, module: object, ratio: float) -> Cut:
+def _prune_heads(name: str, module: Any, ratio: float) -> Cut:
     """Remove heads of an attention module: their queries, keys and values, and the inputs of the projection."""
     heads, proj = _heads_of(module), module.proj
     layers = (child for child in module.children() if isinstance(child, Linear) and child is not proj)
@@ -226,15 +226,15 @@ class _Elements:
         remove_channels(layer, "inp", idxs)
         return layer
 
-    def get_out_channels(self, layer: object) -> int:
+    def get_out_channels(self, layer: Any) -> int:
         return int(layer.out.channels)
 
-    def get_in_channels(self, layer: object) -> int:
+    def get_in_channels(self, layer: Any) -> int:
         return int(layer.inp.channels)
 
 
 @contextmanager
-def _evaluating(net: nn.Module, hooks: Iterable[object]) -> Iterator[None]:
+def _evaluating(net: nn.Module, hooks: Iterable[Any]) -> Iterator[None]:
     """Switch a network to evaluation mode; afterwards restore the mode of each module and remove the hooks."""
     modes = [(module, module.training) for module in net.modules()]
     net.eval()
@@ -284,7 +284,7 @@ def _find_units(module: nn.Module, example: Tensor) -> list[_Units]:
     return [units for group in list(groups) if (units := _units_of(graph, group, torch_pruning.ops._OutputOp)) is not None]
 
 
-def _units_of(graph: object, group: object, output: type) -> _Units | None:
+def _units_of(graph: Any, group: Any, output: type) -> _Units | None:
     """Return the units of a group of torch-pruning; None if they cannot be removed."""
     parts: list[tuple[Any, Side, Any]] = []
     for item in group:
@@ -318,7 +318,7 @@ def _mixes_channels(layer: nn.Module) -> bool:
     return any(True for _ in layer.parameters()) and not isinstance(layer, nn.modules.batchnorm._BatchNorm)
 
 
-def _layout(layer: object, side: Side) -> AxisLayout:
+def _layout(layer: Any, side: Side) -> AxisLayout:
     """Return the layout of an axis; each channel of a torch layer is an element."""
     if isinstance(layer, _LAYERS):
         layout: AxisLayout = getattr(layer, side)

@@ -35,7 +35,7 @@ def _kinds(annotation: object) -> tuple[Any, ...]:
     return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
 
-def _describe(kind: object) -> str | None:
+def _describe(kind: Any) -> str | None:
     items = get_args(kind)
     if get_origin(kind) is not tuple or items[0] not in _PLAIN:
         return _PLAIN.get(kind)
@@ -199,7 +199,7 @@ def _check_field(item: Field[Any], prefix: str, value: object) -> Any:
     return check_option(f"{prefix}{item.name}", item.type, value, item.metadata.get("interval"))
 
 
-def check_fields(options: object, prefix: str = "") -> None:
+def check_fields(options: Any, prefix: str = "") -> None:
     """Check the values of an options dataclass, for its ``__post_init__``, and convert them to the types of its fields."""
     for item in fields(options):
         value = _check_field(item, prefix, getattr(options, item.name))
@@ -251,7 +251,7 @@ def check_option(name: str, kind: object, value: object, interval: str | None = 
     return value
 
 
-def _build_nested(name: str, kind: object, kinds: tuple[object, ...], value: object) -> Any:
+def _build_nested(name: str, kind: Any, kinds: tuple[Any, ...], value: Any) -> Any:
     """Return a dataclass from one, from options by name, or from a spec if it has the field ``name``."""
     if isinstance(value, str) and "name" in kind.__dataclass_fields__:
         value = named_options(value)

@@ -99,7 +99,7 @@ class Task(LightningModule):
         self.val_metrics, self.test_metrics = StageMetrics("val", collection), StageMetrics("test", collection)
 
     @classmethod
-    def from_info(cls, net: nn.Module, info: object, tokenizer: object = None, **options: object) -> Self:
+    def from_info(cls, net: nn.Module, info: Any, tokenizer: Any = None, **options: Any) -> Self:
         """Create the task for a data set; ``options`` override the keyword arguments from `data_options`."""
         if cls.inputs and info.inputs not in cls.inputs:
             raise InputError(f"task {cls.__name__} supports {' or '.join(cls.inputs)} data, got {info.inputs}")
@@ -108,7 +108,7 @@ class Task(LightningModule):
         return task
 
     @classmethod
-    def data_options(cls, info: object) -> dict[str, Any]:
+    def data_options(cls, info: Any) -> dict[str, Any]:
         """Return the keyword arguments of the constructor that follow from the data, such as ``num_classes``.
 
         Raises:
@@ -117,14 +117,14 @@ class Task(LightningModule):
         return {}
 
     @classmethod
-    def num_outputs(cls, info: object) -> int:
+    def num_outputs(cls, info: Any) -> int:
         """Return the output size of the network per example or (`per_token`) token: the single value of `data_options`."""
         sizes = list(cls.data_options(info).values())
         if len(sizes) != 1:
             raise NotImplementedError(f"{cls.__name__}.num_outputs: return the output size of the network")
         return int(sizes[0])
 
-    def step(self, batch: object) -> StepOutput:
+    def step(self, batch: Any) -> StepOutput:
         """Return the loss of a batch and the inputs of its metrics."""
         raise NotImplementedError(f"{type(self).__name__}.step: return StepOutput(loss, predictions, targets)")
 
@@ -132,14 +132,14 @@ class Task(LightningModule):
         """Return the metrics by name; their ``update`` gets predictions, targets and extra keywords of `StepOutput`."""
         return {}
 
-    def forward(self, *inputs: object) -> Tensor:
+    def forward(self, *inputs: Any) -> Tensor:
         """Apply the network to the inputs of a batch: tensors, or one tuple (which some versions of torch turn into a list)."""
         if len(inputs) == 1 and isinstance(inputs[0], tuple | list):
             (inputs,) = inputs
         y: Tensor = self.net(*inputs)
         return y
 
-    def training_step(self, batch: object, batch_idx: int) -> Tensor:
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the training loss of a batch; `InputError` if batch norm gets a single value per channel."""
         try:
             output = self.step(batch)
@@ -153,15 +153,15 @@ class Task(LightningModule):
         self.log("train_loss_step", loss, on_step=True, on_epoch=False, batch_size=size)
         return loss
 
-    def validation_step(self, batch: object, batch_idx: int) -> None:
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
         """Update the validation metrics with a batch."""
         self.val_metrics.update(self.step(batch))
 
-    def test_step(self, batch: object, batch_idx: int) -> None:
+    def test_step(self, batch: Any, batch_idx: int) -> None:
         """Update the test metrics with a batch."""
         self.test_metrics.update(self.step(batch))
 
-    def predict_step(self, batch: object, batch_idx: int = 0) -> Any:
+    def predict_step(self, batch: Any, batch_idx: int = 0) -> Any:
         """Return the predictions for inputs or a batch ``(inputs, ...)``, [B, outputs]."""
         return self(batch[0] if isinstance(batch, (tuple, list)) else batch)
 

@@ -90,7 +90,7 @@ def labels_only(loss: Tensor, logits: Tensor, inputs: object, counted: Tensor | 
     return loss
 
 
-def check_distilled(task: object) -> None:
+def check_distilled(task: Any) -> None:
     """Raise `InputError` if a task does not support distillation."""
     if not getattr(task, "has_soft_targets", False):
         raise InputError(

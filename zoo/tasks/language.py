@@ -36,7 +36,7 @@ class GenerativeTask(Task):
     decoding: Decoding = Decoding()
 
     @classmethod
-    def data_options(cls, info: object) -> dict[str, Any]:
+    def data_options(cls, info: Any) -> dict[str, Any]:
         """Return the size of the vocabulary."""
         return {"vocab_size": info.vocab_size}
 
@@ -150,7 +150,7 @@ class LanguageModel(GenerativeTask):
     next_commands: ClassVar[tuple[tuple[str, str], ...]] = (('generate {run} --prompt "some text"', "continue a text"),)
 
     def __init__(
-        self, net: nn.Module, vocab_size: int, *, label_smoothing: Annotated[float, "[0, 1)"] = 0.0, **options: object
+        self, net: nn.Module, vocab_size: int, *, label_smoothing: Annotated[float, "[0, 1)"] = 0.0, **options: Any
     ) -> None:
         super().__init__(net, **options)
         self.vocab_size, self.label_smoothing = vocab_size, label_smoothing
@@ -161,7 +161,7 @@ class LanguageModel(GenerativeTask):
         bits: dict[str, Metric | MetricCollection] = {f"bits_per_{unit}": BitsPer(unit) for unit in UNITS}
         return {"perplexity": Perplexity(), **bits}
 
-    def forward(self, inputs: object) -> Tensor:
+    def forward(self, inputs: Any) -> Tensor:
         """Apply the network to tokens, [B, L]."""
         if not getattr(self.net, "has_memory", False):
             return super().forward(inputs)

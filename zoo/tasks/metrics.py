@@ -222,12 +222,12 @@ class Evaluation(Callback):
     def __init__(self) -> None:
         self._scope = ExitStack()
 
-    def on_validation_epoch_start(self, trainer: object, pl_module: object) -> None:
+    def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Reset the validation metrics, and start to cache matrices."""
         pl_module.val_metrics.reset()
         self.on_predict_epoch_start(trainer, pl_module)
 
-    def on_test_epoch_start(self, trainer: object, pl_module: object) -> None:
+    def on_test_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Reset the test metrics, and start to cache matrices."""
         pl_module.test_metrics.reset()
         self.on_predict_epoch_start(trainer, pl_module)
@@ -237,15 +237,15 @@ class Evaluation(Callback):
         self._scope.close()
         self._scope.enter_context(keep_matrices(pl_module))
 
-    def on_validation_epoch_end(self, trainer: object, pl_module: object) -> None:
+    def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Log the validation metrics."""
         self._log(pl_module, pl_module.val_metrics)
 
-    def on_test_epoch_end(self, trainer: object, pl_module: object) -> None:
+    def on_test_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Log the test metrics."""
         self._log(pl_module, pl_module.test_metrics)
 
-    def _log(self, pl_module: object, metrics: StageMetrics) -> None:
+    def _log(self, pl_module: Any, metrics: StageMetrics) -> None:
         self._close()
         for name, metric in metrics.named().items():
             even_states(metric)

@@ -68,10 +68,10 @@ class Seq2Seq(GenerativeTask):
         net: nn.Module,
         vocab_size: int,
         *,
-        tokenizer: object = None,
+        tokenizer: Any = None,
         label_smoothing: Annotated[float, "[0, 1)"] = 0.1,
-        decoding: Decoding | Mapping[str, object] = Decoding(),  # noqa: B008 (frozen)
-        **options: object,
+        decoding: Decoding | Mapping[str, Any] = Decoding(),  # noqa: B008 (frozen)
+        **options: Any,
     ) -> None:
         super().__init__(net, **options)
         self.vocab_size, self.tokenizer, self.label_smoothing = vocab_size, tokenizer, label_smoothing
@@ -86,7 +86,7 @@ class Seq2Seq(GenerativeTask):
         """Return the fraction of texts whose tokens are all right."""
         return {"exact_match": MulticlassExactMatch(self.hparams["vocab_size"], ignore_index=0, validate_args=False)}
 
-    def step(self, batch: tuple[object, ...]) -> StepOutput:
+    def step(self, batch: tuple[Any, ...]) -> StepOutput:
         """Return the cross entropy of a batch (inputs, targets, ...), and the tokens that greedy decoding chooses."""
         inputs, targets = batch[:2]
         logits = self(inputs)
@@ -97,7 +97,7 @@ class Seq2Seq(GenerativeTask):
         chosen = forbid_special(logits.detach().flatten(0, 1), END).argmax(-1).view_as(targets)
         return StepOutput(loss, chosen, targets, size=int((targets != 0).sum()))
 
-    def test_step(self, batch: object, batch_idx: int) -> None:
+    def test_step(self, batch: Any, batch_idx: int) -> None:
         """Generate the answers to a batch and compare them with their references."""
         output = self.step(batch)
         if not output.size:
@@ -140,12 +140,12 @@ class Seq2Seq(GenerativeTask):
         """Tokenize the texts to answer."""
         return _as_prompts(self.tokenizer.encode(texts, location or prompt_location(texts), ended=True).padded())
 
-    def predict_step(self, batch: object, batch_idx: int = 0) -> list[list[int]]:
+    def predict_step(self, batch: Any, batch_idx: int = 0) -> list[list[int]]:
         """Return the tokens of an answer to each source of a batch, see `_numbered` for its forms."""
         return self.answer(*_numbered(batch))
 
 
-def _numbered(batch: object) -> tuple[Tensor, Tensor | None]:
+def _numbered(batch: Any) -> tuple[Tensor, Tensor | None]:
     """Split a batch ((sources, shifted), targets, rows, ...), (sources, rows), (sources,) or sources into sources and rows."""
     if isinstance(batch, Tensor):
         return batch, None

@@ -37,13 +37,13 @@ class Classification(Task):
     has_soft_targets = True
 
     def __init__(
-        self, net: nn.Module, num_classes: int, *, label_smoothing: Annotated[float, "[0, 1)"] = 0.0, **options: object
+        self, net: nn.Module, num_classes: int, *, label_smoothing: Annotated[float, "[0, 1)"] = 0.0, **options: Any
     ) -> None:
         super().__init__(net, **options)
         self.num_classes, self.label_smoothing = num_classes, label_smoothing
 
     @classmethod
-    def data_options(cls, info: object) -> dict[str, Any]:
+    def data_options(cls, info: Any) -> dict[str, Any]:
         """Return the number of classes."""
         return {"num_classes": len(info.classes)}
 
@@ -56,7 +56,7 @@ class Classification(Task):
         }
         return metrics | {"auroc": Defined(AUROC(), classes)} if classes == 2 else metrics
 
-    def step(self, batch: Sequence[object]) -> StepOutput:
+    def step(self, batch: Sequence[Any]) -> StepOutput:
         """Return cross entropy in nats, logits and labels of a batch (inputs, labels, ...)."""
         inputs, labels = batch[:2]
         logits = self(inputs)
@@ -65,7 +65,7 @@ class Classification(Task):
         smoothed = F.cross_entropy(logits, labels, label_smoothing=self.label_smoothing)
         return StepOutput(self.distillation(smoothed, logits, inputs), logits.detach(), labels)
 
-    def predict_step(self, batch: object, batch_idx: int = 0) -> Tensor:
+    def predict_step(self, batch: Any, batch_idx: int = 0) -> Tensor:
         """Return class probabilities, [B, num_classes]."""
         return torch.softmax(super().predict_step(batch, batch_idx), dim=-1)
 
@@ -123,7 +123,7 @@ class AnswerRanking(Task):
     next_commands = (('predict {run} "a question" "an answer"', "score an answer"),)
 
     @classmethod
-    def data_options(cls, info: object) -> dict[str, Any]:
+    def data_options(cls, info: Any) -> dict[str, Any]:
         """Check that the data have questions."""
         if not getattr(info, "ranking", True):  # `step` checks the batches of other data
             advice = "use ranking(path=...), or another task"
@@ -132,7 +132,7 @@ class AnswerRanking(Task):
         return {}
 
     @classmethod
-    def num_outputs(cls, info: object) -> int:
+    def num_outputs(cls, info: Any) -> int:
         """Return 2, for the logits of wrong and right."""
         return 2
 
@@ -141,7 +141,7 @@ class AnswerRanking(Task):
         metrics = {"map": RetrievalMAP("skip"), "mrr": RetrievalMRR("skip"), "top1": RetrievalPrecision("skip", top_k=1)}
         return {name: Defined(metric, needed=0) for name, metric in metrics.items()}
 
-    def step(self, batch: Sequence[object]) -> StepOutput:
+    def step(self, batch: Sequence[Any]) -> StepOutput:
         """Return the cross entropy in nats of a batch (inputs, labels, questions), and the relevance of the answers."""
         inputs, labels, questions = batch[:3]
         logits = self(inputs)
@@ -151,7 +151,7 @@ class AnswerRanking(Task):
             loss = self.distillation(loss, logits, inputs)
         return StepOutput(loss, relevance, labels, {"indexes": questions})
 
-    def predict_step(self, batch: object, batch_idx: int = 0) -> Tensor:
+    def predict_step(self, batch: Any, batch_idx: int = 0) -> Tensor:
         """Return the probability that each answer is right, [B]."""
         return torch.softmax(super().predict_step(batch, batch_idx), dim=-1)[:, 1]
 
@@ -170,12 +170,12 @@ class Regression(Task):
     info_type = VectorInfo
     inputs = ("vector",)
 
-    def __init__(self, net: nn.Module, num_targets: int = 1, **options: object) -> None:
+    def __init__(self, net: nn.Module, num_targets: int = 1, **options: Any) -> None:
         super().__init__(net, **options)
         self.num_targets = num_targets
 
     @classmethod
-    def data_options(cls, info: object) -> dict[str, Any]:
+    def data_options(cls, info: Any) -> dict[str, Any]:
         """Return the size of a target."""
         return {"num_targets": info.out_features}
 

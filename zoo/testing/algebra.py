@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -175,7 +176,7 @@ class AlgebraContract:
         assert all(torch.equal(a, b) for a, b in zip(state, same, strict=True))
         assert not all(torch.equal(a, b) for a, b in zip(state, other, strict=True))
 
-    def compare_conv(self, x: Tensor, channels: tuple[int, int], kernel: tuple[int, ...], **options: object) -> None:
+    def compare_conv(self, x: Tensor, channels: tuple[int, int], kernel: tuple[int, ...], **options: Any) -> None:
         """Compare the output and weight gradient of a layer with torch's convolution by the real kernel of its definition."""
         torch.manual_seed(0)
         build, real = (Conv1d, nn.Conv1d) if len(kernel) == 1 else (Conv2d, nn.Conv2d)

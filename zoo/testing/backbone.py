@@ -154,7 +154,7 @@ def loss(model: nn.Module, batch: object) -> Tensor:
     return F.cross_entropy(y, torch.arange(len(y)) % y.shape[1])
 
 
-def take(batch: object, index: object) -> Any:
+def take(batch: Any, index: Any) -> Any:
     """Index the examples of a batch."""
     return tuple(take(part, index) for part in batch) if isinstance(batch, tuple) else batch[index]
 

@@ -53,7 +53,7 @@ class TaskContract:
 
     # --- defined by subclasses ---
 
-    def expected_metrics(self, outputs: object, targets: object) -> dict[str, float]:
+    def expected_metrics(self, outputs: Any, targets: Any) -> dict[str, float]:
         """Compute the test metrics except the loss from their definitions, by name.
 
         Args:
@@ -62,7 +62,7 @@ class TaskContract:
         """
         raise NotImplementedError(f"{type(self).__name__}.expected_metrics: return the test metrics, computed by definition")
 
-    def user_inputs(self, info: object) -> list[Any]:
+    def user_inputs(self, info: Any) -> list[Any]:
         """Return a few inputs for `zoo.Model.predict`; by default images."""
         if not isinstance(info, ImageInfo):
             raise NotImplementedError(f"{type(self).__name__}.user_inputs: return inputs for zoo.Model.predict")
@@ -77,7 +77,7 @@ class TaskContract:
         """Return the data module after setup."""
         return _data(self.data)
 
-    def net(self, info: object, seed: int = 0) -> nn.Module:
+    def net(self, info: Any, seed: int = 0) -> nn.Module:
         """Create the network."""
         torch.manual_seed(seed)
         return backbone(self.backbone, self.algebra, **info.model_kwargs)

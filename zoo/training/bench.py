@@ -82,14 +82,14 @@ def first_batch(options: Fit) -> tuple[Task, Any]:
     return task, next(iter(data.module.train_dataloader()))
 
 
-def batch_length(batch: object) -> int:
+def batch_length(batch: Any) -> int:
     """Return the number of rows of the first tensor of a batch, which may be less than ``batch_size``."""
     while not isinstance(batch, torch.Tensor):
         batch = next(iter(batch.values() if isinstance(batch, Mapping) else batch))
     return len(batch)
 
 
-def training_step(task: Task, batch: object) -> Call:
+def training_step(task: Task, batch: Any) -> Call:
     """Return a function that takes one training step: forward, backward, optimizer."""
     optimizer = torch.optim.AdamW([p for p in task.parameters() if p.requires_grad], lr=1e-4)
 
@@ -122,7 +122,7 @@ def kernel_table(options: Fit) -> list[dict[str, Any]]:
     task, batch = first_batch(options)
     groups: dict[tuple[Any, ...], list[Any]] = {}
 
-    def record(layer: nn.Module, args: tuple[object, ...]) -> None:
+    def record(layer: nn.Module, args: tuple[Any, ...]) -> None:
         if isinstance(layer, Linear) and layer.algebra.n > 1:
             key = layer.in_features, layer.out_features, args[0].numel() // layer.in_features
             groups.setdefault(key, []).append((layer, args[0].detach()))

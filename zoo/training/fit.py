@@ -105,7 +105,7 @@ def lottery(**options: object) -> dict[str, Any]:
         return experiment(_merge_resumed(named))  # type: ignore[no-any-return]
 
 
-def _merge_resumed(options: Mapping[str, object]) -> dict[str, Any]:
+def _merge_resumed(options: Mapping[str, Any]) -> dict[str, Any]:
     """Merge options into those of the run that ``resume`` names, if it names one."""
     if options.get("resume") in (None, "auto"):
         return dict(options)

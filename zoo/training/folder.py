@@ -197,7 +197,7 @@ def lock_folder(folder: Path) -> RunFolder:
     return RunFolder(folder, lock)
 
 
-def run_name(config: Mapping[str, object]) -> str:
+def run_name(config: Mapping[str, Any]) -> str:
     """Name a run after what it trains, without options that are at their defaults.
 
     Example:

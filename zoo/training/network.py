@@ -39,19 +39,18 @@ class RunData(NamedTuple):
 def read_data(plan: Plan) -> RunData:
     """Return the data of a run, which are set up, with the pretrained vectors of their tokens."""
     module, path = plan.data, plan.options.vectors
-    info, tokenizer = getattr(module, "info", None), getattr(module, "tokenizer", None)
-    vectors = None
+    info, vectors = getattr(module, "info", None), None
     if info is not None:
         check_data(plan.inputs, plan.options, module)
         if path is not None:
-            vectors = read_vectors(path, tokenizer.tokens)
+            vectors = read_vectors(path, module.tokenizer.tokens)
             info = replace(info, vectors=vectors[0].shape[1])
-    return RunData(module, info, tokenizer, dict(getattr(module, "files", {})), vectors)
+    return RunData(module, info, getattr(module, "tokenizer", None), dict(getattr(module, "files", {})), vectors)
 
 
 def model_config(plan: Plan, data: RunData) -> ModelConfig:
     """Return the configuration of the model of a run, without what depends on its network."""
-    specs = {key: None if is_object(name) else name for key, name in plan.names.items()}
+    specs: dict[str, Any] = {key: None if is_object(name) else name for key, name in plan.names.items()}
     decoding = plan.config["decoding"] if hasattr(plan.task, "decoding") else None
     return ModelConfig(**specs, info=None if data.info is None else data.info.to_dict(), decoding=decoding)
 

@@ -254,7 +254,7 @@ def is_object(name: str | None) -> bool:
     return name is not None and name.endswith(OBJECT)
 
 
-def config_values(options: object) -> dict[str, Any]:
+def config_values(options: Any) -> dict[str, Any]:
     """Return the content of config.yaml for the options of a run or an experiment.
 
     Objects, such as callbacks, become the names of their types, which ``zoo fit -c`` refuses.

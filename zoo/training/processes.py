@@ -156,7 +156,7 @@ class Processes:
             atexit.unregister(distributed.destroy_process_group)  # of an earlier run
             atexit.register(distributed.destroy_process_group)
 
-    def prepare(self, data: object) -> None:
+    def prepare(self, data: Any) -> None:
         """Prepare the data on rank 0, then set them up on all ranks."""
         self.first(data.prepare_data)
         data.setup(None)
@@ -169,7 +169,7 @@ class Processes:
                     raise InputError(f"too few {split} rows for {self.count} processes: use fewer --trainer.devices")
 
 
-def build_trainer(arguments: Mapping[str, object]) -> Trainer:
+def build_trainer(arguments: Mapping[str, Any]) -> Trainer:
     """Build a Trainer, with the number of devices of torchrun or srun if they have started the processes.
 
     Lightning's distributed sampler is off because the data modules divide rows among processes without duplicates.
@@ -256,7 +256,7 @@ class Signals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def replace_lightning(self, trainer: object) -> None:
+    def replace_lightning(self, trainer: Any) -> None:
         """Handle SIGTERM in place of Lightning, whose collective calls can hang and which exits with code 0."""
         trainer._signal_connector._sigterm_notifier_fn = lambda signum, frame: None
         self.launcher = trainer.strategy.launcher

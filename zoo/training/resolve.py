@@ -261,7 +261,7 @@ def _make_data(options: Fit, objects: Objects, inputs: tuple[str, ...]) -> Any:
     return data
 
 
-def check_data(inputs: tuple[str, ...], options: Fit, data: object) -> None:
+def check_data(inputs: tuple[str, ...], options: Fit, data: Any) -> None:
     """Check after setup that the backbone and the options for text support the data."""
     kind, name = data.info.inputs, options.data
     content = INPUTS.get(kind, kind)
@@ -287,7 +287,7 @@ def load_data(options: Fit) -> Any:
     return data
 
 
-def take_objects(options: Mapping[str, object]) -> tuple[Objects, dict[str, Any]]:
+def take_objects(options: Mapping[str, Any]) -> tuple[Objects, dict[str, Any]]:
     """Separate objects from options; in the options, replace them by their specs or by names that mark them as objects."""
     options = dict(options)
     if isinstance(data := options.get("data"), tuple | list):

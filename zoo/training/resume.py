@@ -111,7 +111,7 @@ def position_of(path: Path) -> str:
     return path.stem.removeprefix("resume-").replace("-", " ")
 
 
-def network_state(checkpoint: Mapping[str, object]) -> dict[str, Tensor]:
+def network_state(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return the state dict of the network in a checkpoint, without the prefix of the task."""
     state = checkpoint["state_dict"].items()
     return {name.removeprefix("net."): value for name, value in state if name.startswith("net.")}
@@ -134,7 +134,7 @@ class Resumed:
         return self.checkpoint[STATE]  # type: ignore[no-any-return]
 
 
-def resume(config: Mapping[str, object], fixed: Mapping[str, object], folder: Path, processes: int = 1) -> Resumed:
+def resume(config: Mapping[str, Any], fixed: Mapping[str, Any], folder: Path, processes: int = 1) -> Resumed:
     """Load the newest intact checkpoint of a run, and print its position and the options that changed."""
     changes = changed_options(folder, config, free=())
     path, checkpoint = newest(folder)

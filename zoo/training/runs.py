@@ -150,7 +150,7 @@ def _verify_checkpoint(path: Path) -> str:
     return f"after step {read_checkpoint(path)['global_step']}"
 
 
-def _verify_file(path: Path, record: object) -> str:
+def _verify_file(path: Path, record: Any) -> str:
     if not is_record(record) or not is_intact(path, record):
         raise InputError("changed since the run ended" if path.exists() else "missing", code="corrupt")
     return "checksum matches"

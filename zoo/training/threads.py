@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -43,12 +44,12 @@ def average_work(net: nn.Module, inputs: tuple[Tensor, ...], batch_size: int) ->
     return float(counter.get_total_flops()) / 2 * batch_size / len(inputs[0]) / max(1, matrices)
 
 
-def _recurrent_flops(x: object, to_gates: object, of_states: object, *_: object, **__: object) -> int:
+def _recurrent_flops(x: Any, to_gates: Any, of_states: Any, *_: Any, **__: Any) -> int:
     """Count the operations of a layer of an LSTM, for the shapes [steps, batch, in], [gates, in] and [gates, states]."""
     return int(2 * x[0] * x[1] * to_gates[0] * (to_gates[1] + of_states[1]))
 
 
-def choose_threads(net: nn.Module, info: object, batch_size: int | None) -> None:
+def choose_threads(net: nn.Module, info: Any, batch_size: int | None) -> None:
     """Reduce torch's threads to those that a network needs, unless environment variables set their number."""
     if info is None or batch_size is None or {"OMP_NUM_THREADS", "MKL_NUM_THREADS"} & set(os.environ):
         return

@@ -86,7 +86,7 @@ def searching(callbacks: list[Callback], resumed: Resumed | None) -> list[Callba
     return [*callbacks, FoundRate()] if any(isinstance(item, LearningRateFinder) for item in callbacks) else callbacks
 
 
-def restore_batch_size(data: object, settings: Mapping[str, object], resumed: Resumed | None) -> None:
+def restore_batch_size(data: Any, settings: Mapping[str, Any], resumed: Resumed | None) -> None:
     """Set the batch size of a resumed run whose `BatchSizeFinder` has found one."""
     if resumed is not None and any(isinstance(item, BatchSizeFinder) for item in as_list(settings.get("callbacks"))):
         data.batch_size = resumed.state["batch_size"]
@@ -138,7 +138,7 @@ def as_list(value: object) -> list[Any]:
     return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
 
 
-def check_trainer(values: Mapping[str, object]) -> dict[str, Any]:
+def check_trainer(values: Mapping[str, Any]) -> dict[str, Any]:
     """Check arguments against the signature of Lightning's Trainer, and build the objects that they describe.
 
     A logger, callback, strategy, profiler or plugin is described as ``{class_path: ..., init_args: {...}}``; a logger or
@@ -164,7 +164,7 @@ def check_trainer(values: Mapping[str, object]) -> dict[str, Any]:
     return checked
 
 
-def check_duration(option: str, value: object) -> None:
+def check_duration(option: str, value: Any) -> None:
     """Raise `InputError` unless Lightning's `Timer` accepts a duration and it is positive."""
     try:
         duration = Timer(value).time_remaining()
