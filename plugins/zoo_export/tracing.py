@@ -61,7 +61,11 @@ def program(model: Model, net: nn.Module, rows: int | None = None) -> torch.expo
 
     For a fixed number of rows the lengths are bounded: runtimes that plan the memory need it.
     """
-    inputs, limit, batch = example_inputs(model, rows or 3), getattr(net, "max_length", None), None if rows else torch.export.Dim("batch")
+    inputs, limit, batch = (
+        example_inputs(model, rows or 3),
+        getattr(net, "max_length", None),
+        None if rows else torch.export.Dim("batch"),
+    )
     limit = limit or (getattr(model.info, "max_length", None) if rows else None)
     lengths = [torch.export.Dim(f"length_{number}" if number else "length", max=limit) for number in range(len(inputs))]
     shapes = tuple({0: batch, 1: lengths[i]} if is_text(x) else {0: batch} for i, x in enumerate(inputs))

@@ -15,7 +15,7 @@ from zoo.algebras import factor_literals
 from zoo.kernels import Geometry, Kernel, Operand, Work
 from zoo.kernels.base import real_cost
 from zoo.kernels.factored import Method, factored_linear, mix
-from zoo_gpu.assembly import DTYPES, on_device, is_interpreted, is_recent, missing
+from zoo_gpu.assembly import DTYPES, is_interpreted, is_recent, missing, on_device
 
 MOST_TERMS = 256  # coefficients of a factor for which a kernel is compiled: octonions have 240, sedenions 1,952
 LANES, INTERPRETED_LANES = 1024, 2**14  # elements of a program

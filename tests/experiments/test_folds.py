@@ -20,8 +20,7 @@ from zoo.data.text import text
 from zoo.errors import Interrupted
 from zoo.training import fit as fit_module
 from zoo.training.folder import read_summary
-from zoo.training.network import spread
-from zoo.training.summary import Summary
+from zoo.training.summary import Summary, spread
 
 TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False}
 NAMES = ("fold-01", "fold-02", "fold-03")
