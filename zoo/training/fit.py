@@ -50,7 +50,7 @@ from zoo.training.resolve import NO_OBJECTS, Objects, Plan, plan_run, take_objec
 from zoo.training.resume import Resumed, check_unchanged, checkpoint_files, position_of, read_checkpoint, resume, set_counters
 from zoo.training.summary import Summary, print_summary
 from zoo.training.threads import choose_threads, restored_threads
-from zoo.training.trainer import check_trainer, lightning_errors, make_trainer, restore_batch_size
+from zoo.training.trainer import check_trainer, device_name, lightning_errors, make_trainer, restore_batch_size
 
 NOTHING_SAVED = "no checkpoint was written yet, so nothing is saved"
 
@@ -360,11 +360,3 @@ def quiet_event_writer() -> Iterator[None]:
         yield
     finally:
         threading.excepthook = before
-
-
-def device_name(trainer: pl.Trainer) -> str:
-    """Describe the devices of a Trainer, such as ``cpu`` or ``1 x NVIDIA H200``."""
-    device = trainer.strategy.root_device
-    if device.type != "cuda":
-        return device.type if trainer.world_size == 1 else f"{trainer.world_size} x {device.type}"
-    return f"{trainer.world_size} x {torch.cuda.get_device_name(device)}"

@@ -78,6 +78,14 @@ def make_trainer(
     return build_trainer(arguments)
 
 
+def device_name(trainer: Trainer) -> str:
+    """Describe the devices of a Trainer, such as ``cpu`` or ``1 x NVIDIA H200``."""
+    device = trainer.strategy.root_device
+    if device.type != "cuda":
+        return device.type if trainer.world_size == 1 else f"{trainer.world_size} x {device.type}"
+    return f"{trainer.world_size} x {torch.cuda.get_device_name(device)}"
+
+
 def searching(callbacks: list[Callback], resumed: Resumed | None) -> list[Callback]:
     """Return the callbacks of a run; a resumed run has the results of finders, and does not search again.
 
