@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -96,7 +97,8 @@ def test_the_summary_combines_those_of_the_folds(workdir, summary):
 
 def test_a_metric_that_is_undefined_in_a_fold_has_no_mean(workdir):
     rows = [read_summary(workdir / "run" / name) for name in NAMES]
-    rows[1].metrics["auroc"], rows[1].undefined = None, {"auroc": "the targets have 1 of 2 classes"}
+    reason = {"auroc": "the targets have 1 of 2 classes"}
+    rows[1] = replace(rows[1], metrics=rows[1].metrics | {"auroc": None}, undefined=reason)
     combined = combine(rows)
     assert (combined.metrics["auroc"], combined.std["auroc"]) == (None, None)
     assert combined.metrics["loss"] is not None
