@@ -32,10 +32,10 @@ class RunData(NamedTuple):
     """The data of a run after their setup; a data module of a user may have no info."""
 
     module: Any
-    info: Any = None
-    tokenizer: Any = None
-    files: dict[str, str] = {}  # noqa: RUF012 (not changed)
-    vectors: Vectors | None = None
+    info: Any
+    tokenizer: Any
+    files: dict[str, str]  # additional files of the model folder, by name
+    vectors: Vectors | None
 
 
 def read_data(plan: Plan) -> RunData:
