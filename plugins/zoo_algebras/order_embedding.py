@@ -67,7 +67,7 @@ class PhasorEmbedding(nn.Module):
         check_choice("frequency_init", frequency_init, FREQUENCY_INITS)
         if dim <= 0 or dim % 2 != 0:
             raise InputError(f"dim={dim}: must be even, for real and imaginary parts")
-        if frequency_lr_scale < 0:
+        if not frequency_lr_scale >= 0:  # also NaN
             raise InputError(f"frequency_lr_scale={frequency_lr_scale}: must be 0 or more")
         if frequency_init == "index" and frequency != "none":
             raise InputError("frequency_init=index needs frequency=none")
