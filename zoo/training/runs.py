@@ -67,7 +67,7 @@ def measure_splits(
 def _last_checkpoints(folder: Path, count: int) -> list[Path]:
     """Return the last `count` checkpoints of a run that `Fit.keep` counts, oldest first."""
     paths = kept_checkpoints(checkpoint_files(folder / "checkpoints"))[-read_run_config(folder).get("keep", 1) :]
-    if not 1 <= count <= len(paths):
+    if count > len(paths):
         advice = f"use a smaller --last, or train with --keep {max(count, 2)} and more"
         text = f"--last {count}: '{folder}' has {len(paths)} kept checkpoints: {advice}"
         raise InputError(f"{text} epochs, validations or --checkpoint-every 500steps")
