@@ -2,7 +2,7 @@
 
 from benchmarks.machine import ROOT, replace_table
 from zoo.checkpoint.manifest import number
-from zoo.hub.sources import Release, of_catalogue, packaged
+from zoo.hub.sources import Release, exported_bytes, of_catalogue, packaged
 
 PAGE = ROOT / "docs" / "sharing.md"
 BEGIN = "<!-- table: zoo/hub/pretrained/catalogue.json -->"
@@ -18,15 +18,17 @@ def row(release: Release) -> str:
     result = f"{name} {number(value)}"
     if spread:
         result += f" ({number(spread['mean'][name])} ± {number(spread['std'][name])})"
-    size = f"{total:,} | {total / twin:.1%} | {facts['bytes'] / 1000:.0f}"
+    sizes = (facts["bytes"], exported_bytes(facts), exported_bytes(facts, "int8"))
+    size = " | ".join([f"{total:,}", f"{total / twin:.1%}", *("" if size is None else f"{size / 1000:.0f}" for size in sizes)])
     return f"| `{release.name}` | {specs} | {result} | {size} | {facts['license']} |"
 
 
 def table() -> str:
     """Format the catalogue of the zoo as a Markdown table."""
-    head = "| checkpoint | network | algebra | data | test result | parameters | relative to real | kB | license |"
+    head = "| checkpoint | network | algebra | data | test result | parameters | relative to real "
+    head += "| kB | as ONNX | in int8 | license |"
     rows = [row(release) for release in of_catalogue(str(packaged()), "")]
-    return "\n".join([head, "|---|---|---|---|---|---:|---:|---:|---|", *rows])
+    return "\n".join([head, "|---|---|---|---|---|---:|---:|---:|---:|---:|---|", *rows])
 
 
 def updated(text: str) -> str:

@@ -77,6 +77,11 @@ def short(name: str | None) -> str:
     return "-".join([digest[:10], *changed])
 
 
+def read(path: Path) -> Any:
+    """Read a file of results."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
 def replace_table(text: str, begin: str, table: str) -> str:
     """Replace the table between the comment ``begin`` and `END` on a page."""
     before, _, rest = text.partition(begin)

@@ -25,6 +25,8 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
 }
 """Pages outside of docs/, and their paths on the site; of README.md only the section Python."""
+HOME, HOME_SOURCE = "index.md", "README.md"
+"""The page that begins with README.md up to its section Documentation."""
 LINK = re.compile(r"\[([^\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 EXTERNAL = re.compile(
     r"<(?:script|img|iframe|source|video|audio|embed)\b[^>]*\bsrc=[\"']?(?:https?:)?//[^\s>]*"
@@ -108,6 +110,7 @@ def on_files(files: Any, config: Any) -> None:
         texts[source] = page_text(source)
         files.append(File.generated(config, name, content=texts[source]))
     files.append(File.generated(config, "reference/commands.md", content=command_line()))
+    texts[HOME_SOURCE] = (ROOT / HOME_SOURCE).read_text(encoding="utf-8")
     linked = {path for source, text in texts.items() for path in targets(source, text)}
     for path in sorted(linked - set(PAGES)):
         if not path.startswith("docs/") and (name := site_path(path)):
@@ -115,9 +118,16 @@ def on_files(files: Any, config: Any) -> None:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Rewrite the links of a page."""
+    """Rewrite the links of a page; the home page begins with README.md."""
     names = {name: source for source, name in PAGES.items()}
-    return rewrite(names.get(page.file.src_uri, f"docs/{page.file.src_uri}"), markdown)
+    text = rewrite(names.get(page.file.src_uri, f"docs/{page.file.src_uri}"), markdown)
+    return home() + text if page.file.src_uri == HOME else text
+
+
+def home() -> str:
+    """Return README.md up to its section Documentation, with links of the home page."""
+    text, _, _ = (ROOT / HOME_SOURCE).read_text(encoding="utf-8").partition("\n## Documentation\n")
+    return rewrite(HOME_SOURCE, f"{text}\n")
 
 
 def on_post_build(config: Any) -> None:

@@ -13,8 +13,10 @@ from zoo_experiments.sweep import SweepGrid, sweep_points
 from zoo_reports.statistics import Difference
 
 import zoo
-from benchmarks.studies import frontier_page, lottery, papers, papers_detail, papers_page, papers_rows
+from benchmarks import machine
+from benchmarks.studies import frontier_page, lottery, papers, papers_detail, papers_page, papers_rows, scale_page, tickets
 from benchmarks.studies.papers_verdicts import Pair, comparisons, tally, verdict
+from tests.faults import report
 
 SWEEP = """\
 # note: Fewer words.
@@ -196,7 +198,7 @@ def test_the_answer_separates_tasks_that_depend_on_the_size():
     assert text.index(numbers.format(2, 0, "large")) < text.index(numbers.format(0, 2, "small"))
 
 
-@pytest.mark.parametrize(("quaternion", "verdict"), [(0.8, "holds"), (0.5, "not decided"), (0.2, "reversed here")])
+@pytest.mark.parametrize(("quaternion", "verdict"), [(0.8, "ahead"), (0.5, "not decided"), (0.2, "behind")])
 def test_tickets_of_the_fourth_paper_have_a_verdict_at_the_sparse_end(tmp_path, monkeypatch, quaternion, verdict):
     stored = json.loads((lottery.RESULTS / "vit_pneumoniamnist_qkv.json").read_text(encoding="utf-8"))
     for row in stored["lottery"]["rows"]:
@@ -204,9 +206,7 @@ def test_tickets_of_the_fourth_paper_have_a_verdict_at_the_sparse_end(tmp_path, 
         row["test"]["accuracy"] = value + 0.001 * row["seed"] * (1 if row["algebra"] == "real" else -1)
     (tmp_path / "a.json").write_text(json.dumps(stored), encoding="utf-8")
     monkeypatch.setattr(lottery, "RESULTS", tmp_path)
-    [line] = papers_page.tickets_of_fraction()
-    assert f"| pneumoniamnist | {verdict} | " in line
-    assert "| Algorithm 1, rate 0.3;" in line
+    assert [row[-1] for row in lottery.at_equal_width().rows] == [verdict]
 
 
 def test_the_released_code_is_compared_on_data_sets_of_all_settings():
@@ -218,21 +218,40 @@ def test_the_released_code_is_compared_on_data_sets_of_all_settings():
         for data, values in scores.items()
         for name, value in zip(names, values, strict=True)
     }
-    assert papers_detail.released(measured)[-2] == "| cnn, complex-order | mr, trec | 0.750 | 0.500 | 0.500 | 0.882 |"
+    [line] = papers_detail.released(measured).rows
+    assert line == ["cnn, complex-order", "mr, trec", "0.750", "0.500", "0.500", "0.882"]
     del measured["trec_print_cnn_order"]
-    assert "| mr | 0.500 | 0.250 | 0.750 |" in papers_detail.released(measured)[-2]
-    assert papers_detail.released({}) == []
+    [line] = papers_detail.released(measured).rows
+    assert line[1:5] == ["mr", "0.500", "0.250", "0.750"]
+    assert papers_detail.released({}).rows == []
 
 
 def test_the_pages_match_the_results(tmp_path):
-    papers_page.write(tmp_path / "papers.md", tmp_path)
-    papers_detail.write(tmp_path)
-    frontier_page.write(tmp_path / "frontier.md", tmp_path)
-    assert (tmp_path / "papers.md").read_text(encoding="utf-8") == papers_page.PAGE.read_text(encoding="utf-8")
-    assert (tmp_path / "frontier.md").read_text(encoding="utf-8") == frontier_page.PAGE.read_text(encoding="utf-8")
-    for name in papers_page.PAPERS:
-        page = (papers_detail.FOLDER / f"{name}.md").read_text(encoding="utf-8")
-        assert (tmp_path / f"{name}.md").read_text(encoding="utf-8") == page
-    assert len(papers_page.PAGE.read_text(encoding="utf-8").splitlines()) <= 150
-    stored = {path.relative_to(papers_rows.RESULTS).with_suffix("") for path in papers_rows.RESULTS.glob("*/*.json")}
-    assert stored == {Path(row.stored) for row in papers_rows.read_all() if row.runs}
+    """Pages and CSV files are as written from the stored results."""
+    folders = {"results": tmp_path / "results", "frontier": tmp_path / "frontier", "papers": tmp_path / "papers"}
+    for folder in folders.values():
+        folder.mkdir()
+    frontier_page.write(tmp_path / "frontier.md", tmp_path, folders["frontier"])
+    scale_page.write(tmp_path / "scale.md", tmp_path, folders["results"])
+    papers_page.write(tmp_path / "papers.md", tmp_path, folders["papers"])
+    papers_detail.write(tmp_path / "papers", folders["papers"])
+    stored = {"results": scale_page.RESULTS.parent, "frontier": frontier_page.RESULTS, "papers": papers_rows.RESULTS}
+    pairs = {path: frontier_page.PAGE.parent / path.relative_to(tmp_path) for path in tmp_path.rglob("*.md")}
+    pairs |= {path: stored[name] / path.name for name, folder in folders.items() for path in folder.glob("*.csv")}
+    assert len(pairs) >= 20
+    for written, kept in pairs.items():
+        assert written.read_text(encoding="utf-8") == kept.read_text(encoding="utf-8"), kept
+    results = {path.relative_to(papers_rows.RESULTS).with_suffix("") for path in papers_rows.RESULTS.glob("*/*.json")}
+    assert results == {Path(row.stored) for row in papers_rows.read_all() if row.runs}
+
+
+def test_the_page_about_tickets_matches_the_results():
+    assert lottery.PAGE.read_text(encoding="utf-8") == lottery.text()
+    for name, table in (lottery.tables() | tickets.tables()).items():
+        assert (lottery.RESULTS.parent / name).read_text(encoding="utf-8") == table.as_csv()
+
+
+def test_the_page_about_faults_matches_the_results():
+    results = json.loads(report.RESULTS.read_text(encoding="utf-8"))
+    assert f"{report.BEGIN}\n{report.table(results)}\n{machine.END}" in report.PAGE.read_text(encoding="utf-8")
+    assert report.RANKS.read_text(encoding="utf-8") == report.lost_processes(results["ranks"]).as_csv()

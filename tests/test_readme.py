@@ -22,23 +22,22 @@ from zoo_reports.frontier import best_networks, opponents
 
 import zoo
 from benchmarks import machine
-from benchmarks.studies import frontier_page, papers_rows, readme, tickets
-from benchmarks.studies.frontier_page import CONTROLS
-from benchmarks.studies.papers_page import depends_on_size
+from benchmarks.studies import frontier_page, gallery, papers_rows, readme, tickets
+from benchmarks.studies.frontier_page import CONTROLS, depends_on_size
 from tests.hub.conftest import home, hub
 from zoo import registry
 from zoo.cli import main
 from zoo.cli.commands import command_names
 from zoo.hub.sources import find_release
 from zoo.pruning import prunable
-from zoo.registry import build_options
+from zoo.registry import Spec, build_options
 from zoo.training.options import Fit
 from zoo.training.resolve import load_data, resolve
 
 __all__ = ["home", "hub"]  # fixtures
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES_WITH_COMMANDS = ("included.md", "text.md", "generating.md", "sharing.md", "converting.md")
+PAGES_WITH_COMMANDS = ("included.md", "text.md", "generating.md", "sharing.md", "converting.md", "gallery.md")
 DOCS = "".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in PAGES_WITH_COMMANDS)
 PAGES = [
     "README.md",
@@ -50,6 +49,7 @@ TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 FENCED = re.compile(r"```(\w+)\n(.*?)```", flags=re.DOTALL)
 STEP = re.compile(r"(<!-- not run: [^\n]* -->\n)?```(\w+)\n(.*?)```", flags=re.DOTALL)
 BLOCKS = FENCED.findall(TEXT)
+PRINTED = [block for kind, block in BLOCKS if kind == "text"]
 STEPS = {page.stem: STEP.findall(page.read_text(encoding="utf-8")) for page in TUTORIALS}
 NOT_RUN = [(kind, block) for steps in STEPS.values() for mark, kind, block in steps if mark]
 
@@ -83,6 +83,10 @@ def test_the_first_command_trains_on_digits(tmp_path, epochs, accuracy):
     assert summary["metrics"]["accuracy"] >= accuracy
     assert summary["parameters"]["total"] <= 0.30 * summary["parameters"]["real_twin"]
     assert f"{summary['parameters']['real_twin']:,}" in done.stdout
+    shown, printed = (
+        [re.sub(r"[\d.,]+", "#", line.rstrip()) for line in text.splitlines()] for text in (PRINTED[0], done.stdout)
+    )
+    assert [line for line in shown if line not in (*printed, "...", "#")] == []
 
 
 @pytest.mark.parametrize("line", COMMAND_LINES)
@@ -103,8 +107,7 @@ def test_python_code_runs_and_prints_what_the_readme_shows(tmp_path, monkeypatch
         if kind == "python":
             exec(compile(block, "README.md", "exec"), {})
             outputs.append(capsys.readouterr().out)
-    (shown,) = (block for kind, block in BLOCKS if kind == "text")
-    pattern = ".*".join(re.escape(part) for part in shown.split(" ...\n"))
+    pattern = ".*".join(re.escape(part) for part in PRINTED[1].split(" ...\n"))
     assert re.fullmatch(pattern, outputs[0], flags=re.DOTALL), outputs[0]
 
 
@@ -149,16 +152,70 @@ def test_tutorials_run(page, tmp_path, monkeypatch, capsys, unregistered, hub):
             assert main(shlex.split(line)[1:]) == 0, (line, capsys.readouterr().err)
 
 
-def test_the_table_and_the_answer_match_the_results():
-    results = json.loads((ROOT / "benchmarks" / "results" / "digits.json").read_text(encoding="utf-8"))
-    parts = {readme.BEGIN: readme.table(results), readme.ANSWER: readme.answer(frontier_page.read())}
-    for page in readme.PAGES:
-        assert all(f"{begin}\n{part}\n{machine.END}" in page.read_text(encoding="utf-8") for begin, part in parts.items())
+def test_the_measured_parts_match_the_results():
+    frontiers, results = frontier_page.read(), readme.stored("digits")
+    for begin, part in {readme.REASONS: readme.reasons(frontiers), readme.ANSWER: readme.answer(frontiers)}.items():
+        assert f"{begin}\n{part}\n{machine.END}" in TEXT
+    assert f"{readme.BEGIN}\n{readme.table(results)}\n{machine.END}" in readme.TUTORIAL.read_text(encoding="utf-8")
     assert {row["seed"] for row in results["rows"]} == {0, 1, 2}
 
 
+MOST_WORDS, MOST_WORDS_OF_RESULTS, MOST_PICTURES, MOST_ROWS = 30_000, 600, 3, 40
+
+
+def pages_of_results():
+    """Return the pages under Measured in the navigation."""
+    navigation = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
+    (entries,) = (part["Measured"] for part in navigation if "Measured" in part)
+    return [page for entry in entries for page in entry.values() if page not in ("gallery.md", "method.md")]
+
+
+def longest_table(text):
+    """Return the number of lines of the longest table of a page."""
+    return max((table.count("\n") for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)), default=0)
+
+
+def test_pages_are_short():
+    names = [name for name in PAGES if name.startswith("docs/") or name == "README.md"]
+    texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in names}
+    assert sum(len(text.split()) for text in texts.values()) <= MOST_WORDS
+    assert {name: longest_table(text) for name, text in texts.items() if longest_table(text) > MOST_ROWS} == {}
+    results = {page: texts[f"docs/{page}"] for page in pages_of_results()}
+    assert len(results) >= 10
+    assert {page: len(text.split()) for page, text in results.items() if len(text.split()) > MOST_WORDS_OF_RESULTS} == {}
+    assert {page: text.count("![") for page, text in results.items() if text.count("![") > MOST_PICTURES} == {}
+
+
+def test_the_gallery_shows_a_model_of_each_backbone_of_the_catalogue():
+    released = {find_release(path.stem).facts["backbone"] for path in PRETRAINED}
+    shown = {find_release(exhibit.name).facts["backbone"] for exhibit in gallery.EXHIBITS.values()}
+    assert {Spec.parse(spec).name.partition("/")[0] for spec in released - shown} <= {
+        Spec.parse(spec).name.partition("/")[0] for spec in shown
+    }
+    text = gallery.PAGE.read_text(encoding="utf-8")
+    assert all(f"## {title}\n" in text and exhibit.command in text for title, exhibit in gallery.EXHIBITS.items())
+    pictures = [ROOT / "docs" / name for name in re.findall(r"!\[[^\]]*\]\((.*?)\)", text)]
+    assert len(pictures) >= len(gallery.EXHIBITS)
+    assert [picture.name for picture in pictures if picture.stat().st_size > 60_000] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_rows_of_tables_are_as_wide_as_their_heads(page):
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        assert len({line.replace("\\|", "").count("|") for line in table.splitlines()}) == 1, table
+
+
+def test_pages_of_results_begin_with_their_question():
+    for page in pages_of_results():
+        title, blank, question = (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines()[:3]
+        assert (title[:2], blank) == ("# ", "")
+        assert re.fullmatch(r"\*\*.+\?\*\*", question), page
+
+
 def test_what_is_written_by_hand_about_the_frontiers_holds():
-    text = " ".join(frontier_page.TEMPLATE.read_text(encoding="utf-8").split())
+    pages = (ROOT / "docs" / "method.md", frontier_page.TEMPLATE)
+    text = " ".join(" ".join(page.read_text(encoding="utf-8").split()) for page in pages)
     frontiers = {frontier.name: frontier for frontier in frontier_page.read()}
 
     shares = [

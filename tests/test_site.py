@@ -67,6 +67,14 @@ def test_a_page_shows_the_tested_python_section_of_the_readme():
     assert "[your own Lightning code](tutorials/lightning.md)" in site.rewrite("README.md", page)
 
 
+def test_the_home_page_begins_with_the_readme():
+    home = site.home()
+    assert home.startswith("# Hypercomplex zoo\n")
+    assert "\n## Documentation\n" not in home
+    assert "[Quality at equal weights](frontier.md)" in home
+    assert "import timm, torch, zoo\n" in home
+
+
 def test_the_reference_page_has_the_help_of_each_command():
     page = site.command_line()
     for name in command_names():

@@ -1,10 +1,11 @@
-"""Measure exported networks: ``python -m benchmarks.speed.export sizes``, then ``... times``, then ``... page``.
+"""Measure exported networks: ``python -m benchmarks.speed.export sizes``, then ``times``, then ``page``; and ``cards``.
 
 ``sizes`` exports the models of the catalogue and three larger untrained networks as ONNX in every form, next to the real
 network, and evaluates quantized models on their test split; files are cached in build/export. ``times`` loads each file of the
 larger networks in its own process with one thread of onnxruntime, and measures loading, the median latency of one input, and
 the peak memory above that of the process before. Both write results/export.json; ``page`` writes the table in
-docs/exporting.md.
+docs/exporting.md. ``cards`` exports every model of the catalogue with components, in float32 and int8, and publishes it again
+in build/pretrained, where its card and the catalogue have the sizes and metrics; copy that folder to zoo/hub/pretrained.
 """
 
 import json
@@ -14,6 +15,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
 from multiprocessing import get_context
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -26,7 +28,8 @@ import zoo
 from benchmarks import machine
 from zoo.checkpoint import ModelConfig
 from zoo.data.info import CorpusInfo, ImageInfo
-from zoo.hub.sources import entries
+from zoo.hub.release import publish
+from zoo.hub.sources import entries, of_catalogue, packaged
 from zoo.inference.model import Model
 
 RESULTS = machine.RESULTS / "export.json"
@@ -38,6 +41,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "int8": {"quantize": "int8"},
     "int4": {"quantize": "int4"},
 }
+CARDS = ("components", "int8")
 COMMON: dict[str, Any] = {"sizes": {"train": 1}, "sha256": "0"}
 COLOURS: dict[str, Any] = {"in_channels": 3, "mean": (0.0,) * 3, "std": (1.0,) * 3, "classes": tuple("0123456789")}
 IMAGES, TEXTS = ImageInfo(**COMMON, **COLOURS, image_size=64), CorpusInfo(**COMMON, vocab_size=96, max_length=128, stream=False)
@@ -90,11 +94,11 @@ def untrained(name: str, algebra: str) -> Model:
 
 def row(network: str, algebra: str, form: str, model: Model) -> dict[str, Any]:
     """Export a model in a form, unless it is cached, and return the sizes and the metrics."""
-    folder = FILES / f"{network}-{algebra}-{form}"
+    folder = folder_of(network, algebra, form)
     facts = folder / "facts.json"
     if not facts.exists():
-        print(folder.name, flush=True)
-        result = export(model, folder, "onnx", measure=model.task is not None, **FORMS[form])
+        print(network, algebra, form, flush=True)
+        result = export(model, folder, "onnx", measure=model.task is not None, sparse=bool(model.config.sparse), **FORMS[form])
         metrics = result.get("metrics", model.metrics)
         primary = next((name for name in metrics if name != "loss"), "")
         found = {"parameters": parameter_bytes(model.net), "weights": result["weight_bytes"], "bytes": result["bytes"]}
@@ -102,6 +106,22 @@ def row(network: str, algebra: str, form: str, model: Model) -> dict[str, Any]:
         machine.write(facts, found)
     found = json.loads(facts.read_text(encoding="utf-8"))
     return {"network": network, "algebra": algebra, "form": form, **found}
+
+
+def folder_of(network: str, algebra: str, form: str) -> Path:
+    """Return the folder of an export; those that cards report are together."""
+    return (FILES / "cards" if form in CARDS else FILES) / f"{network}-{algebra}" / form
+
+
+def cards() -> None:
+    """Publish all models of the zoo's catalogue again, with the sizes and metrics of their exports."""
+    releases, site = list(of_catalogue(str(packaged()), "")), machine.ROOT / "build" / "pretrained"
+    for release in releases:
+        for form in CARDS:
+            network, _, algebra = release.name.rpartition("-")
+            row(network, algebra, form, zoo.load(release.name))
+        folder = str(packaged().parent / release.name)
+        publish(folder, str(site), release.name, release.facts["license"], exports=FILES / "cards" / release.name)
 
 
 def times() -> None:
@@ -122,7 +142,7 @@ def measure(network: str, algebra: str, form: str) -> dict[str, float]:
     inputs = draw.integers(1, 90, shape) if isinstance(info, CorpusInfo) else draw.random(shape, np.float32)
     options = SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    file = FILES / f"{network}-{algebra}-{form}" / "model.onnx"
+    file = folder_of(network, algebra, form) / "model.onnx"
     before, start = peak(), time.perf_counter()
     session = InferenceSession(file, options, providers=["CPUExecutionProvider"])
     loaded, seconds = time.perf_counter() - start, []
@@ -175,7 +195,7 @@ def cell(row: dict[str, Any]) -> str:
 
 def main() -> None:
     """Run one step."""
-    {"sizes": sizes, "times": times, "page": page}[sys.argv[1]]()
+    {"sizes": sizes, "times": times, "page": page, "cards": cards}[sys.argv[1]]()
 
 
 if __name__ == "__main__":

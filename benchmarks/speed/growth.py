@@ -134,26 +134,6 @@ def plot(kind: str, measured: dict[str, Any]) -> None:
     figure.savefig(machine.IMAGES / f"speed_{kind}.png", dpi=110)
 
 
-def section(results: dict[str, Any]) -> list[str]:
-    """Format the tables and pictures on docs/speed.md."""
-    lines: list[str] = []
-    for kind, measured in results.items():
-        sizes = SIZES[kind]
-        lines += ["", f"| {measured['ms']['network']}: {kind} | | {' | '.join(f'{size:,}' for size in sizes)} | exponent |"]
-        lines.append(f"|---|---|{'---:|' * len(sizes)}---:|")
-        for quantity, rows in sorted(measured.items(), reverse=True):
-            unit = {"ms": "ms", "mib": "MiB"}[quantity]
-            for name, values in rows["points"].items():
-                cells = " | ".join(f"{value:,.1f}" for value in values)
-                lines.append(f"| {name} | {unit} | {cells} | {rows['exponents'][name]:.2f} |")
-        dates = {
-            f"{QUANTITIES[q].partition(',')[0]}: {row['machine']['date']}, commit {machine.short(row['commit'])}"
-            for q, row in measured.items()
-        }
-        lines += ["", f"![time and memory against {kind}](images/speed_{kind}.png)", "", "; ".join(sorted(dates)) + "."]
-    return lines[1:]
-
-
 def main() -> None:
     """Measure all series or one of them, and draw the pictures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -118,26 +118,6 @@ def measure_tensors(work: str, algebra: str) -> dict[str, Any]:
     }
 
 
-def table(results: dict[str, Any]) -> list[str]:
-    """Format the rows of the table on docs/speed.md."""
-    lines = []
-    for work, rows in results["works"].items():
-        for algebra, row in rows.items():
-            ratios = {key: count / rows["real"][key] for key, count in row.items() if key != "kernels"}
-            goals = {"matrices": 1.01 * SHARES[algebra], "kept": 1.05}
-            keys = ("matrices", "network", "kept", "peak", "resident_peak")
-            cells = [cell(row[key], ratios[key], goals.get(key, 0.0), algebra == "real") for key in keys]
-            kernels = ", ".join(f"{kernel} {count}" for kernel, count in row["kernels"].items())
-            lines.append(f"| {WORKS[work]} | {algebra} | {kernels} | {' | '.join(cells)} |")
-    return lines
-
-
-def cell(count: int, ratio: float, goal: float, is_real: bool) -> str:
-    """Format bytes as MiB, with the ratio to the real network."""
-    text = f"**{ratio:.3f}**" if ratio <= goal else f"{ratio:.3f}"
-    return f"{count / 2**20:,.1f}" + ("" if is_real else f" ({text})")
-
-
 def main() -> None:
     """Measure all networks over all algebras in separate processes, or with ``--one`` a single one in this process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

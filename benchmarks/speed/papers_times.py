@@ -85,54 +85,6 @@ def positions(root: Path, rounds: int) -> dict[str, Any]:
     }
 
 
-def parts(results: dict[str, Any]) -> dict[str, str]:
-    """Format the tables and numbers of two sections of docs/speed.md."""
-    text = {f"{name}_how": how(part) for name, part in results.items()}
-    return text | translation_parts(results["translation"]) | positions_parts(results["positions"])
-
-
-def how(results: dict[str, Any]) -> str:
-    """Describe the machine, date and commit of a measurement."""
-    where = results["machine"]
-    return (
-        f"Medians on {where['threads']} threads of {where['processor']}\n"
-        f"(`python -m benchmarks.speed.papers_times`, {where['date']}, commit {machine.short(results['commit'])})."
-    )
-
-
-def positions_parts(results: dict[str, Any]) -> dict[str, str]:
-    """Format a table with one line per network and one column per kind of positions."""
-    lines = []
-    for net, times in results["training"].items():
-        sizes = {kind: f"({count / 1e6:.1f}M)" for kind, count in results["parameters"][net].items()}
-        cells = [f"{times['none']['ms']:.0f} ms {sizes['none']}"]
-        cells += [f"{times[kind]['ratio']:.2f} {sizes[kind]}" for kind in POSITIONS[1:]]
-        lines.append(f"| {net} | {' | '.join(cells)} |")
-    low, high = (end(times["order"]["ratio"] for times in results["training"].values()) for end in (min, max))
-    to_vanilla = [
-        f"{net} {times['order']['ratio']:.2f} ({times['order']['low']:.2f} to {times['order']['high']:.2f})"
-        for net, times in results["places"].items()
-    ]
-    text = {"positions": "\n".join(lines), "order_to_vanilla": ", ".join(to_vanilla)}
-    return text | {"order_range": f"{low:.2f} to {high:.2f}"}
-
-
-def translation_parts(results: dict[str, Any]) -> dict[str, str]:
-    """Format a table with one line per algebra."""
-    lines, real = [], NETWORKS["real"]
-    for algebra, (steps, seconds) in NETWORKS.items():
-        training, decoding = results["training"][algebra], results["decoding"][algebra]
-        lines.append(
-            f"| {algebra} | {results['parameters'][algebra] / 1e6:.1f}M | {training['ms']:.0f} ms | {training['ratio']:.2f} "
-            f"| {steps:.2f} s, {steps / real[0]:.2f} | {decoding['ms'] / 1000:.2f} s | {decoding['ratio']:.2f} "
-            f"| {seconds} s, {seconds / real[1]:.2f} |"
-        )
-    others = [algebra for algebra in NETWORKS if algebra != "real"]
-    slower = ", ".join(a for a in others if results["training"][a]["low"] > 1) or "none"
-    faster = ", ".join(a for a in others if results["decoding"][a]["high"] < 1) or "none"
-    return {"translation": "\n".join(lines), "slower_training": slower, "faster_decoding": faster}
-
-
 def main() -> None:
     """Measure and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -108,22 +108,6 @@ def measure(rows: int, inp: int, out: int, peers: dict[str, tuple[str, Maker]], 
     return results
 
 
-def section(results: dict[str, Any]) -> list[str]:
-    """Format the table on docs/speed.md."""
-    shapes = [shape["shape"] for shape in results["shapes"]]
-    head = " | ".join(f"{rows:,} rows, {i} to {o}" for rows, i, o in shapes)
-    lines = [f"| algebra | layer | {head} |", f"|---|---|{'---:|' * len(shapes)}"]
-    by_layer: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for shape in results["shapes"]:
-        for row in shape["rows"][1:]:  # the first is torch's layer
-            by_layer.setdefault((row["algebra"], row["layer"]), []).append(row)
-    order = ALGEBRAS[1:]
-    for (algebra, layer), rows in sorted(by_layer.items(), key=lambda item: order.index(item[0][0])):
-        cells = [f"{row['ratio']:.2f} ({row['low']:.2f} to {row['high']:.2f})" for row in rows]
-        lines.append(f"| {algebra} | {layer.removesuffix(f', {algebra}')} | {' | '.join(cells)} |")
-    return lines
-
-
 def main() -> None:
     """Measure all shapes and write the results."""
     peers, notes = installed()

@@ -102,17 +102,6 @@ def add_plan(results: dict[str, Any]) -> None:
             row["planned"], row["planned_ratio"] = chosen(row, name, entry["machine"]["threads"])
 
 
-def table(results: dict[str, Any]) -> list[str]:
-    """Format the planned kernels of all instruction sets, and their times relative to ``block``."""
-    lines = [f"| algebra | rows | features | mode | {' | '.join(results)} |", f"|---|---:|---:|---|{'---|' * len(results)}"]
-    for rows in zip(*(entry["rows"] for entry in results.values()), strict=True):
-        cells = [row["planned"] + ("" if row["planned"] == "block" else f" {row['planned_ratio']:.2f}") for row in rows]
-        first = rows[0]
-        size = f"{first['inp']} to {first['out']}"
-        lines.append(f"| {first['algebra']} | {first['rows']:,} | {size} | {first['mode']} | {' | '.join(cells)} |")
-    return lines
-
-
 def main() -> None:
     """Measure the selected shapes and store them with those of the other instruction sets."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -86,20 +86,6 @@ def simulate() -> list[dict[str, Any]]:
     return rows
 
 
-def table(results: dict[str, Any]) -> list[str]:
-    """Format the steps per second, and the threads that the rule gives to networks on more cores."""
-    where, rows = results["machine"], results["speeds"]
-    lines = [f"Measured {where['date']} on {where['cores']} cores of {where['processor']}, {where['capability']}.", ""]
-    lines += [f"| threads | {' | '.join(TITLES[name] for name in rows)} |", f"|---|{'---:|' * len(rows)}"]
-    lines += [
-        f"| {policy} | {' | '.join(str(row[policy]['steps_per_second']) for row in rows.values())} |" for policy in POLICIES
-    ]
-    names = [f"{cores} cores" for cores in CORES]
-    lines += ["", "Threads by the rule, for a batch of 64:", ""]
-    lines += [f"| network | {' | '.join(names)} |", f"|---|{'---:|' * len(names)}"]
-    return lines + [f"| {row['network']} | {' | '.join(str(row[name]) for name in names)} |" for row in results["simulated"]]
-
-
 def main() -> None:
     """Measure the selected situations and store them with the others."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -1,8 +1,10 @@
 """Write docs/frontier.md and its pictures from the stored results: ``python -m benchmarks.studies.frontier``."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,8 @@ from zoo_reports.frontier import (
     Frontier,
     best_networks,
     draw,
-    draw_costs,
     mean_difference,
-    network_table,
     opponents,
-    sentences,
     text_of,
 )
 from zoo_reports.page import Table, pictures
@@ -25,7 +24,7 @@ from zoo_reports.statistics import Difference, compare
 
 from benchmarks import machine
 from benchmarks.machine import IMAGES, ROOT, short
-from benchmarks.studies import frontier_rates, scale_page
+from benchmarks.studies import frontier_rates
 
 CONFIGS = ROOT / "configs" / "frontier"
 RESULTS = machine.RESULTS / "frontier"
@@ -40,7 +39,7 @@ ORDER = (
     "sst_lstm",
     "sst_transformer",
 )
-"""Order of the first sections; the others follow sorted by name."""
+"""Order of the first tasks; the others follow sorted by name."""
 RATES = ("shakespeare", "shakespeare_mup")
 """Frontiers without and with scaled learning rates."""
 SEARCHES = {"cifar10": ("cifar10_rates", "cifar10_check"), "multi30k": ("multi30k_rates", "multi30k_check")}
@@ -48,11 +47,13 @@ SEARCHES = {"cifar10": ("cifar10_rates", "cifar10_check"), "multi30k": ("multi30
 SHORTER = {"shakespeare_4000": "shakespeare"}
 """Frontiers, and those of the same task with fewer training steps."""
 PARTS = {RATES[1], "conv4_cifar10_rates", *(name for names in SEARCHES.values() for name in names)}
-"""Frontiers without a section of their own."""
+"""Frontiers that are not tasks of their own."""
 CONTROLS = ("hamilton", "linear_map")
 """Frontiers that check the method; they are not tasks."""
 RANDOM_PRODUCTS = "phm(n=4, learned=false)"
 """A control with random fixed products; it is not counted as an algebra."""
+COSTS = ("bytes", "multiply_adds", "step_ms", "inference_ms")
+"""The costs of a network: of its weights file, of an inference per example, of a training step, of the inference of a batch."""
 TEMPLATE = Path(__file__).parent / "frontier_template.md"
 
 
@@ -61,11 +62,9 @@ class Measured(Frontier):
     """A frontier with stored results.
 
     Attributes:
-        comment: Description from the configuration.
         stored: Content of the file of results.
     """
 
-    comment: str
     stored: dict[str, Any]
 
 
@@ -73,13 +72,12 @@ def measured(name: str) -> Measured:
     """Read the configuration and results of a frontier."""
     text = (CONFIGS / f"{name}.yaml").read_text(encoding="utf-8")
     stored = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-    comment = " ".join(line.removeprefix("# ") for line in text.splitlines()[1:] if line.startswith("# "))
     config, rows = yaml.safe_load(text), stored["rows"]
-    return Measured(name, config, rows, best_networks(rows), stored.get("costs", {}), comment, stored)
+    return Measured(name, config, rows, best_networks(rows), stored.get("costs", {}), stored)
 
 
 def read() -> list[Measured]:
-    """Read all measured frontiers that have a section, in page order."""
+    """Read all measured tasks, in page order."""
     names = {path.stem for path in RESULTS.glob("*.json")} - PARTS
     return [measured(name) for name in (*(name for name in ORDER if name in names), *sorted(names - {*ORDER}))]
 
@@ -103,7 +101,7 @@ def from_controls(frontier: Frontier) -> list[str]:
     for other in (point for points in alike for point in points):
         one = nets[f"quaternion-{other.net.rpartition('-')[2]}"]
         if difference := compare(one, other, lower=frontier.lower):
-            texts.append(f"**{one.net} against {other.net}**: {difference.verdict}, {text_of(difference)} {frontier.metric}.")
+            texts.append(f"{one.net} against {other.net} {text_of(difference)}")
     return texts
 
 
@@ -117,8 +115,9 @@ def longer_training(frontier: Frontier, shorter: Frontier | None) -> list[str]:
     for algebra in frontier.algebras:
         now, then = frontier.equal_weights(algebra), before.equal_weights(algebra)
         if now and then:
-            times = f"{text_of(then)} with {steps(shorter)} steps, {text_of(now)} with {steps(frontier)}"
-            texts.append(f"**{algebra}, the same networks**: {times}.")
+            texts.append(
+                f"{algebra} {then.estimate:+.3f} with {steps(shorter)} steps, {now.estimate:+.3f} with {steps(frontier)}"
+            )
     return texts
 
 
@@ -127,60 +126,78 @@ def steps(frontier: Frontier) -> str:
     return f"{frontier.config['base']['trainer']['max_steps']:,}"
 
 
-def section(frontier: Measured, images: Path, shorter: Frontier | None = None) -> list[str]:
-    """Write the section of a task; ``shorter`` is the same task with fewer training steps."""
-    where, stored = frontier.stored["machine"], frontier.stored
-    picture = f"frontier_{frontier.name}"
-    (images / f"{picture}.png").write_bytes(pictures(picture, lambda: draw(frontier))[f"{picture}.png"])
-    costs = [f"![costs of {frontier.name}](images/{picture}_costs.png)", ""] if frontier.costs else []
-    if frontier.costs:
-        (images / f"{picture}_costs.png").write_bytes(pictures(picture, lambda: draw_costs(frontier))[f"{picture}.png"])
-    hours = sum(row["seconds"] for row in stored["rows"]) / 3600
-    commits = ", ".join(sorted({short(row.get("commit", stored["commit"])) for row in stored["rows"]}))
-    processors = " and ".join(sorted({row.get("processor", where["processor"]) for row in stored["rows"]}))
-    return [
-        f"## {frontier.name.replace('_', ' ')}",
-        "",
-        frontier.comment,
-        "",
-        f"![{frontier.name}](images/frontier_{frontier.name}.png)",
-        "",
-        *(f"- {text}" for text in [*sentences(frontier), *from_controls(frontier), *longer_training(frontier, shorter)]),
-        "",
-        *network_table(frontier).as_markdown(),
-        "",
-        *searches([name for name in SEARCHES.get(frontier.name, ()) if (RESULTS / f"{name}.json").exists()]),
-        *costs,
-        f"{len(stored['rows'])} runs, {hours:.1f} core-hours. Measured {where['date']} on one thread of {processors}, "
-        f"shared with other work (seconds are approximate); torch {where['torch']}, commit {commits}.",
-        "",
-    ]
+def tables(frontiers: Iterable[Measured]) -> dict[str, Table]:
+    """Return the tables that are too long for the page, by the names of their CSV files."""
+    searched = [name for names in SEARCHES.values() for name in names if (RESULTS / f"{name}.json").exists()]
+    return {
+        "differences.csv": differences(frontiers),
+        "networks.csv": networks(frontiers),
+        "rates.csv": searches(searched),
+    }
 
 
-def searches(names: Iterable[str]) -> list[str]:
-    """Tabulate the validation loss by learning rate, the best in bold; both searches select by the loss."""
-    found = [(measured(name).config["base"]["trainer"]["max_epochs"], row) for name in names for row in measured(name).rows]
-    rates, rows = sorted({row["lr"] for _, row in found}), []
-    for net, epochs in dict.fromkeys((row["net"], epochs) for epochs, row in found):
-        values = {row["lr"]: row["validation"] for length, row in found if (row["net"], length) == (net, epochs)}
-        best = min(values, key=lambda rate: values[rate])
-        texts = {rate: f"**{value:.4f}**" if rate == best else f"{value:.4f}" for rate, value in values.items()}
-        rows.append([net, str(epochs), *(texts.get(rate, "-") for rate in rates)])
-    head = ["validation loss by learning rate", "epochs", *(f"{rate:g}" for rate in rates)]
-    return [*Table("", head, rows).as_markdown(), ""] if rows else []
+def networks(frontiers: Iterable[Measured]) -> Table:
+    """Tabulate the networks of all frontiers, and where they were measured."""
+    head = ["frontier", "network", "algebra", "weights", "word embeddings", "learning rate", "lowest rate", "highest rate"]
+    head += ["metric", "test", "95 % interval", "seeds", "seconds a run", *COSTS, "processor", "date", "commit"]
+    rows = []
+    for frontier in frontiers:
+        where = frontier.stored["machine"]
+        for point in frontier.points:
+            own = [row for row in frontier.rows if row["net"] == point.net]
+            processors = " and ".join(sorted({row.get("processor", where["processor"]) for row in own}))
+            commits = " ".join(sorted({short(row.get("commit", frontier.stored["commit"])) for row in own}))
+            rates = [f"{rate:g}" for rate in (point.lr, *point.rates[:1], *point.rates[-1:]) if rate]
+            cells = [frontier.name, point.net, point.algebra, str(point.weights), str(point.total - point.weights)]
+            cells += [*rates, *[""] * (3 - len(rates)), frontier.metric, f"{point.mean:.4f}"]
+            cells += ["" if point.interval is None else f"{point.interval:.4f}", str(len(point.values)), f"{point.seconds:.0f}"]
+            cells += [f"{frontier.costs[point.net][cost]:.10g}" if frontier.costs else "" for cost in COSTS]
+            rows.append([*cells, processors, where["date"], commits])
+    return Table("", head, rows)
+
+
+def searches(names: Iterable[str]) -> Table:
+    """Tabulate the validation loss by learning rate of frontiers whose rates were searched in shorter runs."""
+    rows = []
+    for name in names:
+        epochs = measured(name).config["base"]["trainer"]["max_epochs"]
+        rows += [[name, row["net"], str(epochs), f"{row['lr']:g}", f"{row['validation']:.4f}"] for row in measured(name).rows]
+    return Table("", ["frontier", "network", "epochs", "learning rate", "validation loss"], rows)
 
 
 def answers(frontiers: Iterable[Measured]) -> list[str]:
+    """Tabulate the differences at equal weights, significant ones in bold, with one line for each task."""
+    algebras = ["complex", "quaternion", "phm-4", "octonion"]
+    rows = []
+    for frontier in frontiers:
+        found = {algebra: frontier.equal_weights(algebra) for algebra in algebras if algebra in frontier.algebras}
+        name = f"[{frontier.name.replace('_', ' ')}](images/frontier_{frontier.name}.png)"
+        size = frontier.size_effect.verdict if frontier.size_effect else ""
+        rows.append([name, size, *(cell(found.get(algebra)) for algebra in algebras)])
+    return Table("", ["task", "more real weights", *algebras], rows).as_markdown()
+
+
+def cell(difference: Difference | None) -> str:
+    """Format a difference, in bold if its interval excludes zero."""
+    text = f"{difference.estimate:+.3f}" if difference else ""
+    return f"**{text}**" if difference and difference.verdict != "not decided" else text
+
+
+def differences(frontiers: Iterable[Measured]) -> Table:
     """Tabulate the differences at equal weights, step time and width for each task and algebra."""
+    kinds = ("equal weights", "same step time or less", "equal width")
+    head = ["frontier", "algebra", "seeds", "metric", "verdict"]
+    head += [f"{kind}{end}" for kind in kinds for end in ("", ", low", ", high")]
     rows = []
     for frontier in frontiers:
         for algebra in frontier.algebras:
-            weights, time = frontier.equal_weights(algebra), equal_step_time(frontier, algebra)
-            cells = [text_of(one) if one else "-" for one in (weights, time, frontier.equal_width(algebra))]
-            verdict, name = weights.verdict if weights else "-", frontier.name.replace("_", " ")
-            rows.append([name, algebra, seeds(frontier.algebras[algebra]), frontier.metric, cells[0], verdict, *cells[1:]])
-    head = ["task", "algebra", "seeds", "metric", "at equal weights", "verdict", "same step time or less", "at equal width"]
-    return [*Table("", head, rows).as_markdown(), ""]
+            found = [frontier.equal_weights(algebra), equal_step_time(frontier, algebra), frontier.equal_width(algebra)]
+            verdict = found[0].verdict if found[0] else ""
+            cells = [frontier.name, algebra, seeds(frontier.algebras[algebra]), frontier.metric, verdict]
+            for one in found:
+                cells += [f"{value:+.4f}" for value in (one.estimate, one.low, one.high)] if one else [""] * 3
+            rows.append(cells)
+    return Table("", head, rows)
 
 
 def seeds(points: Iterable[BestNetwork]) -> str:
@@ -190,44 +207,85 @@ def seeds(points: Iterable[BestNetwork]) -> str:
 
 
 def not_run() -> list[str]:
-    """List configurations without results and networks with missing seeds, and the commands that run them."""
-    lines = []
+    """List the configurations without results, and those of which networks or seeds are missing."""
+    names = []
     for path in sorted(CONFIGS.glob("*.yaml")):
-        command = f"`python -m benchmarks.studies.frontier configs/frontier/{path.name} --root DATA`"
         axes, results = yaml.safe_load(path.read_text(encoding="utf-8"))["axes"], RESULTS / path.name.replace(".yaml", ".json")
-        if not results.exists():
-            lines.append(f"- {path.stem.replace('_', ' ')}: {command}")
-            continue
-        rows = json.loads(results.read_text(encoding="utf-8"))["rows"]
+        rows = json.loads(results.read_text(encoding="utf-8"))["rows"] if results.exists() else []
         due = {net for net, _, _ in next_runs(list(axes["net"]), axes.get("optimizer.lr", ()), axes["seed"], rows, set())}
-        missing = [net for net in axes["net"] if net in due]
-        if missing:
-            lines.append(f"- {path.stem.replace('_', ' ')}, some runs of {', '.join(missing)}: {command}")
-    return lines
+        if due:
+            some = f" ({', '.join(net for net in axes['net'] if net in due)})" if rows else ""
+            names.append(f"{path.stem}{some}")
+    return names
 
 
-def searched_only() -> list[str]:
-    """Tabulate the learning rates of frontiers that are not measured yet."""
-    lines = []
-    for frontier, names in SEARCHES.items():
-        found = [name for name in names if (RESULTS / f"{name}.json").exists()]
-        if found and not (RESULTS / f"{frontier}.json").exists():
-            lines += ["", f"The learning rates of {frontier} are already searched:", "", *searches(found)]
-    return lines
-
-
-def write(page: Path = PAGE, images: Path = IMAGES) -> None:
-    """Write the page and its pictures."""
-    frontiers = read()
-    rates = [measured(name) for name in RATES if (RESULTS / f"{name}.json").exists()]
+def controls(frontiers: Iterable[Measured]) -> list[str]:
+    """Compare quaternions with other products of as many components, and longer with shorter training."""
     by_name = {frontier.name: frontier for frontier in frontiers}
-    shorter = {longer: by_name.get(name) for longer, name in SHORTER.items()}
-    lines = [line for frontier in frontiers for line in section(frontier, images, shorter.get(frontier.name))]
-    if len(rates) == len(RATES):
-        lines += frontier_rates.section(images, *((rate.config, rate.rows) for rate in rates))
-    lines += scale_page.section(images)
-    lines += ["## Not run", "", *missing, *searched_only()] if (missing := not_run()) else []
-    tasks, checks = ([one for one in frontiers if (one.name in CONTROLS) is kind] for kind in (False, True))
-    parts = {"answers": "\n".join(answers(tasks)), "checks": "\n".join(answers(checks))}
-    parts["sections"] = "\n".join(lines).rstrip()
+    lines = []
+    for name, frontier in by_name.items():
+        texts = [*from_controls(frontier), *longer_training(frontier, by_name.get(SHORTER.get(name, "")))]
+        lines += [f"- {name.replace('_', ' ')}: {'; '.join(texts)}."] if texts else []
+    return lines
+
+
+def checks(frontiers: Iterable[Measured]) -> str:
+    """Count the algebras that are ahead in each check of the method."""
+    texts = []
+    for frontier in frontiers:
+        found = [difference for name in frontier.algebras if (difference := frontier.equal_weights(name))]
+        wins = sum(difference.verdict == "ahead" for difference in found)
+        texts.append(f"{wins} of {len(found)} algebras are ahead on {frontier.name.replace('_', ' ')}")
+    return ", ".join(texts)
+
+
+def write(page: Path = PAGE, images: Path = IMAGES, folder: Path = RESULTS) -> None:
+    """Write the page, its pictures and the CSV files of its tables."""
+    frontiers = read()
+    tasks = [one for one in frontiers if one.name not in CONTROLS]
+    for frontier in tasks:
+        picture = f"frontier_{frontier.name}"
+        (images / f"{picture}.png").write_bytes(pictures(picture, partial(draw, frontier))[f"{picture}.png"])
+    for name, table in tables(frontiers).items():
+        (folder / name).write_text(table.as_csv(), encoding="utf-8")
+    runs = [row for frontier in frontiers for row in frontier.rows]
+    dates = sorted({frontier.stored["machine"]["date"] for frontier in frontiers})
+    parts = {
+        "answers": "\n".join(answers(tasks)),
+        "checks": checks(one for one in frontiers if one.name in CONTROLS),
+        "rates": rates_text(images),
+    }
+    parts |= {"controls": "\n".join(controls(tasks)), "not_run": ", ".join(not_run()) or "none"}
+    parts |= {"runs": f"{len(runs):,}", "hours": f"{sum(row['seconds'] for row in runs) / 3600:.0f}"}
+    parts |= {"dates": f"{dates[0]} to {dates[-1]}", "counts": counts(tasks)}
     page.write_text(TEMPLATE.read_text(encoding="utf-8").format_map(parts), encoding="utf-8")
+
+
+def rates_text(images: Path) -> str:
+    """Compare learning rates without and with scaling, if both are measured; draw their curves."""
+    rates = [measured(name) for name in RATES if (RESULTS / f"{name}.json").exists()]
+    if len(rates) < len(RATES):
+        return ""
+    return frontier_rates.sentences(images, *((rate.config, rate.rows) for rate in rates))
+
+
+def counts(tasks: Iterable[Measured]) -> str:
+    """Count the verdicts at equal weights, separately for tasks where more weights help a real network and for others."""
+    groups: dict[bool, list[Measured]] = {True: [], False: []}
+    for task in tasks:
+        groups[depends_on_size(task)].append(task)
+    texts = []
+    for is_sized, those in groups.items():
+        found = [task.equal_weights(name) for task in those for name in task.algebras if name != RANDOM_PRODUCTS]
+        verdicts = Counter(difference.verdict for difference in found if difference)
+        where = "Where more weights help a real network" if is_sized else "Where more weights do not significantly help"
+        texts.append(
+            f"{where} ({len(those)} tasks), algebras are ahead in {verdicts['ahead']}, behind in {verdicts['behind']} and not "
+            f"decided in {verdicts['not decided']} of {verdicts.total()} comparisons."
+        )
+    return " ".join(texts)
+
+
+def depends_on_size(frontier: Measured) -> bool:
+    """Check that the largest real network of a frontier is better than the smallest."""
+    return frontier.size_effect is not None and frontier.size_effect.verdict == "ahead"

@@ -1,4 +1,4 @@
-"""Write docs/papers/PAPER.md with the settings and rows of each paper: ``python -m benchmarks.studies.papers``."""
+"""Write docs/papers/PAPER.md, and the settings and rows of each paper as CSV: ``python -m benchmarks.studies.papers``."""
 
 import json
 import re
@@ -8,13 +8,13 @@ from statistics import mean
 from typing import Any
 
 from matplotlib.figure import Figure
-from zoo_reports.page import plain_axes
+from zoo_reports.page import Table, plain_axes
 from zoo_reports.statistics import Score
 
 from benchmarks.machine import IMAGES, ROOT
-from benchmarks.studies.papers_page import PAPERS
-from benchmarks.studies.papers_rows import CONFIGS, RESULTS, Row, read_all
-from benchmarks.studies.papers_verdicts import Comparison, comparisons, score, tally, verdict
+from benchmarks.studies.papers_page import PAPERS, verdicts
+from benchmarks.studies.papers_rows import RESULTS, Row, read_all
+from benchmarks.studies.papers_verdicts import score
 
 FOLDER = ROOT / "docs" / "papers"
 LISTING = "paper's listing"
@@ -48,12 +48,6 @@ RATED = re.compile(rf"trec_({'|'.join(KINDS)})_(\d+e-\d+)")
 COLOURS = ("#1f4e79", "#c55a11", "#548235", "#7f6000", "#7030a0")
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: int = 1) -> list[str]:
-    """Format a Markdown table; right-align the columns from index ``right`` on."""
-    rule = "".join("---|" if number < right else "---:|" for number in range(len(head)))
-    return [f"| {' | '.join(head)} |", f"|{rule}", *(f"| {' | '.join(row)} |" for row in rows), ""]
-
-
 def algebra(row: Row) -> str:
     """Format the algebra of a row, its scope unless it is ``all``, and its attention score."""
     scope = row.config.get("scope", "all")
@@ -82,67 +76,23 @@ def result(row: Row) -> str:
     return "; ".join(shown)
 
 
-def line(row: Row, notes: list[str]) -> list[str]:
-    """Format the cells of a row."""
-    parameters = row.runs[0]["parameters"]
-    letters = ", ".join(sorted(chr(ord("a") + notes.index(note)) for note in row.notes if note in notes))
-    return [
-        f"[{row.name}](../../configs/papers/{row.paper}/{row.sweep}.yaml)",
-        algebra(row),
-        f"{(parameters['total'] - parameters['embedding']) / 1000:,.0f}K + {parameters['embedding'] / 1000:,.0f}K",
-        result(row),
-        f"[{len(row.runs)}](../../benchmarks/results/papers/{row.stored}.json)",
-        row.published,
-        letters,
-    ]
-
-
-def rows_of(group: Sequence[Row], compared: Iterable[Comparison]) -> list[str]:
-    """Write the table of one data set and setting, its notes, and the verdicts on the published tables."""
-    notes = list(dict.fromkeys(note for row in group for note in row.notes))
-    shared = [note for note in notes if all(note in row.notes for row in group)]
-    some = [note for note in notes if note not in shared]
-    lines = table(
-        ["row", "algebra", "weights + word embeddings", "test", "seeds", "published", "notes"],
-        [line(row, some) for row in group],
-        7,
-    )
-    lines += [f"All rows: {' '.join(shared)}", ""] if shared else []
-    lines += [*(f"- {chr(ord('a') + number)}: {note}" for number, note in enumerate(some)), ""] if some else []
-    for comparison in compared:
-        pairs, published, ours = comparison.pairs(), comparison.rows[0], next(iter(comparison.scores), "none")
-        lines.append(
-            f"- **{comparison.table}, {published.net.replace('_', ' ')}: {verdict(pairs)}**. Best published: {published.name}; "
-            f"best here: {ours}. Pairs of rows: {tally(pairs)}."
-        )
-    claims = [row.extra["claim"] for row in group if "claim" in row.extra]
-    return [*lines, *(f"- Published: {claim}." for claim in claims), ""]
-
-
-def sections(rows: Iterable[Row], compared: Sequence[Comparison]) -> list[str]:
-    """Write a section for each data set and setting."""
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row.data, row.setting), []).append(row)
+def rows_table(rows: Iterable[Row]) -> Table:
+    """Tabulate all rows of a paper."""
+    head = ["row", "configuration", "data", "setting", "algebra", "weights", "word embeddings", "test", "seeds", "published"]
     lines = []
-    for (data, setting), group in groups.items():
-        key = group[0].paper, data, setting
-        of_group = [one for one in compared if (one.rows[0].paper, one.rows[0].data, one.rows[0].setting) == key]
-        lines += [f"## `{data}`{f', {setting}' if setting else ''}", "", *rows_of(group, of_group)]
-        if any("curve" in run for row in group for run in row.runs):
-            lines += ["![exact match on validation pairs against steps](../images/mlu_exact_match.png)", ""]
-        lines += other_tests(group)
-    return lines
+    for row in rows:
+        parameters = row.runs[0]["parameters"]
+        sizes = [str(parameters["total"] - parameters["embedding"]), str(parameters["embedding"])]
+        cells = [row.name, f"configs/papers/{row.paper}/{row.sweep}.yaml", row.data, row.setting, algebra(row).replace("`", "")]
+        lines.append([*cells, *sizes, result(row), str(len(row.runs)), row.published, row.extra.get("claim", ""), *notes(row)])
+    return Table("", [*head, "claim", "notes", "other test sets", "results"], lines)
 
 
-def other_tests(group: Sequence[Row]) -> list[str]:
-    """Write the accuracy of the same models on other test sets."""
-    results = {row.name: runs for row in group if (runs := [run["also"] for run in row.runs if "also" in run])}
-    if not results:
-        return []
-    specs = list(next(iter(results.values()))[0])
-    rows = [[name, *(f"{mean(run[spec]['accuracy'] for run in runs):.3f}" for spec in specs)] for name, runs in results.items()]
-    return ["Accuracy of the same models on other test sets:", "", *table(["row", *(f"`{spec}`" for spec in specs)], rows)]
+def notes(row: Row) -> list[str]:
+    """Return the notes of a row, its accuracy on other test sets, and its file of results."""
+    also = [run["also"] for run in row.runs if "also" in run]
+    others = [f"{spec}: {mean(values[spec]['accuracy'] for values in also):.3f}" for spec in (also[0] if also else ())]
+    return [" ".join(row.notes), "; ".join(others), f"benchmarks/results/papers/{row.stored}.json"]
 
 
 def draw_curves(rows: Iterable[Row], name: str, label: str, images: Path = IMAGES) -> Path | None:
@@ -170,7 +120,7 @@ def draw_curves(rows: Iterable[Row], name: str, label: str, images: Path = IMAGE
 # --- Sections of the complex-order paper ---
 
 
-def word_order(rows: Iterable[Row]) -> list[str]:
+def word_order(rows: Iterable[Row]) -> Table:
     """Tabulate the mean test accuracy over data sets by network, setting and positions, and the published mean."""
     cells: dict[tuple[str, str, str], dict[str, Row]] = {}
     for row in rows:
@@ -185,23 +135,12 @@ def word_order(rows: Iterable[Row]) -> list[str]:
             f"({mean(cell[kind].printed[1] for cell in by_data.values()):.3f})"  # type: ignore[index]
             for kind in POSITIONS
         ]
-        lines.append([f"{net}, {setting or 'our first setting'}", ", ".join(by_data), *means])
-    if not lines:
-        return []
-    return [
-        "## Summary",
-        "",
-        "Mean test accuracy over data sets for each kind of positions. The published mean is in parentheses (LSTM, CNN and",
-        "FastText use word2vec there).",
-        "",
-        *table(["network", "data sets", *POSITIONS.values()], lines, 2),
-        *parts(rows),
-    ]
+        lines.append([f"{net}, {setting or 'our first setting'}", *means])
+    return Table("", ["network", *POSITIONS.values()], lines)
 
 
-def parts(rows: Iterable[Row]) -> list[str]:
+def parts(measured: Mapping[str, Row]) -> Table:
     """Tabulate the effect of the frequencies and the norm on complex-order, complex-vanilla and real networks."""
-    measured = {row.name: row for row in rows if row.runs}
     names = {
         "complex-order, 10000^(-d/D), layer norm": ("mr_transformer_order", "trec_order_1e-3"),
         "complex-order, N(0, 1), layer norm": ("released_mr_normal_layer", "trec_order_normal_1e-3"),
@@ -215,19 +154,10 @@ def parts(rows: Iterable[Row]) -> list[str]:
     lines = [
         [title, *(result(measured[name]) if name in measured else "not run" for name in pair)] for title, pair in names.items()
     ]
-    return [
-        "## Norm or frequencies?",
-        "",
-        "Test accuracy of the Transformer, changing one part at a time.",
-        "",
-        *table(["Transformer", "`mr`", "`trec`"], lines),
-        *effects(measured),
-        *released_rate(measured),
-        *released(measured),
-    ]
+    return Table("", ["Transformer", "mr", "trec"], lines)
 
 
-def effects(measured: Mapping[str, Row]) -> list[str]:
+def effects(measured: Mapping[str, Row]) -> str:
     """State how the frequencies and the norm change accuracy on mr."""
     changes = {
         "N(0, 1) frequencies": ("mr_transformer_order", "released_mr_normal_layer"),
@@ -237,24 +167,13 @@ def effects(measured: Mapping[str, Row]) -> list[str]:
         "batch norm in the real network": ("mr_transformer_none", "released_mr_real_batch"),
     }
     if not all(name in measured for pair in changes.values() for name in pair):
-        return []
+        return ""
     means = {name: score(measured[name], "accuracy").mean for pair in changes.values() for name in pair}
     effect = ", ".join(f"{title} {means[after] - means[before]:+.3f}" for title, (before, after) in changes.items())
-    return [f"Change of the mean accuracy on `mr`: {effect}.", ""]
+    return f"Change of the Transformer's mean accuracy on `mr`: {effect}."
 
 
-def released_rate(measured: Mapping[str, Row]) -> list[str]:
-    """State the accuracy of a real network with the learning rate of the released code."""
-    names = ("trec_transformer_tpe", "released_trec_slow")
-    if not all(name in measured for name in names):
-        return []
-    ours, slow = (result(measured[name]) for name in names)
-    published = measured[names[1]].published
-    text = f"The real Transformer with trigonometric positions on `trec`: {ours} in our first setting, {slow} with the learning"
-    return [text, f"rate, amplitudes and readout of the released code after 60 epochs; published: {published}.", ""]
-
-
-def released(measured: Mapping[str, Row]) -> list[str]:
+def released(measured: Mapping[str, Row]) -> Table:
     """Tabulate the mean accuracy of complex-order and complex-vanilla over the data sets that all three settings have."""
     titles = {f"{net}, complex-order": (net, net, "order") for net in ("cnn", "fasttext", "lstm")}
     titles |= {f"transformer, complex-{kind}": (kind, "transformer", kind) for kind in ("order", "vanilla")}
@@ -269,16 +188,11 @@ def released(measured: Mapping[str, Row]) -> list[str]:
             means = [mean(score(row, "accuracy").mean for row in same) for same in zip(*found.values(), strict=True)]
             published = mean(rows[-1].printed[1] for rows in found.values() if rows[-1].printed)
             lines.append([title, ", ".join(found), *(f"{value:.3f}" for value in (*means, published))])
-    text = [
-        "Mean test accuracy over the data sets that all settings have. Complex-vanilla has N(0, 1) frequencies in the released",
-        "code, as complex-order in the paper's listing, and no frequencies in the other settings.",
-    ]
-    head = ["network", "data sets", "released code", LISTING, "our first setting", "published"]
-    return ["## The released code", "", *text, "", *table(head, lines, 2)] if lines else []
+    return Table("", ["network", "data sets", "released code", LISTING, "our first setting", "published"], lines)
 
 
-def rates(rows: Iterable[Row]) -> list[str]:
-    """Tabulate validation accuracy by positions and learning rate (best in bold) and the test accuracy at the best rate."""
+def rates(rows: Iterable[Row]) -> Table:
+    """Tabulate validation accuracy by positions and learning rate, and the test accuracy at the best rate, for one seed."""
     by_rate = {match.groups(): row for row in rows if row.runs and (match := RATED.fullmatch(row.name))}
     columns = sorted({rate for _, rate in by_rate}, key=float, reverse=True)
     lines = []
@@ -291,15 +205,9 @@ def rates(rows: Iterable[Row]) -> list[str]:
         if not values:
             continue
         best = max(values, key=lambda rate: values[rate])
-        cells = [
-            f"**{values[rate]:.3f}**" if rate == best else f"{values[rate]:.3f}" if rate in values else "" for rate in columns
-        ]
+        cells = [f"{values[rate]:.3f}" if rate in values else "" for rate in columns]
         lines.append([title, *cells, f"{score(by_rate[kind, best], 'accuracy').mean:.3f}"])
-    if not lines:
-        return []
-    head = "## Learning rates of the Transformer on `trec`"
-    text = "Validation accuracy for each learning rate (best in bold) and test accuracy at the best rate; one seed."
-    return [head, "", text, "", *table(["positions", *columns, "test"], lines)]
+    return Table("", ["positions", *columns, "test"], lines)
 
 
 def sensitivity(results: Path) -> list[str]:
@@ -308,55 +216,105 @@ def sensitivity(results: Path) -> list[str]:
     if not path.exists():
         return []
     stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    most, least = (", ".join(word["word"] for word in stored[name]) for name in ("most", "least"))
+    most, least = (", ".join(word["word"] for word in stored[name][:5]) for name in ("most", "least"))
     return [
-        "## Sensitivity of words to position",
+        f"**Sensitivity of words to position** (`zoo report frequencies` of the complex-order Transformer on SST, "
+        f"{stored['words']:,} words): the largest mean frequencies are those of {most}; the smallest those of {least}. In "
+        "Table 7 of the paper, words of strong sentiment rank first.",
         "",
-        f"`zoo report frequencies` of the complex-order Transformer on SST ([configuration](../../{stored['config']}), seed "
-        f"{stored['seed']}), {stored['words']:,} words. In Table 7 of the paper, words of strong sentiment rank first.",
+        "![Density of the mean frequency over words](../images/sst_frequencies.png)",
+    ]
+
+
+def extras(rows: Sequence[Row], results: Path) -> list[str]:
+    """Write the results that only one paper has."""
+    paper, measured = rows[0].paper, {row.name: row for row in rows}
+    if paper == "quaternion_nlp":
+        return ["![Exact match on validation pairs against steps, Table 4](../images/mlu_exact_match.png)", ""]
+    if paper != "complex_order":
+        return []
+    return [
+        "Mean test accuracy over data sets for each kind of positions, the published mean in parentheses:",
         "",
-        f"Largest mean frequency: {most}.",
+        *word_order(rows).as_markdown(),
         "",
-        f"Smallest mean frequency: {least}.",
+        effects(measured),
         "",
-        "![density of the mean frequency over words](../images/sst_frequencies.png)",
+        *sensitivity(results),
         "",
     ]
+
+
+def verdicts_of(paper: str, rows: Iterable[Row]) -> list[str]:
+    """Tabulate our verdicts on the published tables of a paper, one line for networks that have the same."""
+    nets: dict[tuple[str, str, str], list[str]] = {}
+    for name, table, net, data, setting, text, *_ in verdicts(rows).rows:
+        if name == paper:
+            where = setting if "," in data else f"{data}, {setting}".removesuffix(", ")
+            nets.setdefault((table, where, text.replace(", smaller differences", "*")), []).append(net)
+    lines = [[f"{table}, {', '.join(dict.fromkeys(names))}", setting, text] for (table, setting, text), names in nets.items()]
+    starred = any(text.endswith("*") for *_, text in lines)
+    note = ["", r"\* with smaller differences than published"] if starred else []
+    return [*Table("", ["published table", "setting", "verdict here"], lines).as_markdown(left=3), *note, ""] if lines else []
 
 
 def page(paper: str, rows: Sequence[Row], results: Path) -> str:
     """Write the page of a paper."""
     about = PAPERS[paper]
-    measured = [row for row in rows if row.paper in about["sweeps"] and row.runs]
-    runs = [run for row in measured for run in row.runs]
-    dates = sorted({run["machine"]["date"] for run in runs})
-    machines = [run["machine"] for run in runs]
+    measured = [row for row in rows if row.paper == paper and row.runs]
+    machines = [run["machine"] for row in measured for run in row.runs]
+    dates = sorted({one["date"] for one in machines})
     processors = " or ".join(sorted({one["processor" if one["device"] == "cpu" else "device"] for one in machines}))
-    versions = " or ".join(sorted({one["torch"] for one in machines}))
-    setting = [[point, *cells] for point, cells in about["setting"].items()]
-    extras = [*word_order(measured), *rates(measured), *sensitivity(results)] if paper == "complex_order" else []
+    folder = "../../benchmarks/results/papers"
     lines = [
         f"# {about['title']} ({about['cite']})",
         "",
-        "Generated by `python -m benchmarks.studies.papers`; do not edit. The [summary](../papers.md) has all verdicts.",
+        f"**{about['question']}**",
         "",
-        "## Settings",
+        about["answer"],
         "",
-        *table(["", *about["columns"]], setting, 9),
-        "Each row links to its configuration, and the number of seeds to all results, versions and commits. Test results are "
-        f"mean ± half of the 95 % t-interval over seeds. Measured {' to '.join(sorted({dates[0], dates[-1]}))} on {processors} "
-        f"with torch {versions}.",
+        *verdicts_of(paper, rows),
+        *extras(measured, results),
+        "## How it was measured",
         "",
-        *extras,
-        *sections([row for row in measured if row.paper == paper], comparisons(rows)),
+        f"{sum(len(row.runs) for row in measured)} runs of {len(measured)} rows, {dates[0]} to {dates[-1]}, on {processors}. "
+        "[The method](../method.md#published-tables) defines the verdicts.",
+        "",
+        f"- [All rows]({folder}/{paper}.csv): algebra, weights, test results with intervals, seeds, published results, notes.",
+        f"- [Settings]({folder}/{paper}_settings.csv) of the paper and ours.",
+        *(f"- [{title}]({folder}/{name})." for name, (title, _) in more_tables(paper, rows).items()),
     ]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def write(folder: Path = FOLDER, results: Path = RESULTS, configs: Path = CONFIGS) -> None:
-    """Write the page of each paper that has measured rows."""
-    rows = read_all(configs, results)
+def more_tables(paper: str, rows: Sequence[Row]) -> dict[str, tuple[str, Table]]:
+    """Return further tables of a paper, with their titles, by the names of their CSV files."""
+    if paper != "complex_order":
+        return {}
+    measured = [row for row in rows if row.paper in PAPERS[paper]["sweeps"] and row.runs]
+    by_name = {row.name: row for row in measured}
+    return {
+        "complex_order_parts.csv": ("Frequencies or norm? One part changed at a time", parts(by_name)),
+        "complex_order_released.csv": ("The released code, the paper's listing and our first setting", released(by_name)),
+        "complex_order_rates.csv": ("Validation accuracy by learning rate on TREC", rates(measured)),
+    }
+
+
+def tables(paper: str, rows: Sequence[Row]) -> dict[str, Table]:
+    """Return all tables of a paper by the names of their CSV files."""
+    about = PAPERS[paper]
+    setting = [[point, *cells] for point, cells in about["setting"].items()]
+    found = {f"{paper}.csv": rows_table(row for row in rows if row.paper == paper and row.runs)}
+    found[f"{paper}_settings.csv"] = Table("", ["", *about["columns"]], setting)
+    return found | {name: table for name, (_, table) in more_tables(paper, rows).items()}
+
+
+def write(folder: Path = FOLDER, results: Path = RESULTS) -> None:
+    """Write the page of each paper that has measured rows, and the CSV files of its tables."""
+    rows = read_all()
     folder.mkdir(parents=True, exist_ok=True)
-    for paper, about in PAPERS.items():
-        if any(row.runs for row in rows if row.paper in about["sweeps"]):
-            (folder / f"{paper}.md").write_text(page(paper, rows, results), encoding="utf-8")
+    for paper in PAPERS:
+        if any(row.runs for row in rows if row.paper == paper):
+            (folder / f"{paper}.md").write_text(page(paper, rows, RESULTS), encoding="utf-8")
+            for name, table in tables(paper, rows).items():
+                (results / name).write_text(table.as_csv(), encoding="utf-8")

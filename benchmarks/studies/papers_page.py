@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 import yaml
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from zoo_reports.curves import compare_all
-from zoo_reports.page import colors_of, plain_axes
+from zoo_reports.page import Table, colors_of, plain_axes
 from zoo_reports.statistics import Difference, compare
 
 from benchmarks.machine import IMAGES, ROOT
 from benchmarks.studies import frontier_page, lottery
-from benchmarks.studies.frontier_page import CONTROLS, RANDOM_PRODUCTS, Measured
-from benchmarks.studies.papers_rows import CONFIGS, RESULTS, Row, read_all
+from benchmarks.studies.frontier_page import CONTROLS, RANDOM_PRODUCTS, Measured, depends_on_size
+from benchmarks.studies.papers_rows import RESULTS, Row, read_all
 from benchmarks.studies.papers_verdicts import LOWER_IS_BETTER, by_table, comparisons, score, tally, verdict
 from zoo.registry import Spec
 
@@ -91,11 +90,6 @@ def label(frontier: Measured) -> str:
     return f"{frontier.name.replace('_', ' ')} (frontier)"
 
 
-def depends_on_size(frontier: Measured) -> bool:
-    """Check that the largest real network of a frontier is better than the smallest."""
-    return frontier.size_effect is not None and frontier.size_effect.verdict == "ahead"
-
-
 def forest(width: Sequence[Effect], weights: Sequence[Effect], path: Path) -> None:
     """Draw a forest plot of the differences: one line per task, one mark with an interval per algebra."""
     tasks = list(dict.fromkeys(effect.task for effect in [*weights, *width]))
@@ -142,8 +136,8 @@ def answer(width: Sequence[Effect], weights: Sequence[Effect], sized: Collection
     """Summarize all comparisons in one paragraph; ``sized`` are the tasks where the largest real network beats the smallest."""
     smaller, others = ([effect for effect in weights if (effect.task in sized) is kind] for kind in (True, False))
     return (
-        f"Is a network over an algebra better than a smaller real network with the same number of weights? Where more weights "
-        f"help a real network, algebras are {counted(smaller)}. Where they do not help significantly, algebras are "
+        f"At equal weights, where more weights help a real network, algebras are {counted(smaller)}. Where they do not help "
+        f"significantly, algebras are "
         f"{counted(others)}. Compared with the real network of the same width, which has more weights, algebras are "
         f"{counted(width)}."
     )
@@ -158,77 +152,60 @@ def counted(effects: Sequence[Effect]) -> str:
     return f"{text} {counts['not decided']} of {len(effects)} comparisons on {len(tasks)} task{'s' * (len(tasks) != 1)}{where}"
 
 
-def printed_tables(rows: Iterable[Row]) -> list[str]:
-    """Write one line for each published table, network and setting: data, verdict, pairs of rows, remark."""
-    lines = ["| published table | data | our verdict | pairs of rows | remark |", "|---|---|---|---|---|"]
+def verdicts(rows: Iterable[Row]) -> Table:
+    """Return one line for each published table, network and setting: data, verdict, pairs of rows, remark."""
+    lines = []
     tables = by_table(comparisons(rows))
     for key in sorted(tables, key=lambda key: (list(PAPERS).index(key[0]), key[1:])):
         paper, table, net, setting, _ = key
         pairs = [pair for comparison in tables[key] for pair in comparison.pairs()]
         setting = setting or ("our first setting" if paper == "complex_order" and table == "Table 2" else "")
-        data = ", ".join([*(Spec.parse(one.rows[0].data).name for one in tables[key]), *([setting] if setting else [])])
-        keys = (f"{table}, {setting}, {net}", f"{table}, {setting}", f"{table}, {data}", table.rpartition(", ")[2])
+        names = ", ".join(Spec.parse(one.rows[0].data).name for one in tables[key])
+        keys = (f"{table}, {setting}, {net}", f"{table}, {setting}", f"{table}, {names}", table.rpartition(", ")[2])
         reason = next((text for name in keys if (text := PAPERS[paper]["reasons"].get(name))), "")
-        source = f"[{PAPERS[paper]['cite']}](papers/{paper}.md), {table}, {net.replace('_', ' ')}"
-        lines.append(f"| {source} | {data} | {verdict(pairs)} | {tally(pairs)} | {reason} |")
-    return [*lines, *tickets_of_fraction()]
+        lines.append([paper, table, net.replace("_", " "), names, setting, verdict(pairs), tally(pairs), reason])
+    return Table("", ["paper", "table", "network", "data", "setting", "verdict", "pairs of rows", "remark"], lines)
 
 
-def tickets_of_fraction() -> list[str]:
-    """Write one line for each experiment with tickets of quaternion and real networks of the same width."""
+def summary(rows: Iterable[Row]) -> list[str]:
+    """Count the verdicts on each published table."""
+    counts: dict[tuple[str, str], Counter[str]] = {}
+    for paper, table, *_, text, _, _ in verdicts(rows).rows:
+        counts.setdefault((paper, table), Counter())[text.removesuffix(", smaller differences")] += 1
+    found = {"ahead": "holds", "behind": "reversed here"}
+    counts["fraction", "Figures 3 to 9"] = Counter(found.get(row[-1], row[-1]) for row in lottery.at_equal_width().rows)
     lines = []
-    for file in sorted(lottery.RESULTS.glob("*.json")):
-        results, arms = lottery.read(file)
-        record = results["lottery"]
-        (crossing,) = [one for one in compare_all(arms, record["mode"])[0] if one.arm == "quaternion"]
-        found = crossing.difference
-        verdict = {"ahead": "holds", "behind": "reversed here"}.get(found.verdict if found else "", "not decided")
-        interval = f"± {found.interval:.2g}" if found else "one seed"
-        difference = f"{crossing.lead:+.2g} {record['metric']} {interval} at {crossing.low:.2g} % of the weights"
-        scope = "Algorithm 1" if record["pruning"]["scope"] == "component" else "all matrices of the blocks pruned"
-        scope += f", rate {record['rate']:g}"
-        backbone, data = (Spec.parse(record[key]).name for key in ("backbone", "data"))
-        source = f"[{PAPERS['fraction']['cite']}](papers/fraction.md), Figures 3 to 9, {backbone}"
-        lines.append(f"| {source} | {data} | {verdict} | {difference} | {scope}; see [lottery tickets](lottery.md) |")
-    return lines
+    for (paper, table), verdicts_of_table in counts.items():
+        text = ", ".join(f"{name} {count}" for name, count in verdicts_of_table.most_common())
+        lines.append([f"[{PAPERS[paper]['cite']}](papers/{paper}.md), {table}", text])
+    return Table("", ["published table", "verdicts, by network and data"], lines).as_markdown(left=2)
 
 
-def not_run(rows: Iterable[Row]) -> list[str]:
-    """List the published results that are not reproduced, and the configurations that are not run."""
-    lines = ["| published | why it is missing |", "|---|---|"]
-    for paper in PAPERS.values():
-        lines += [f"| {paper['cite']}, {table} | {reason} |" for table, reason in paper["absent"].items()]
-    missing: dict[str, list[bool]] = {}
-    for row in rows:
-        missing.setdefault(f"{row.paper}/{row.sweep}", []).append(not row.runs)
-    files = [
-        f"[{name}](../configs/papers/{name}.yaml) {sum(flags)} of {len(flags)}" for name, flags in missing.items() if any(flags)
+def not_run(rows: Iterable[Row]) -> Table:
+    """List the published results that are not reproduced, and the rows that are configured but have no results."""
+    lines = [[paper["cite"], table, reason] for paper in PAPERS.values() for table, reason in paper["absent"].items()]
+    missing = [row for row in rows if not row.runs]
+    lines += [
+        [PAPERS[row.paper]["cite"], f"{row.paper}/{row.sweep}.yaml, {row.name}", "configured, not run"] for row in missing
     ]
-    text = f"Rows that are configured but not run (`python -m benchmarks.studies.papers FILE --root DATA`): {', '.join(files)}."
-    return [*lines, "", *([text, ""] if files else []), *frontier_page.not_run(), ""]
+    return Table("", ["paper", "published", "why it is missing"], lines)
 
 
-def write(page: Path = PAGE, images: Path = IMAGES, results: Path = RESULTS, configs: Path = CONFIGS) -> None:
-    """Write the page and its picture; do nothing if no row has results."""
-    rows, frontiers = read_all(configs, results), sorted(frontier_page.read(), key=depends_on_size, reverse=True)
+def write(page: Path = PAGE, images: Path = IMAGES, folder: Path = RESULTS) -> None:
+    """Write the page, its picture and the CSV files of its tables; do nothing if no row has results."""
+    rows, frontiers = read_all(), sorted(frontier_page.read(), key=depends_on_size, reverse=True)
     measured = [row for row in rows if row.runs]
     if not measured:
         return
     width = [*frontier_effects(frontiers, at_width=True), *equal_width(rows)]
     weights = frontier_effects(frontiers, at_width=False)
     forest(width, weights, images / "papers_forest.png")
-    pictures = [
-        f"![{frontier.name.replace('_', ' ')}](images/frontier_{frontier.name}.png)"
-        for frontier in frontiers
-        if frontier.name not in CONTROLS
-    ]
+    for name, table in {"verdicts.csv": verdicts(rows), "not_run.csv": not_run(rows)}.items():
+        (folder / name).write_text(table.as_csv(), encoding="utf-8")
     parts = {
         "answer": answer(width, weights, {label(frontier) for frontier in frontiers if depends_on_size(frontier)}),
-        "pictures": "\n".join(pictures),
-        "pages": ", ".join(f"[{paper['title']}](papers/{name}.md)" for name, paper in PAPERS.items()),
         "rows": str(len(measured)),
         "repeated": str(sum(len(row.runs) >= 3 for row in measured)),
-        "tables": "\n".join(printed_tables(rows)),
-        "not_run": "\n".join(not_run(rows)),
+        "tables": "\n".join(summary(rows)),
     }
     page.write_text(TEMPLATE.read_text(encoding="utf-8").format_map(parts), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Write the results on digits and at equal weights to README.md and docs/index.md: ``python -m benchmarks.studies.readme``."""
+"""Write the measured parts of README.md, and the table of a tutorial: ``python -m benchmarks.studies.readme``."""
 
 import json
 from collections import Counter
@@ -10,14 +10,14 @@ from typing import Any
 from zoo_reports.frontier import opponents
 from zoo_reports.statistics import Difference
 
-from benchmarks.machine import RESULTS, ROOT, replace_table
+from benchmarks.machine import RESULTS, ROOT, read, replace_table
 from benchmarks.studies import frontier_page, scale_page, tickets
-from benchmarks.studies.frontier_page import CONTROLS, RANDOM_PRODUCTS, Measured, equal_step_time
-from benchmarks.studies.papers_page import depends_on_size
+from benchmarks.studies.frontier_page import CONTROLS, RANDOM_PRODUCTS, Measured, depends_on_size, equal_step_time
 
-PAGES = (ROOT / "README.md", ROOT / "docs" / "index.md")
+README = ROOT / "README.md"
+TUTORIAL = ROOT / "docs" / "tutorials" / "first-run.md"
 BEGIN = "<!-- table: benchmarks/results/digits.json -->"
-
+REASONS = "<!-- table: reasons -->"
 ANSWER = "<!-- table: benchmarks/results/frontier -->"
 TITLES = {
     "shakespeare": "Tiny Shakespeare",
@@ -33,6 +33,8 @@ TITLES = {
     "pneumoniamnist": "PneumoniaMNIST",
 }
 """What the README calls the tasks."""
+CPU_STEP = "networks: gpt(dim=384, depth=2, heads=6)"
+"""The training step of `benchmarks.speed.fused` that the README names."""
 TEXTS = ("shakespeare", "shakespeare_4000", "glosses")
 """Frontiers of language models, whose metric is the loss in nats."""
 
@@ -68,6 +70,36 @@ def caption(results: dict[str, Any]) -> str:
     )
 
 
+def reasons(frontiers: Iterable[Measured]) -> str:
+    """Give three reasons to use the zoo, each with its measured numbers."""
+    sized = [one for one in frontiers if one.name not in CONTROLS and depends_on_size(one)]
+    compared, largest = weight_differences(sized), max(point.total for one in sized for point in one.points)
+    memory, speed, sent, faults = map(stored, ("memory", "fused", "communication", "reliability"))
+    matrices = {algebra: row["matrices"] for algebra, row in memory["works"]["vit(dim=768, depth=4, heads=8, patch=8)"].items()}
+    steps = {name: f"{rows[CPU_STEP]['ratio']:.2f}" for name, rows in speed.items() if CPU_STEP in rows}
+    bytes_sent = {row["algebra"]: row["ddp_mb"] for row in sent["rows"]}
+    flips, kills = faults["flips"]["a bit flips"], faults["kills"]
+    texts = [
+        f"- **Better with as few weights.** Hypercomplex networks are better than real networks with as many weights in "
+        f"{better(compared)} on text and images, and worse in {worse(compared)}. This is measured up to {largest / 1e6:.1f} "
+        f"million weights. {scale_page.limit(scale_page.read_rows())} [Quality at equal weights](docs/frontier.md)",
+        f"- **Smaller at the same width.** Over the quaternions, matrices, their gradients and Adam's state take "
+        f"{matrices['quaternion'] / matrices['real']:.2f} of the memory, each process of a data-parallel job sends "
+        f"{bytes_sent['quaternion'] / bytes_sent['real']:.2f} of the bytes, and a training step of a GPT 384 channels wide "
+        f"takes {' or '.join(steps.values())} of the time on a CPU ({' or '.join(steps)}). [Speed](docs/speed.md), "
+        f"[communication](docs/communication.md)",
+        f"- **Runs that can be repeated.** {kills['equal']} of {kills['tried']} killed runs resumed to the same bits, and "
+        f"{flips['noticed']:,} of {flips['tried']:,} flipped bits in saved files were detected. "
+        f"[Reliability](docs/reliability.md)",
+    ]
+    return "\n".join(fill(text, 140, subsequent_indent="  ") for text in texts)
+
+
+def stored(name: str) -> Any:
+    """Read a file of results."""
+    return read(RESULTS / f"{name}.json")
+
+
 def answer(frontiers: Iterable[Measured]) -> str:
     """Say in two sentences when an algebra pays off, then what it costs, compare with pruning, and state the limits."""
     tasks = [one for one in frontiers if one.name not in CONTROLS and differences(one)]
@@ -80,19 +112,18 @@ def answer(frontiers: Iterable[Measured]) -> str:
     largest = max(point.total for task in sized for point in task.points)
     others_counted = weight_differences(others)
     paragraphs = [
-        f"With the same number of weights, hypercomplex networks are better than real networks in "
-        f"{better(weight_differences(texts))} on character-level text ({titles(texts)}; phm-4 and octonion networks by "
-        f"{min(nats):.2f} to {max(nats):.2f} nats) and in {better(weight_differences(images))} on images ({titles(images)}), "
-        f"and worse in {worse(helped)}. By algebra: {by_algebra(sized)}. On {titles(others)}, "
-        f"where more weights do not significantly help a real network either, they are better in {better(others_counted)} "
-        f"and worse in {worse(others_counted)}; by chance, one in twenty differs.",
+        f"With the same number of weights, hypercomplex networks are better in {better(weight_differences(texts))} on "
+        f"character-level text (phm-4 and octonion networks by {min(nats):.2f} to {max(nats):.2f} nats) and in "
+        f"{better(weight_differences(images))} on images, and worse in {worse(helped)}. By algebra: {by_algebra(sized)}. On "
+        f"{titles(others)}, where more weights do not significantly help a real network either, they are better in "
+        f"{better(others_counted)} and worse in {worse(others_counted)}; by chance, one in twenty differs.",
         f"- **They save weights, not time.** At equal weights a training step takes {median(ratios):.1f} times as long "
         f"(median; at most {max(ratios):.1f}; one CPU thread). Compared with real networks whose step takes no longer, "
         f"hypercomplex networks are better in {better(by_time)} on these texts and images and worse in {worse(by_time)}.",
         f"- **Pruning a larger real network can save more.** {of_tickets()}",
         f"- **Limits.** Networks of up to {largest / 1e6:.1f} million weights, trained for a short time on CPUs, each at a "
-        f"learning rate selected on validation data. {scale_page.limit(scale_page.read_rows())} On TREC and SST, word "
-        f"embeddings are not counted. Intervals are not corrected for multiple comparisons; we grouped the tasks after "
+        f"learning rate selected on validation data. On TREC and SST, word embeddings are not counted. Intervals are not "
+        f"corrected for multiple comparisons; we grouped the tasks after "
         f"seeing results.",
     ]
     return "\n".join([fill(paragraphs[0], 146), "", *(fill(text, 146, subsequent_indent="  ") for text in paragraphs[1:])])
@@ -166,10 +197,10 @@ def step_ratios(frontier: Measured) -> list[float]:
 def update() -> None:
     """Update all pages."""
     frontiers = frontier_page.read()
-    results = json.loads((RESULTS / "digits.json").read_text(encoding="utf-8"))
-    for path in PAGES:
-        text = replace_table(path.read_text(encoding="utf-8"), BEGIN, table(results))
-        path.write_text(replace_table(text, ANSWER, answer(frontiers)), encoding="utf-8")
+    text = replace_table(README.read_text(encoding="utf-8"), REASONS, reasons(frontiers))
+    README.write_text(replace_table(text, ANSWER, answer(frontiers)), encoding="utf-8")
+    tutorial = replace_table(TUTORIAL.read_text(encoding="utf-8"), BEGIN, table(stored("digits")))
+    TUTORIAL.write_text(tutorial, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -16,11 +16,13 @@ import csv
 import json
 import math
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
 import yaml
+from zoo_reports.page import Table
 
 import zoo
 from benchmarks import machine
@@ -136,34 +138,33 @@ def measure(runs: Path, seeds: int, algebra: str, experiment: Experiment) -> dic
     return {"machine": machine.info(), **facts, "within": within, "teachers": teachers, "rows": rows}
 
 
-def table(results: dict[str, Any]) -> str:
-    """Format results as a Markdown table with one line per arm."""
-    epochs, teachers = results["epochs"], results["teachers"]
-    experiment = next(e for e in EXPERIMENTS.values() if e.options["data"] == results["data"])
-    every = experiment.options["trainer"].get("val_check_interval")
-    unit = f"validations (every {every} steps)" if every else "epochs"
-    distance = f"{experiment.within:g} bits" if experiment.lower else f"{100 * experiment.within:g} point"
-    metric = experiment.metric.replace("_", " ")
-    lines = [
-        f"### `{results['algebra']}`, `{results['data']}`",
-        "",
-        f"| initial weights | {unit} until within {distance} of the teacher (each seed) | test {metric}, mean (each seed) |",
-        "|---|---|---|",
-    ]
-    scores = [teacher["test"] for teacher in teachers]
-    lines.append(f"| the real teacher | | **{mean(scores):.3f}** ({', '.join(f'{score:.3f}' for score in scores)}) |")
-    for arm in arms_of(results):
-        rows = [row for row in results["rows"] if row["arm"] == arm]
-        reached = ", ".join(f"more than {epochs}" if row["reached"] is None else str(row["reached"]) for row in rows)
-        each = ", ".join(f"{row['test']:.3f}" for row in rows)
-        lines.append(f"| {arm} | {reached} | **{mean(row['test'] for row in rows):.3f}** ({each}) |")
-    where = results["machine"]
-    error = mean(teacher["projection"]["mean"] for teacher in teachers)
-    details = (
-        f"`{results['backbone']}`, {len(teachers)} seeds, mean relative error of the projection {error:.3f}; measured "
-        f"{where['date']} with torch {where['torch']}."
-    )
-    return "\n".join([*lines, "", verdict(results, unit.partition(" ")[0], experiment.lower), "", details])
+def table(stored: Iterable[dict[str, Any]]) -> list[str]:
+    """Tabulate the mean test result of each arm, and how often projected weights were better and faster than new ones."""
+    rows = []
+    for results in stored:
+        experiment = next(e for e in EXPERIMENTS.values() if e.options["data"] == results["data"])
+        test = {arm: mean(row["test"] for row in results["rows"] if row["arm"] == arm) for arm in arms_of(results)}
+        cells = [f"{mean(teacher['test'] for teacher in results['teachers']):.3f}"]
+        cells += [f"{test[arm]:.3f}" if arm in test else "" for arm in ARMS]
+        name = f"`{results['algebra']}`, {results['data'].partition('(')[0]}"
+        rows.append([name, experiment.metric.replace("_", " "), *cells, wins(results, experiment.lower)])
+    return Table("", ["algebra, data", "metric", "real teacher", *ARMS, "projected better; sooner"], rows).as_markdown()
+
+
+def runs_table(stored: Iterable[dict[str, Any]]) -> Table:
+    """Tabulate all runs: when they came close to the teacher, and their test results."""
+    head = ["data", "algebra", "backbone", "arm", "seed", "reached the teacher after", "of", "test", "teacher's test"]
+    head += ["date", "torch"]
+    rows = []
+    for results in stored:
+        about = [results["data"], results["algebra"], results["backbone"]]
+        teachers = {teacher["seed"]: f"{teacher['test']:.4f}" for teacher in results["teachers"]}
+        where = [results["machine"]["date"], results["machine"]["torch"]]
+        for row in results["rows"]:
+            reached = "" if row["reached"] is None else str(row["reached"])
+            cells = [row["arm"], str(row["seed"]), reached, str(results["epochs"]), f"{row['test']:.4f}", teachers[row["seed"]]]
+            rows.append([*about, *cells, *where])
+    return Table("", head, rows)
 
 
 def arms_of(results: dict[str, Any]) -> list[str]:
@@ -171,30 +172,27 @@ def arms_of(results: dict[str, Any]) -> list[str]:
     return [arm for arm in ARMS if any(row["arm"] == arm for row in results["rows"])]
 
 
-def verdict(results: dict[str, Any], unit: str, lower: bool) -> str:
-    """Count the seeds with which projected weights are faster and better than new weights."""
-    reached = {(row["arm"], row["seed"]): row["reached"] or math.inf for row in results["rows"]}
+def wins(results: dict[str, Any], lower: bool) -> str:
+    """Count the seeds with which projected weights have a better test result, and reach the teacher sooner, than new ones."""
     test = {(row["arm"], row["seed"]): -row["test"] if lower else row["test"] for row in results["rows"]}
+    reached = {(row["arm"], row["seed"]): row["reached"] or math.inf for row in results["rows"]}
     seeds = [teacher["seed"] for teacher in results["teachers"]]
-    sentences = []
-    for arm in arms_of(results):
-        if ARMS[arm][0]:
-            new = next(name for name, flags in ARMS.items() if flags == (False, ARMS[arm][1]))
-            fast = sum(reached[arm, seed] <= reached[new, seed] / 3 < math.inf for seed in seeds)
-            sooner = sum(reached[arm, seed] < reached[new, seed] for seed in seeds)
-            better = sum(test[arm, seed] > test[new, seed] for seed in seeds)
-            sentences.append(
-                f"`{arm}` needed fewer {unit} than `{new}` with {sooner} of {len(seeds)} seeds, at most a third with {fast}, "
-                f"and had a better test result with {better}."
-            )
-    return " ".join(sentences)
+    better = sum(test["projected", seed] > test["new weights", seed] for seed in seeds)
+    sooner = sum(reached["projected", seed] < reached["new weights", seed] for seed in seeds)
+    return f"{better}; {sooner} of {len(seeds)}"
+
+
+def read_all() -> list[dict[str, Any]]:
+    """Read all results."""
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.parent.glob("recovery*.json"))]
 
 
 def update() -> None:
-    """Update the tables on the page."""
-    files = sorted(RESULTS.parent.glob("recovery*.json"))
-    tables = "\n\n".join(table(json.loads(path.read_text(encoding="utf-8"))) for path in files)
-    PAGE.write_text(replace_table(PAGE.read_text(encoding="utf-8"), BEGIN, tables), encoding="utf-8")
+    """Update the table on the page and the CSV file of all runs."""
+    stored = read_all()
+    text = replace_table(PAGE.read_text(encoding="utf-8"), BEGIN, "\n".join(table(stored)))
+    PAGE.write_text(text, encoding="utf-8")
+    RESULTS.with_suffix(".csv").write_text(runs_table(stored).as_csv(), encoding="utf-8")
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -31,7 +31,7 @@ from typing import Any
 import torch
 
 from benchmarks import machine
-from benchmarks.studies import frontier_page, readme, scale_page
+from benchmarks.studies import readme, scale_page
 from benchmarks.studies.scale_plan import (
     ALGEBRA_ONLY,
     ALGEBRAS,
@@ -182,8 +182,8 @@ def main(argv: list[str] | None = None) -> None:
     elif options.times:
         measure_times(options, RECIPE, device)
     elif options.report:
-        print("\n".join(scale_page.text(read(options.out, RECIPE)["rows"])))
-        frontier_page.write()
+        print(scale_page.text(read(options.out, RECIPE)["rows"]))
+        scale_page.write()
         readme.update()
     else:
         measure(plan(options), options, RECIPE, device)

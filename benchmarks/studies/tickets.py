@@ -1,7 +1,7 @@
 """Compare tickets of networks over algebras with tickets of smaller real networks at the same number of remaining weights.
 
-``python -m benchmarks.studies.lottery configs/tickets/NAME.yaml`` runs or resumes ``zoo lottery`` for each network of the file,
-and writes results/tickets/NAME.json and a section of docs/lottery.md.
+``python -m benchmarks.studies.lottery configs/tickets/NAME.yaml`` runs or resumes ``zoo lottery`` for each network of the
+file, and writes results/tickets/NAME.json, docs/lottery.md, and the tables results/tickets/*.csv.
 
 For each ticket the opponent is the real network with the best validation result at the same number of weights; its test result
 is interpolated between rounds. Intervals are computed by `zoo_reports.statistics`.
@@ -9,7 +9,7 @@ is interpolated between rounds. Intervals are computed by `zoo_reports.statistic
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import mul
 from pathlib import Path
@@ -27,6 +27,7 @@ from benchmarks import machine
 from benchmarks.studies.papers_rows import rooted
 
 RESULTS = machine.RESULTS / "tickets"
+CONFIGS = machine.ROOT / "configs" / "tickets"
 FRONTIERS = machine.RESULTS / "frontier"
 DASHES = ("-", "--", ":", "-.")
 
@@ -175,45 +176,41 @@ def draw(results: dict[str, Any], path: Path) -> None:
     figure.savefig(path, metadata={"Software": None})
 
 
-def section(name: str, images: Path) -> list[str]:
-    """Write the section of a file of results, and its picture."""
-    results = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-    draw(results, images / f"tickets_{name}.png")
-    where, hours = results["machine"], sum(row["seconds"] for row in results["rows"]) / 3600
-    base, file = results["config"]["base"], Path("configs/tickets") / f"{name}.yaml"
-    config = yaml.safe_load((machine.ROOT / file).read_text(encoding="utf-8"))
-    due = [net for net, options in config["networks"].items() if not finished_rows(results, net, config["base"] | options)]
-    changed = f" **Not run** with the learning rate and seeds of the file: {', '.join(due)}." if due else ""
-    lines = [
-        f"## {name.replace('_', ' ')} at equal weights",
-        "",
-        f"[{file}](../{file}): {len(results['rows'])} training runs, {hours:.1f} "
-        f"core-hours. Each round prunes {base['rate']:.0%} of the remaining weights by magnitude in all matrices of the body, "
-        "each parameter separately, and rewinds to the initialization. Each ticket is compared with the real network that has "
-        f"the best validation result at its number of weights. Measured {where['date']}, torch {where['torch']}, commit "
-        f"{machine.short(results['commit'])}.{results.get('note', '')}{changed}",
-        "",
-        f"![tickets at equal weights, {name}](images/tickets_{name}.png)",
-        "",
-    ]
-    lines += [*networks(results, config["rates"]).as_markdown(), ""]
-    for axis, label in AXES.items():
-        rows = comparisons(results, axis)
-        lines += [f"By {label}:", ""]
-        head = ["ticket", "weights", f"test {results['metric']}", "baseline", "difference", "verdict"]
-        lines += [*Table("", head, rows).as_markdown(), ""]
-    return lines
+def tables() -> dict[str, Table]:
+    """Return the comparisons and networks of all experiments, by the names of their CSV files."""
+    compared, nets = [], []
+    head: Sequence[str] = ()
+    for file in sorted(RESULTS.glob("*.json")):
+        results = json.loads(file.read_text(encoding="utf-8"))
+        config = yaml.safe_load((CONFIGS / file.with_suffix(".yaml").name).read_text(encoding="utf-8"))
+        base, table, where = config["base"], networks(results, config["rates"]), results["machine"]
+        due = [net for net, options in config["networks"].items() if not finished_rows(results, net, base | options)]
+        made = [f"{base['rate']:g}", where["date"], where["torch"], machine.short(results["commit"])]
+        nets += [[file.stem, *row, "no" if row[0] in due else "yes", *made] for row in table.rows]
+        head = ["experiment", *table.head, "as configured", "pruning rate", "date", "torch", "commit"]
+        for axis, label in AXES.items():
+            compared += [[file.stem, results["metric"], label, *row] for row in comparisons(results, axis)]
+    titles = ["experiment", "metric", "equal number of", "ticket", "weights", "test", "baseline", "difference", "verdict"]
+    return {"tickets/comparisons.csv": Table("", titles, compared), "tickets/networks.csv": Table("", head, nets)}
 
 
 def answers() -> list[str]:
-    """Count the verdicts of all comparisons of each experiment."""
-    rows, verdicts = [], ("ahead", "behind", "not decided")
+    """Count the verdicts of all comparisons of each experiment: ahead / behind / not decided."""
+    rows, totals = [], {axis: Counter[str]() for axis in AXES}
     for file in sorted(RESULTS.glob("*.json")):
-        results = json.loads(file.read_text(encoding="utf-8"))
-        for axis, label in AXES.items():
+        results, cells = json.loads(file.read_text(encoding="utf-8")), []
+        for axis, total in totals.items():
             counts = Counter(row[-1] for row in comparisons(results, axis))
-            rows.append([file.stem.replace("_", " "), label, *(str(counts[verdict]) for verdict in verdicts)])
-    return [*Table("", ["experiment", "equal number of", *verdicts], rows).as_markdown(), ""]
+            total.update(counts)
+            cells.append(counted(counts))
+        rows.append([f"[{file.stem.replace('_', ' ')}](images/tickets_{file.stem}.png)", *cells])
+    rows.append(["all", *map(counted, totals.values())])
+    return Table("", ["experiment", *AXES.values()], rows).as_markdown()
+
+
+def counted(verdicts: Counter[str]) -> str:
+    """Format the numbers of verdicts."""
+    return " / ".join(str(verdicts[name]) for name in ("ahead", "behind", "not decided"))
 
 
 def networks(results: dict[str, Any], frontier: str) -> Table:

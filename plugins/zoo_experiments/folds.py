@@ -19,7 +19,7 @@ from zoo.training.processes import Signals
 from zoo.training.resolve import load_data, resolve
 from zoo.training.summary import Summary
 from zoo.training.trainer import check_trainer
-from zoo_experiments.grid import Grid, Here, Point, check_size, execute, processes, saying_how_to_resume
+from zoo_experiments.grid import Grid, InProcess, Point, check_size, execute, processes, with_resume_hint
 from zoo_experiments.options import Execution
 
 _NEEDED = ("backbone", "algebra", "seed", "task", "versions", "device", "seconds", "epochs", "data_sha256")
@@ -72,12 +72,12 @@ def cross_validate(options: Fit) -> Summary:
     with ExitStack() as stack:
         folder = stack.enter_context(claim(config_values(options), options.run_dir, options.resume))
         grid = Folds(folder.path, options, folds)
-        stack.enter_context(saying_how_to_resume(grid.resume_text))
+        stack.enter_context(with_resume_hint(grid.resume_text))
         try:
             grid.load()
             write_config(folder.path, config_values(options))
             if options.jobs == 1:
-                execute(grid, Here(grid.train))
+                execute(grid, InProcess(grid.train))
             else:
                 with Signals(), processes(Execution(options.jobs)) as executor:
                     execute(grid, executor)
@@ -112,7 +112,7 @@ def fold(options: Fit, number: int) -> Fit:
 
 
 def combine(summaries: list[Summary]) -> Summary:
-    """Combine the summaries of all folds into one; ``vectors_found``, which differs a little, is that of the first."""
+    """Combine the summaries of all folds into one; ``vectors_found``, which differs a little, is taken from the first."""
     first = summaries[0]
     columns = {name: [row.metrics[name] for row in summaries] for name in first.metrics}
     chosen = first.validation or {}

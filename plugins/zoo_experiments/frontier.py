@@ -1,6 +1,6 @@
 """Frontiers of quality against weights: train networks at their best learning rates, with several seeds.
 
-The file is that of a sweep with an axis ``net`` of labels, an axis ``seed``, and an axis ``optimizer.lr`` unless the networks
+The file describes a sweep with an axis ``net`` of labels, an axis ``seed``, and an axis ``optimizer.lr`` unless the networks
 set their own rates. Instead of the whole grid, three steps are trained:
 
 1. every network at every rate with the first seed;
@@ -57,7 +57,7 @@ def frontier(
 ) -> dict[str, Any]:
     """Train the missing runs of a frontier and write frontier.json, which the report ``frontier`` reads.
 
-    Rows of an existing frontier.json count as finished runs, even if their folders are gone. It is also written at an
+    Rows of an existing frontier.json count as finished runs, even if their folders were removed. It is also written at an
     interruption. The costs of the networks are measured once, see `costs`. Arguments, result and errors are those of `sweep`,
     with rows of `summarize`.
     """

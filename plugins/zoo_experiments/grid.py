@@ -97,11 +97,11 @@ class Grid(ABC, Generic[Row]):
         """Write the results of all finished points."""
 
     def load(self) -> None:
-        """Read the rows of the finished runs; the runs that have begun must have the options of their points."""
+        """Read the rows of the finished runs; the runs that have started must have the options of their points."""
         for point in self.points:
             folder = self.path(point)
-            begun = (folder / "config.yaml").exists()
-            for name, old, new in changed_options(folder, plan_run(point.fit).config) if begun else ():
+            has_started = (folder / "config.yaml").exists()
+            for name, old, new in changed_options(folder, plan_run(point.fit).config) if has_started else ():
                 text = f"'{folder}' has {name}={old}, not {new}: use the same options, or another --run-dir"
                 raise InputError(text, code="mismatch")
         self.rows |= self.finished_rows()
@@ -153,9 +153,9 @@ def execute(
     """Train the wanted points (by default all) as soon as their predecessors are finished, and report each that has ended."""
     running: dict[Failure, Point] = {}
     while True:
-        begun = {point.name for point in running.values()}
+        started = {point.name for point in running.values()}
         due = [point for point in grid.ready() if wanted is None or point.name in wanted]
-        for point in [point for point in due if point.name not in begun][: executor.slots - len(running)]:
+        for point in [point for point in due if point.name not in started][: executor.slots - len(running)]:
             running[executor.submit(grid, point)] = point
         if not running:
             return
@@ -169,7 +169,7 @@ def execute(
 
 
 @contextmanager
-def saying_how_to_resume(text: Callable[[], str]) -> Iterator[None]:
+def with_resume_hint(text: Callable[[], str]) -> Iterator[None]:
     """Raise `Interrupted` with a text at Ctrl-C or SIGTERM."""
     try:
         yield
@@ -180,7 +180,7 @@ def saying_how_to_resume(text: Callable[[], str]) -> Iterator[None]:
 # --- executors ---
 
 
-class Here:
+class InProcess:
     """Train one point after the other in this process."""
 
     slots = 1
@@ -272,7 +272,7 @@ class Ray:
         self._ray.shutdown()
 
 
-Executor = Here | LocalProcesses | Ray
+Executor = InProcess | LocalProcesses | Ray
 
 
 @contextmanager

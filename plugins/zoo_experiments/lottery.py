@@ -18,7 +18,7 @@ from zoo.training.folder import changed_options, claim_on_rank_0, read_run_confi
 from zoo.training.options import FREE, Fit, config_values
 from zoo.training.processes import Processes
 from zoo.training.resolve import Plan, plan_run
-from zoo_experiments.grid import Grid, Here, Point, Result, check_size, execute, processes, saying_how_to_resume
+from zoo_experiments.grid import Grid, InProcess, Point, Result, check_size, execute, processes, with_resume_hint
 from zoo_experiments.options import Lottery
 from zoo_experiments.round import Arm, folder_name, resume_text, ticket_options, train_round
 from zoo_experiments.rows import GridRow, LotteryResults, StoppedArm
@@ -257,7 +257,7 @@ def lottery(options: Lottery | Mapping[str, object]) -> dict[str, Any]:
     with (
         start_session(planned) as session,
         claim_on_rank_0(config, options.run_dir, options.resume, session.processes, _experiment_name(options)) as folder,
-        saying_how_to_resume(lambda: resume_text(folder.path) or NOTHING_SAVED),
+        with_resume_hint(lambda: resume_text(folder.path) or NOTHING_SAVED),
     ):
         try:
             grid = Tickets(folder.path, options, str(planned.options.task or planned.data.task), session.processes)
@@ -295,7 +295,7 @@ def _train_all(grid: Tickets, session: Session) -> None:
         with processes(options) as executor:
             execute(grid, executor, grid.report)
     else:
-        execute(grid, Here(lambda point: train_round(grid.folder, options, point, session)), grid.report)
+        execute(grid, InProcess(lambda point: train_round(grid.folder, options, point, session)), grid.report)
     if not grid.rows:
         raise InputError("; ".join(dict.fromkeys(grid.failed.values())), code="failed")
 

@@ -55,7 +55,7 @@ class Arm(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The name of the arm in messages."""
+        """Display name of the arm."""
         return f"{self.algebra}{f' ({self.control})' if self.control else ''}, seed {self.seed}"
 
     @property
@@ -87,10 +87,10 @@ def resume_text(folder: Path) -> str | None:
 def train_round(folder: Path, options: Lottery, point: Point, session: Session) -> None:
     """Train or resume a round as a run in its own folder."""
     arm, number, path = point.axes["arm"], point.axes["round"], folder / point.name
-    begun = session.processes.first(lambda: bool(checkpoint_files(path / "checkpoints")))
-    if not begun:
+    has_started = session.processes.first(lambda: bool(checkpoint_files(path / "checkpoints")))
+    if not has_started:
         session.processes.first(lambda: shutil.rmtree(path, ignore_errors=True))  # files of an earlier attempt
-    where: dict[str, Any] = {"resume": str(path)} if begun else {"run_dir": str(path)}
+    where: dict[str, Any] = {"resume": str(path)} if has_started else {"run_dir": str(path)}
     planned = plan_run(replace(point.fit, **where))
     settings = check_trainer(planned.options.trainer)
     extension = RoundExtension(folder, options, arm, number)
@@ -133,8 +133,8 @@ class RoundExtension(Extension):
         state = read_checkpoint(self.ticket_file)
         if self.arm.control is None:
             ticket.load_state_dict(state["ticket"])
-            begun = bool(checkpoint_files(run.checkpoints.folder))
-            if ticket.round not in ((number, number + 1) if begun else (number,)):
+            has_started = bool(checkpoint_files(run.checkpoints.folder))
+            if ticket.round not in ((number, number + 1) if has_started else (number,)):
                 text = f"'{self.ticket_file}' belongs to round {ticket.round}, but round {number} is next"
                 raise InputError(text, code="mismatch")
             return

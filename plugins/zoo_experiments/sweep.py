@@ -21,7 +21,7 @@ from zoo.training.options import SPECS, flat
 from zoo.training.processes import Signals
 from zoo.training.resolve import plan_run
 from zoo.training.trainer import check_trainer
-from zoo_experiments.grid import Executor, Grid, Point, check_size, execute, processes, saying_how_to_resume
+from zoo_experiments.grid import Executor, Grid, Point, check_size, execute, processes, with_resume_hint
 from zoo_experiments.options import Sweep
 
 ROWS = "results.jsonl"
@@ -217,7 +217,7 @@ def sweep(
             return sum(name in grid.rows for name in wanted)
 
         text = "runs are finished, repeat the command to resume"
-        stack.enter_context(saying_how_to_resume(lambda: f"{done()} of {len(wanted)} {text}"))
+        stack.enter_context(with_resume_hint(lambda: f"{done()} of {len(wanted)} {text}"))
         stack.enter_context(Signals())
         say(f"{len(wanted)} run{'s' * (len(wanted) != 1)}, {len(wanted) - len(missing)} finished; results in {folder}")
         if missing:

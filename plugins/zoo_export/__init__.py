@@ -5,17 +5,21 @@ from pathlib import Path
 
 from zoo.errors import InputError, check_rules
 
-FORMATS = {"safetensors": "model.safetensors", "pt2": "model.pt2", "onnx": "model.onnx", "executorch": "model.pte"}
+FORMATS = {"safetensors": "model.safetensors", "pt2": "model.pt2", "onnx": "model.onnx"}
+FORMATS |= {"executorch": "model.pte", "web": "model.onnx"}
 """File names by format."""
-PROGRAMS = ("onnx", "pt2", "executorch")
+PROGRAMS = ("onnx", "pt2", "executorch", "web")
 """Formats that store components, which can be quantized."""
-PACKAGES = {"onnx": ("onnx", ("onnx", "onnxscript")), "executorch": ("executorch", ("executorch",))}
+ONNX = "onnx", ("onnx", "onnxscript")
+PACKAGES = {"onnx": ONNX, "web": ONNX, "executorch": ("executorch", ("executorch",))}
 """The extra and the packages that a format requires."""
 QUANTIZED = ("int8", "int4")
 """The formats of quantized weights in programs."""
 
 
-def check_options(folder: Path, format: str, quantize: str | None, sparse: bool = False, folded: bool = False) -> None:
+def check_options(
+    folder: Path, format: str, quantize: str | None, sparse: bool = False, folded: bool = False, runtime: object = None
+) -> None:
     """Raise `InputError` if the folder exists, an option is not supported by the format, or a package is missing."""
     check_rules((not folder.exists(), f"'{folder}' exists: choose another folder with --to, or delete it"), code="conflict")
     check_rules(
@@ -32,6 +36,7 @@ def check_options(folder: Path, format: str, quantize: str | None, sparse: bool 
             not folded or format != "zoo",
             f"--folded requires --format {' or '.join(PROGRAMS)} or safetensors: a model folder has components",
         ),
+        (runtime is None or format == "web", f"--runtime requires --format web, got {format}"),
     )
     check_installed(format, quantize == "dynamic")
 

@@ -1,4 +1,4 @@
-"""Export a model to ONNX, torch.export or safetensors: zoo export runs/NAME --format onnx --to FOLDER."""
+"""Export a model to ONNX, torch.export, safetensors or a web page: zoo export runs/NAME --format onnx --to FOLDER."""
 
 import shlex
 from pathlib import Path
@@ -9,6 +9,7 @@ from zoo.cli.models import locate, to_fetch
 from zoo.cli.result import Result
 from zoo.errors import InputError
 from zoo_export import check_options
+from zoo_export.runtime import find_runtime
 
 
 def export(
@@ -19,22 +20,26 @@ def export(
     folded: bool = False,
     quantize: str | None = None,
     sparse: bool = False,
+    runtime: str | None = None,
 ) -> Result:
-    """Export a model to ONNX, torch.export or safetensors: zoo export runs/NAME --format onnx --to FOLDER.
+    """Export a model to ONNX, torch.export, safetensors or a web page: zoo export runs/NAME --format onnx --to FOLDER.
 
     Args:
         run: A run (runs/NAME), a model folder, a name of zoo list checkpoints, owner/name@revision or https://HOST/FOLDER.
         to: The new folder.
-        format: zoo, a model folder; pt2 (torch.export), onnx or executorch, a program; safetensors, the folded weights.
+        format: zoo, a model folder; pt2 (torch.export), onnx or executorch, a program; web, a page that runs it in a
+            browser; safetensors, the folded weights.
         folded: Whether a program stores the real matrices instead of components; it is n times as large.
         quantize: int8 or int4: all weights in 8 or 4 bits, in a program; dynamic: onnxruntime's dynamic
             quantization of the folded network, with --format onnx. Prints test metrics before and after.
         sparse: Store a bit mask and only the nonzero weights, in a model folder or a program.
+        runtime: With --format web, the npm package onnxruntime-web: the archive of npm pack, or a folder that contains it.
     """
     if to is None:
         raise InputError("missing --to: use --to FOLDER", code="missing")
     folder = Path(to).expanduser()
-    check_options(folder, format, quantize, sparse, folded)
+    check_options(folder, format, quantize, sparse, folded, runtime)
+    found = find_runtime(runtime) if format == "web" else None
     path = locate(run)
     from zoo.inference.model import load
     from zoo_export.export import export as export_program
@@ -43,7 +48,8 @@ def export(
     if format == "zoo":
         return Result(copy_model(model, folder, sparse) | {"folder": to}, print_export)
     data = to_fetch(path) if quantize else None
-    options: dict[str, Any] = {"folded": folded, "quantize": quantize, "sparse": sparse}
+    options: dict[str, Any] = {"folded": folded, "quantize": quantize, "sparse": sparse, "runtime": found}
+    options["title"] = Path(run).name
     result = export_program(model, folder, format, **options, measure=data is None) | {"folder": to}
     return Result(result | ({"unmeasured": f"{data} may have to be fetched"} if data else {}), print_program)
 
@@ -95,4 +101,9 @@ def print_program(result: dict[str, Any]) -> None:
         print(f"the cost of the quantization is not measured: {result['unmeasured']}")
     for name, before in result.get("float_metrics", {}).items():
         print(f"test {name}: {number(before)} in float32, {number(result['metrics'][name])} quantized")
+    if result["format"] == "web":
+        folder = shlex.quote(result["folder"])
+        print(f"beside it a page, and {result['runtime_bytes']:,} bytes of onnxruntime-web, for any web server of static files")
+        print(f"look at it: python -m http.server -d {folder}  # then open http://127.0.0.1:8000")
+        return
     print("beside it config.json says what it reads and answers; how to run it: docs/exporting.md")

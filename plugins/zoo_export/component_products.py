@@ -1,6 +1,7 @@
 """Layers over an algebra that never assemble their real matrices, for runtimes that would do so at every call."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
@@ -24,9 +25,10 @@ class ComponentProducts(nn.Module):
         layer: A linear layer or a convolution without groups.
     """
 
-    def __init__(self, layer: ComputedWeight) -> None:
+    def __init__(self, layer: Any) -> None:
         super().__init__()
-        w, self.inp, self.out, self.bias = layer.components, layer.inp, layer.out, layer.bias
+        w, self.inp, self.out = layer.components, layer.inp, layer.out
+        self.bias: nn.Parameter | None = layer.bias
         self.weight = nn.Parameter(w.detach().flatten(0, 1), requires_grad=False)
         self.register_buffer("sums", layer.weight_module.action().detach().permute(2, 1, 0).flatten(1).contiguous())
         self.sums: Tensor
@@ -56,7 +58,7 @@ class ComponentConvolutions(ComponentProducts):
 
     def __init__(self, layer: Any) -> None:
         super().__init__(layer)
-        self.convolve = F.conv1d if isinstance(layer, Conv1d) else F.conv2d
+        self.convolve: Callable[..., Tensor] = F.conv1d if isinstance(layer, Conv1d) else F.conv2d
         self.geometry = layer.stride, layer.padding, layer.dilation
 
     def multiply(self, x: Tensor) -> Tensor:

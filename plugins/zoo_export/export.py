@@ -18,9 +18,11 @@ from zoo_export.component_products import with_component_products
 from zoo_export.executorch_file import write_executorch
 from zoo_export.onnx_file import write_dynamic, write_onnx
 from zoo_export.pt2_file import write_program
+from zoo_export.runtime import Runtime, find_runtime
 from zoo_export.tracing import cost, describe_inputs
+from zoo_export.web import check_task, write_page
 
-WRITERS = {"pt2": write_program, "onnx": write_onnx, "executorch": write_executorch}
+WRITERS = {"pt2": write_program, "onnx": write_onnx, "executorch": write_executorch, "web": write_onnx}
 """Functions that write a program, by format."""
 
 
@@ -33,6 +35,8 @@ def export(
     quantize: str | None = None,
     sparse: bool = False,
     measure: bool = True,
+    runtime: str | Path | Runtime | None = None,
+    title: str | None = None,
 ) -> dict[str, Any]:
     """Write a model to a folder for runtimes without support for algebras.
 
@@ -44,6 +48,8 @@ def export(
     - ``onnx``: the same as ONNX; requires the packages onnx and onnxscript.
     - ``executorch``: a program for ExecuTorch with one row per call, which multiplies by components instead of matrices
       (`zoo_export.component_products`); requires the package executorch.
+    - ``web``: the same with a page that runs it in a browser, for any web server of static files; requires the npm package
+      onnxruntime-web.
 
     Programs are compared with the model on inputs of several sizes before the folder is written.
 
@@ -56,6 +62,8 @@ def export(
             network with matrices and activations in 8 bits, by onnxruntime.
         sparse: Whether a program stores a bit mask and only the nonzero numbers of weights with many zeros.
         measure: Whether to evaluate a quantized network on the test split, which may download the data set.
+        runtime: For ``web``, the npm package or where it is, see `zoo_export.runtime.find_runtime`.
+        title: The title of a page; by default the name of the folder.
 
     Returns:
         ``file``, ``bytes``, ``float_bytes`` of the model's parameters, ``weight_bytes`` of those in a program, and
@@ -67,7 +75,10 @@ def export(
         InputError: If an option is invalid, the folder exists, a package is missing, or the network cannot be exported.
     """
     folder = Path(folder).expanduser()
-    check_options(folder, format, quantize, sparse, folded)
+    check_options(folder, format, quantize, sparse, folded, runtime)
+    if format == "web":
+        check_task(model)
+        runtime = runtime if isinstance(runtime, Runtime) else find_runtime(runtime)
     config = describe_model(model, format) | {"folded": folded or format == "safetensors" or quantize == "dynamic"}
     small = fold(model) if config["folded"] else deepcopy(model)
     if format == "executorch":  # its runtime would assemble the matrices at every call
@@ -80,13 +91,17 @@ def export(
             save_weights(small.net, file, folder)
         else:
             details |= write(model, small, file, format, (quantize, sparse), measure)
-        config |= {"quantize": quantize, "sparse": sparse or None, "max_difference": details.get("max_difference")}
+        details["bytes"] = file.stat().st_size
+        config |= {"quantize": quantize, "sparse": sparse or None, "bytes": details["bytes"]}
+        config["max_difference"] = details.get("max_difference")
         if quantize is not None:
             config |= {name: details.get(name) for name in ("metrics", "float_metrics")}
         write_json(part / "config.json", {key: value for key, value in config.items() if value is not None})
         if model.tokenizer is not None:
             write_text(part / model.info.tokenizer, model.tokenizer.to_json())
-        details["bytes"] = file.stat().st_size
+        if isinstance(runtime, Runtime):
+            write_page(model, part, title or folder.name, runtime, config)
+            details["runtime_bytes"] = runtime.size
     return {"file": str(folder / FORMATS[format]), "format": format, "quantize": quantize, **details}
 
 

@@ -21,8 +21,8 @@ MOST_TERMS = 256  # coefficients of a factor for which a kernel is compiled: oct
 LANES, INTERPRETED_LANES = 1024, 2**14  # elements of a program
 VECTORS = (8, 4, 1)  # elements that are loaded and stored together; 8 are 16 bytes in bfloat16
 
-# Measured on an H100 in bfloat16: with 16,384 rows from 4096 to 4096 channels, R = 8 products in one `torch.bmm` took .416 ms, the
-# real product .75 ms.
+# Measured on an H100 in bfloat16: with 16,384 rows from 4096 to 4096 channels, R = 8 products in one `torch.bmm` took .416 ms,
+# the real product .75 ms.
 MULTIPLY = 7.5e14  # operations per second of a product of 8192 x 8192 x 8192
 COPY = 3.0e12  # bytes per second, read and written
 PRODUCTS = 1.1  # time of R products to R / n^2 of the real product

@@ -70,7 +70,7 @@ def gpt2(source: str | Path, *, heads: int | None = None) -> ImportedNetwork:
     (vocab, dim), length = state[_EMBEDDING].shape, len(state[_POSITIONS])
     depth = sum(name.endswith("qkv" + _MATRIX) for name in state)
     ffn = len(state.get(f"blocks.0.ffn.0{_MATRIX}", ()))
-    options = config | {"dim": dim, "depth": depth, "heads": heads, "ffn": ffn, "bar_special": True}
+    options = config | {"dim": dim, "depth": depth, "heads": heads, "ffn": ffn, "mask_special": True}
     options |= {"bias": True} if "norm.bias" in state else {}
     options |= {"tied": False} if _HEAD in state else {}
     for name in {_EMBEDDING, _HEAD} & state.keys():

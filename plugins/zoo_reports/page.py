@@ -1,5 +1,6 @@
 """The page of a report and the style of its pictures: HTML, Markdown, text, colors, axes and number formats."""
 
+import csv
 import io
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
@@ -52,10 +53,16 @@ class Table(NamedTuple):
         body = "".join(f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>" for row in self.rows)
         return f'<h2>{escape(self.title)}</h2><div class="scroll"><table><tr>{line}</tr>{body}</table></div>'
 
-    def as_markdown(self) -> list[str]:
-        """Format the table without its title as lines of Markdown."""
+    def as_markdown(self, left: int = 1) -> list[str]:
+        """Format the table without its title as lines of Markdown; the first ``left`` columns are aligned to the left."""
         rows = [f"| {' | '.join(text.replace('|', '/') for text in row)} |" for row in self.rows]
-        return [f"| {' | '.join(self.head)} |", f"|---|{'---:|' * (len(self.head) - 1)}", *rows]
+        return [f"| {' | '.join(self.head)} |", f"|{'---|' * left}{'---:|' * (len(self.head) - left)}", *rows]
+
+    def as_csv(self) -> str:
+        """Format the table without its title as CSV."""
+        file = io.StringIO()
+        csv.writer(file, lineterminator="\n").writerows([self.head, *self.rows])
+        return file.getvalue()
 
 
 @dataclass

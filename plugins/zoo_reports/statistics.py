@@ -131,7 +131,8 @@ def compare(one: Score, other: Score, *, lower: bool = False, published: float |
 def more_than_chance(count: int, total: int) -> bool:
     """Check that ``count`` of ``total`` independent tests are significant by chance with a probability of at most 5 %.
 
-    >>> [next(count for count in range(99) if more_than_chance(count, total)) for total in (1, 3, 4, 10, 20, 50)]
-    [1, 2, 2, 3, 4, 6]
+    Example:
+        >>> [next(count for count in range(99) if more_than_chance(count, total)) for total in (1, 3, 4, 10, 20, 50)]
+        [1, 2, 2, 3, 4, 6]
     """
     return bool(binom.sf(count - 1, total, LEVEL) <= LEVEL + 1e-9)

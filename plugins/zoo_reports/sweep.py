@@ -32,7 +32,7 @@ class Group(NamedTuple):
 def sweep(runs: Sequence[str]) -> Report:
     """Runs of a grid: test metric, spread over seeds, parameters, best by validation (png, svg, html, md).
 
-    The metric is the one that selected the epochs, or else the first; without a test split it is that of the validation.
+    The metric is the one that selected the epochs, or else the first; without a test split, the validation metric.
     """
     if len(runs) != 1:
         raise InputError("sweep is a report on one folder, got several")

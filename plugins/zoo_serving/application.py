@@ -5,7 +5,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
-from importlib.resources import files
 from io import BytesIO
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,13 +21,12 @@ from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 from starlette.types import Message
 
-from zoo.backbones.build import count
-from zoo.data.info import ImageInfo, TableInfo, VectorInfo
+from zoo.data.info import TableInfo
 from zoo.errors import InputError, one_line
 from zoo.inference.model import Model
 from zoo.tasks import GenerativeTask
-from zoo.tasks.options import temperature_of
 from zoo.tasks.supervised import Classification
+from zoo_serving.page import describe, kind_of_inputs, render
 
 MAX_BYTES = 10 * 2**20  # limit of a request in bytes, enough for a photograph
 MAX_PIXELS = 50_000_000  # limit of pixels in all images of a request
@@ -78,31 +76,14 @@ class Served:
         if isinstance(model.task, GenerativeTask):  # the options of the model may exceed the limits of a request
             self.model = copy(model)
             self.model.task = limited(model.task)
-        info = model.info
-        self.reads = "image" if isinstance(info, ImageInfo) else "numbers" if isinstance(info, VectorInfo) else "text"
+        self.reads = kind_of_inputs(model)
 
     # --- the page ---
 
     async def page(self, request: Request) -> Response:
         """Return the page, which loads no other resources."""
-        text = files("zoo_serving").joinpath("page.html").read_text(encoding="utf-8")
-        facts = json.dumps(self.facts()).replace("<", "\\u003c")
-        return HTMLResponse(text.replace("{{facts}}", facts), headers={"Content-Security-Policy": POLICY})
-
-    def facts(self) -> dict[str, Any]:
-        """Return the facts on the model and its inputs that the page needs."""
-        task, config = self.model.task, self.model.config
-        metrics = {name: value for name, value in self.model.metrics.items() if name != "loss" and value is not None}
-        facts: dict[str, Any] = {"name": self.name, "reads": self.reads}
-        facts |= {"columns": list(getattr(task, "columns", ())), "metrics": metrics}
-        facts |= {key: str(getattr(config, key) or "") for key in ("backbone", "algebra", "task", "data")}
-        facts |= {"parameters": count(self.model.net)["total"], "max_bytes": MAX_BYTES, "generates": False}
-        if isinstance(task, GenerativeTask):
-            facts |= {"generates": True, "continues": task.continues_prompt, "max_length": LIMITS["length"]}
-            facts["temperature"] = temperature_of(task.decoding, not task.continues_prompt)
-        if isinstance(self.model.info, VectorInfo):
-            facts["in_features"] = self.model.info.in_features
-        return facts
+        facts = describe(self.model, self.name) | {"max_bytes": MAX_BYTES, "max_length": LIMITS["length"]}
+        return HTMLResponse(render(facts), headers={"Content-Security-Policy": POLICY})
 
     # --- predictions ---
 

@@ -87,7 +87,7 @@ def test_import_layers_of_another_library(call, layers):
     words = ("convert", "--from", "theirs.pt", "--format", "qytorch", "--algebra", "quaternion")
     code, out, err = call(*words, "--to", "deep/ours.safetensors")
     assert (code, err) == (0, "")
-    assert out.splitlines()[-4] == "deep/ours.safetensors: 1 layers of ours; 1 other tensors as they were"
+    assert out.splitlines()[-4] == "deep/ours.safetensors: 1 layers converted, 1 tensors copied unchanged"
     assert "enc" in out
     state = load_file("deep/ours.safetensors")
     assert {*state} == {"enc.weight_module.components", "enc.bias", "head.weight"}

@@ -150,7 +150,7 @@ def test_the_spec_builds_the_pruned_network(spec, algebra):
 def test_one_head_and_one_unit_are_kept(call, run):
     code, out, _ = call("prune", run, "--ratio", "0.99", *FEW)
     assert code == 0
-    assert "the ratio would have left nothing of 2 layers, which keep one head or unit: blocks.0.attn, ..." in out
+    assert "2 layers clamped to one head or unit: blocks.0.attn, ..." in out
     assert zoo.load("run/pruned-0.99").config.backbone == "vit(depth=1, dim=32, head_dim=8, heads=1, mlp_ratio=0.125)"
 
 

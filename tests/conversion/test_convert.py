@@ -307,7 +307,7 @@ def test_layers_with_parametrizations_or_hooks_stay_real():
 
 def test_models_that_cannot_be_converted(vit, resnet):
     for spec in ("quaternion", "real"):
-        with raises("invalid", "already over an algebra"):
+        with raises("invalid", "already has hypercomplex layers"):
             convert(convert(copy.deepcopy(vit), spec), "complex")
     with raises("invalid", "ResNet", "outside the scope attention (19)", "stem (1)"):
         convert(copy.deepcopy(resnet), "quaternion", scope="attention")

@@ -111,6 +111,7 @@ def listing(name: str) -> dict[str, object]:
         *((listing(name), {}) for name in ("../x", "/etc/x", "README.MD", "x\x1b[2J")),
         *(({WEIGHTS: record}, {}) for record in ({"size": -1}, {"sha256": "../../x"})),
         *(({}, {"metrics": metrics}) for metrics in ({"accuracy": "high"}, {"a\u001b]0;b\u0007": 0.5})),
+        *(({}, {"exports": exports}) for exports in (3, {"onnx": 3}, {"onnx": {"bytes": "few"}}, {"o\u001bx": {"bytes": 3}})),
     ],
     ids=lambda value: ascii(value)[:60],
 )

@@ -24,7 +24,7 @@ from zoo.checkpoint import read_config
 from zoo.checkpoint.manifest import file_record, read_manifest, verify
 from zoo.cli import main
 from zoo.hub import sources
-from zoo.hub.release import publish, push, write_release
+from zoo.hub.release import FACTS, publish, push, write_release
 from zoo.hub.sources import find_release, locate
 from zoo.testing.backbone import fitting_dim
 
@@ -416,3 +416,65 @@ def test_included_models_predict_offline(home, tmp_path, monkeypatch, capsys):
     assert main(["predict", "vit-digits-quaternion", "digit.png"]) == 0
     assert capsys.readouterr().out.split("\t")[1] == str(digits.target[7])
     assert [path.name for path in tmp_path.iterdir()] == ["digit.png"]
+
+
+def exported(folder, model, **values):
+    """Write the config.json of an export of a model."""
+    config = {"format": "onnx", "file": "model.onnx", "bytes": 1234}
+    config |= {key: value for key in FACTS if (value := getattr(read_config(model), key)) is not None}
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(config | values))
+
+
+def test_the_card_contains_the_sizes_and_metrics_of_exports(home, sound, tmp_path, capsys, monkeypatch):
+    model = Path(repeated(sound, tmp_path / "run", 0, metrics={"loss": 0.5, "accuracy": 0.9, "auroc": None}))
+    metrics = {"loss": 0.6, "accuracy": 0.8, "auroc": None}
+    before = {"loss": 0.5, "accuracy": 0.90001, "auroc": None}
+    exported(tmp_path / "exports/a", model, metrics=before)
+    exported(tmp_path / "exports/b", model, metrics=metrics, float_metrics=before, quantize="int8", bytes=99, sparse=True)
+    words = ["publish", str(model), "--to", str(tmp_path / "site"), "--exports", str(tmp_path / "exports")]
+    assert main(words) == 0
+    folder = tmp_path / "site" / "run"
+    card, entry = (folder / "README.md").read_text(), json.loads((tmp_path / "site/catalogue.json").read_text())
+    assert "| `--format onnx` | 1,234 | 0.5000 | 0.9000 | undefined |" in card
+    assert "| `--format onnx --quantize int8 --sparse` | 99 | 0.6000 | 0.8000 | undefined |" in card
+    exports = entry["checkpoints"]["run"]["exports"]
+    assert exports == read_manifest(folder)["exports"]
+    assert exports["--format onnx --quantize int8 --sparse"] == {"bytes": 99} | metrics
+    again = publish(str(folder), str(tmp_path / "site"), "again")["entry"]
+    assert again["exports"] == exports  # they are facts of the model
+    capsys.readouterr()
+    monkeypatch.setenv("ZOO_CATALOGUE", str(tmp_path / "site"))
+    assert main(["list", "checkpoints"]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if "again" in line)
+    assert "1,234" in line
+    assert " 99 " in line
+
+
+def test_exports_of_other_models_are_not_published(home, sound, tmp_path):
+    model = Path(repeated(sound, tmp_path / "run", 0, metrics={"loss": 0.5}))
+    with raises("missing", "contains no exports: zoo export RUN --format onnx --to"):
+        publish(str(model), str(tmp_path / "site"), exports=tmp_path / "nothing")
+    wrong = [
+        {"metrics": {"loss": 0.6}},
+        {"metrics": {"loss": 0.5}, "backbone": "mlp"},
+        {"metrics": {"loss": 0.5}, "bytes": "9"},
+    ]
+    wrong += [{}, {"quantize": "int8", "metrics": {"loss": 0.5}, "float_metrics": {"loss": 0.7}}]
+    for number, values in enumerate(wrong):
+        exported(tmp_path / str(number) / "a", model, **values)
+        with raises("mismatch", "is not an export of this model with its test metrics"):
+            publish(str(model), str(tmp_path / "site"), exports=tmp_path / str(number))
+    assert not list((tmp_path / "site").glob("*"))
+
+
+def test_the_catalogue_has_the_sizes_and_metrics_of_exports():
+    for release in sources.of_catalogue(str(sources.packaged()), ""):
+        facts = release.facts
+        compact, small = facts["exports"].values()
+        assert compact == {"bytes": sources.exported_bytes(facts)} | facts["metrics"]
+        assert small.keys() == compact.keys()
+        assert small["bytes"] == sources.exported_bytes(facts, "int8")
+        parameters = facts["parameters"]["total"]
+        assert compact["bytes"] < 4.2 * parameters + 60_000
+        assert small["bytes"] < 2 * parameters + 60_000

@@ -3,7 +3,6 @@
 import contextlib
 import io
 import queue
-import shutil
 import socket
 import subprocess
 import sys
@@ -31,14 +30,13 @@ from zoo_serving.command import host_names, listen  # noqa: E402
 import zoo  # noqa: E402
 from tests.errors import raises  # noqa: E402
 from tests.faults.hostile import config, seal, write_sound  # noqa: E402
+from tests.serving.browser import BROWSER, PROBE, browsing  # noqa: E402
 from zoo import registry  # noqa: E402
 from zoo.checkpoint import ModelConfig  # noqa: E402
 from zoo.cli import main  # noqa: E402
 from zoo.data import ready  # noqa: E402
 from zoo.inference.model import Model  # noqa: E402
 from zoo.tasks import task_type  # noqa: E402
-
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 def client(model, name="a model"):
@@ -293,28 +291,6 @@ def test_texts_pairs_and_numbers(corpus, tmp_path):
 
 # --- the page in a browser ---
 
-PROBE = """
-<script>
-const put = value => fetch("/probe", {method: "POST", body: JSON.stringify(value)});
-const text = id => document.getElementById(id).hidden ? "" : document.getElementById(id).innerText;
-const shown = () => ({
-  title: document.title, answer: text("answer"), error: text("error"),
-  fetched: performance.getEntriesByType("resource").map(r => new URL(r.name).pathname),
-  overflow: document.documentElement.scrollWidth - window.innerWidth,
-  bars: [...document.querySelectorAll(".track > div")].map(bar => bar.offsetWidth / bar.parentElement.offsetWidth),
-});
-const wait = () => new Promise(done => setTimeout(done, 50));
-async function settled() { await wait(); while (running) await wait(); }
-async function upload(name, bytes) {
-  const input = document.getElementById("file"), chosen = new DataTransfer();
-  chosen.items.add(new File([Uint8Array.from(atob(bytes), c => c.charCodeAt(0))], name, {type: "image/png"}));
-  input.files = chosen.files; input.dispatchEvent(new Event("change"));
-  await settled();
-}
-(async () => { try { %s } catch (error) { put({thrown: String(error)}); } })();
-</script>
-"""
-
 
 @pytest.fixture
 def opened(monkeypatch, tmp_path):
@@ -345,12 +321,8 @@ def opened(monkeypatch, tmp_path):
             thread.start()
             ended.callback(thread.join)
             ended.callback(setattr, server, "should_exit", True)
-            flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
-            flags += [f"--window-size={width},900", "--remote-debugging-port=0"]  # without a port it exits after loading
             address = f"http://127.0.0.1:{listener.getsockname()[1]}/"
-            browser = subprocess.Popen([BROWSER, *flags, address], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            ended.callback(browser.wait)
-            ended.callback(browser.terminate)
+            ended.enter_context(browsing(address, tmp_path / "profile", width))
             return seen.get(timeout=60)
 
         yield run
@@ -360,10 +332,9 @@ def test_an_image_is_classified_in_the_browser(opened, digits):
     from base64 import b64encode
 
     good, bad = (b64encode(data).decode() for data in (picture(4), b"nothing"))
-    script = (
-        f'await upload("four.png", "{good}"); const first = shown(); await upload("bad.png", "{bad}"); put([first, shown()]);'
-    )
-    first, second = opened(digits, script, 500)
+    script = f'await upload("four.png", "{good}"); const first = shown(); await upload("bad.png", "{bad}");'
+    script += "const second = shown(); await draw([[[.5, .2], [.5, .8]]]); put([first, second, shown()]);"
+    first, second, drawn = opened(digits, script, 500)
     lines = [line for line in first["answer"].splitlines() if line]
     assert lines[0] == "4"
     assert lines[1] == "4"  # the most probable label leads the bars
@@ -375,6 +346,8 @@ def test_an_image_is_classified_in_the_browser(opened, digits):
     assert first["overflow"] <= 0
     assert second["error"] == "bad.png cannot be read: send a PNG, JPEG, GIF, BMP or WebP image"
     assert second["answer"] == ""
+    assert drawn["answer"].splitlines()[0] == "1"
+    assert "ms\nfor the answer" in drawn["stats"]
 
 
 # --- the command ---

@@ -328,7 +328,7 @@ class FactoredAlgebra(Algebra):
 
 
 def is_reals(algebra: Algebra) -> bool:
-    """Return whether a product is that of the real numbers, so that a matrix of components is the real matrix."""
+    """Return whether a product is real multiplication, so that a matrix of components is the real matrix."""
     constants = algebra._constants
     return constants is not None and constants.is_one and algebra.left is None
 

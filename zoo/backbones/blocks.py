@@ -171,7 +171,7 @@ def normalize(norm: nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:
 class LMHead(nn.Module):
     """Map features [..., dim] to logits [..., V], with the embedding table or with a layer.
 
-    If ``tied``, it uses the table of the token embedding, if that has one (Press & Wolf 2017). With ``bar_special`` the logits
+    If ``tied``, it uses the table of the token embedding, if that has one (Press & Wolf 2017). With ``mask_special`` the logits
     of padding and the unknown token are -10^4.
     """
 
@@ -182,10 +182,10 @@ class LMHead(nn.Module):
         dim: int,
         vocab_size: int,
         tied: bool = True,
-        bar_special: bool = False,
+        mask_special: bool = False,
     ) -> None:
         super().__init__()
-        self.barred = UNKNOWN + 1 if bar_special else 0
+        self.masked = UNKNOWN + 1 if mask_special else 0
         self.tied = tied and getattr(token_embedding.embedding, "can_be_tied", False)
         self.layer = None if self.tied else layers.linear(dim, vocab_size, False, role="head")
 
@@ -193,8 +193,8 @@ class LMHead(nn.Module):
         """Return the logits: [..., dim] to [..., V]."""
         embedding: Any = token_embedding.embedding
         y: Tensor = embedding.logits(x) if self.layer is None else self.layer(x)
-        if self.barred:
-            y = torch.cat([y.new_full((*y.shape[:-1], self.barred), -1e4), y[..., self.barred :]], -1)
+        if self.masked:
+            y = torch.cat([y.new_full((*y.shape[:-1], self.masked), -1e4), y[..., self.masked :]], -1)
         return y
 
 

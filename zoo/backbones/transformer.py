@@ -148,7 +148,7 @@ def gpt(
     bias: bool = False,
     tied: bool = True,
     activation: str = "gelu",
-    bar_special: bool = False,
+    mask_special: bool = False,
     **sizes: Any,
 ) -> nn.Module:
     """GPT (Radford et al. 2019) as in nanoGPT; gpt/nano and gpt/micro are its character models for a GPU and a CPU.
@@ -160,7 +160,7 @@ def gpt(
         bias: Whether matrices and norms have biases.
         tied: Whether the head uses the embedding table; else it is a matrix of role ``head``.
         activation: Of the feed-forward networks: gelu, gelu_tanh (the tanh approximation of GPT-2) or relu.
-        bar_special: Whether padding and the unknown token get logits of -10^4, for weights of networks without these tokens.
+        mask_special: Whether padding and the unknown token get logits of -10^4, for weights of networks without these tokens.
         sizes: variant (``micro`` or ``nano``), dim, depth, heads, ffn, dropout: see `zoo.backbones.blocks.preset_sizes`.
     """
     check_causal_norm(norm)
@@ -171,7 +171,7 @@ def gpt(
     # Scale residual branches, two per block, by 1 / sqrt(2 depth) (Radford et al. 2019, section 2.3).
     options = {"score": score, "rotary": rotary, "norm": norm, "activation": activation, "bias": bias}
     blocks = [Block(layers, size, gain=(2 * size.depth) ** -0.5, **options) for _ in range(size.depth)]
-    lm_head = LMHead(layers, embedding, size.dim, vocab_size, tied, bar_special)
+    lm_head = LMHead(layers, embedding, size.dim, vocab_size, tied, mask_special)
     return Decoder(embedding, blocks, layers.norm(size.dim, norm, bias), lm_head)
 
 

@@ -21,7 +21,7 @@ CARD = """\
 {facts}
 
 {table}
-
+{exports}
 ```python
 import zoo
 
@@ -44,6 +44,7 @@ def card(config: ModelConfig, facts: Mapping[str, Any], source: str = "path/to/t
         facts=_facts(config, facts),
         source=json.dumps(source, ensure_ascii=False),
         table=_table(metrics, facts.get("undefined") or {}, facts.get("spread")),
+        exports=_exports(facts.get("exports") or {}),
         module="" if backbone else ", module=the_real_network",
         versions=", ".join(f"{name} {version}" for name, version in facts["versions"].items()),
     )
@@ -89,6 +90,18 @@ def _table(metrics: Mapping[str, float | None], undefined: Mapping[str, str], sp
         rows = [[*row, texts.get(row[0], number(None))] for row in rows]
     lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
     return "\n".join(lines + [f"\n{name} is undefined: {reason}." for name, reason in undefined.items()])
+
+
+def _exports(exports: Mapping[str, Mapping[str, float | None]]) -> str:
+    """Format the sizes of exported files, and the test metrics of the networks in them."""
+    if not exports:
+        return ""
+    names = [name for name in next(iter(exports.values())) if name != "bytes"]
+    rows = [["zoo export", "bytes", *names], ["---"] * (2 + len(names))]
+    rows += [
+        [f"`{form}`", f"{row.get('bytes') or 0:,}", *(number(row.get(name)) for name in names)] for form, row in exports.items()
+    ]
+    return "\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
 
 
 def _facts(config: ModelConfig, facts: Mapping[str, Any]) -> str:

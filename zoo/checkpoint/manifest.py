@@ -26,9 +26,21 @@ RUNS = ("*", "seed-*/round-*", "*/seed-*/round-*")
 """Patterns of run folders inside runs/ and inside a lottery."""
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 SHA256 = re.compile(r"[0-9a-f]{64}")
-MEASURED = ("metrics", "undefined", "spread", "validation", "averaged", "parameters", "pruned", "projected", "epochs", "seed")
-MEASURED += ("pipeline_tag",)
-"""Keys of a manifest that describe the training, from which the card can be regenerated."""
+MEASURED = (
+    "metrics",
+    "undefined",
+    "spread",
+    "validation",
+    "averaged",
+    "parameters",
+    "pruned",
+    "projected",
+    "epochs",
+    "seed",
+    "pipeline_tag",
+    "exports",
+)
+"""Keys of a manifest that describe the training and exported files, from which the card can be regenerated."""
 
 
 def find(path: str | Path) -> Path:
@@ -52,7 +64,7 @@ def file_record(path: Path) -> dict[str, Any]:
 
 
 def is_record(value: Any, limit: int = sys.maxsize) -> bool:
-    """Return whether a JSON value is that of `file_record` for a file up to a size limit."""
+    """Return whether a JSON value is a `file_record` of a file up to a size limit."""
     if not isinstance(value, dict) or value.keys() != {"size", "sha256"}:
         return False
     size, digest = value["size"], value["sha256"]
@@ -112,10 +124,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 def has_figures(facts: Mapping[str, Any]) -> bool:
     """Return whether metrics, their spread and counts are numbers or None, and all values are plain, see `is_plain`."""
-    spread = facts.get("spread") or {}
-    if not isinstance(spread, dict) or not is_plain(facts):
+    spread, exports = facts.get("spread") or {}, facts.get("exports") or {}
+    if not (isinstance(spread, dict) and isinstance(exports, dict) and is_plain(facts)):
         return False
     tables = [facts.get("metrics") or {}, facts.get("parameters") or {}, spread.get("mean") or {}, spread.get("std") or {}]
+    tables += exports.values()
     return all(
         isinstance(table, dict) and all(type(number) in (int, float, NoneType) for number in table.values()) for table in tables
     )

@@ -29,7 +29,7 @@ evaluate and use
 convert and compress
   convert     Project a real network onto an algebra: zoo convert --from NAME --algebra quaternion --to FOLDER
   prune       Remove heads, units and channels, then fine-tune: zoo prune runs/NAME --ratio 0.5 --epochs 5
-  export      Export a model to ONNX, torch.export or safetensors: zoo export runs/NAME --format onnx --to FOLDER
+  export      Export a model to ONNX, torch.export, safetensors or a web page: zoo export runs/NAME --format onnx --to FOLDER
 
 share
   pull        Download and verify a trained model: zoo pull OWNER/NAME

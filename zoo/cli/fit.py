@@ -119,7 +119,7 @@ def _print_layers(result: dict[str, Any]) -> None:
         table.add_row(row["layer"] or "(the whole)", " x ".join(map(str, row["shape"])), str(row["components"]))
     console.print(table)
     count = len(result["kept"])
-    console.print(f"{result['file']}: {len(result['layers'])} layers of ours; {count} other tensors as they were")
+    console.print(f"{result['file']}: {len(result['layers'])} layers converted, {count} tensors copied unchanged")
     console.print(f"\nnext, in Python:\n  net.load_state_dict(safetensors.torch.load_file({result['file']!r}))")
 
 
@@ -176,7 +176,7 @@ def _print_pruned(result: dict[str, Any]) -> None:
     console.print(f"{share:.1%} of the parameters, {forward['ratio']:.0%} of the time")
     console.print(f"{result['backbone']} is in {result['folder']}")
     if clamped := [cut["name"] for cut in result["cuts"] if cut["is_clamped"]]:
-        text = f"the ratio would have left nothing of {len(clamped)} layers, which keep one head or unit"
+        text = f"{len(clamped)} layers clamped to one head or unit"
         console.print(f"{text}: {clamped[0]}, ...")
     folder, run = shlex.quote(result["folder"]), result.get("run_dir")
     if run:

@@ -264,6 +264,7 @@ def publish(
     to: str | None = None,
     name: str | None = None,
     license: str | None = None,
+    exports: str | None = None,
 ) -> Result:
     """Write a release folder of a trained model and its catalogue entry.
 
@@ -272,12 +273,13 @@ def publish(
         repeats: Runs of the same configuration with other seeds; the card reports the spread.
         to: Folder of releases with a catalogue.json, for any web server; or hf:owner/name.
         name: Name in the catalogue; by default the name of the run folder.
+        exports: Folder of exports of the run by zoo export; the card reports their bytes and test metrics.
     """
     if not to:
         raise InputError("missing --to: use --to FOLDER or --to hf:OWNER/NAME", code="missing")
     from zoo.hub import release
 
-    result = release.publish(run, to, name, license, repeats)
+    result = release.publish(run, to, name, license, repeats, exports)
     if result["catalogue"] is None:
         entry = json.dumps({result["name"]: result["entry"]}, indent=2)
         return Result(result, f"pushed: {result['source']}; the entry for a catalogue.json:\n{entry}")
@@ -301,12 +303,14 @@ def list_checkpoints() -> Result:
 
 def print_checkpoints(rows: list[dict[str, Any]]) -> None:
     """Print a table with one checkpoint per line."""
+    from zoo.hub.sources import exported_bytes
     from zoo.reports import plain_console, plain_table
 
     if not rows:
         print("checkpoints: none in the installed catalogues; ZOO_CATALOGUE=URL names one of a web server")
         return
-    table = plain_table("checkpoint", "algebra", "data", "test", "parameters", "relative to real", "bytes", "license", "from")
+    head = ("checkpoint", "algebra", "data", "test", "parameters", "relative to real")
+    table = plain_table(*head, "bytes", "as onnx", "in int8", "license", "from")
     for column in table.columns[1:3]:
         column.justify = "left"
     for row in rows:
@@ -315,7 +319,9 @@ def print_checkpoints(rows: list[dict[str, Any]]) -> None:
         best = next((f"{name} {number(value)}" for name, value in metrics.items() if name != "loss"), "")
         share = f"{total / twin:.1%}" if total and twin else ""
         origin = "" if row["catalogue"] == "hypercomplex-zoo" else row["catalogue"]
-        cells = (row.get("algebra"), row.get("data"), best, f"{total:,}" if total else "", share, f"{row['bytes']:,}")
+        sizes = (row["bytes"], exported_bytes(row), exported_bytes(row, "int8"))
+        bytes_of = ("" if size is None else f"{size:,}" for size in sizes)
+        cells = (row.get("algebra"), row.get("data"), best, f"{total:,}" if total else "", share, *bytes_of)
         table.add_row(row["name"], *map(str, cells), str(row.get("license") or ""), origin)
     plain_console().print(table)
     print("next:\n  zoo predict NAME INPUT  # fetched, checked and used; zoo pull NAME only fetches")

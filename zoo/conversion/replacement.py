@@ -64,7 +64,7 @@ def survey(
     The result depends only on the structure of the model, so that a converted network can be rebuilt to load its weights.
     """
     if any(isinstance(module, Algebra) for module in model.modules()):
-        raise InputError("the model is already over an algebra: convert a real one")
+        raise InputError("the model already has hypercomplex layers: convert a real one")
     patterns = [skip] if isinstance(skip, str) else skip
     ends, modules = stem_and_head(model), dict(model.named_modules(remove_duplicate=False))
     if unused := [pattern for pattern in patterns if not any(fnmatch(name, pattern) for name in modules)]:
@@ -239,7 +239,7 @@ def convert(
         layout: Returns the `MatrixLayout` of a matrix by name and module; by default it is inferred from names and classes.
 
     Raises:
-        InputError: If a name is unknown, the model is already over an algebra, or n > 1 and no matrix can be converted.
+        InputError: If a name is unknown, the model already has hypercomplex layers, or n > 1 and no matrix can be converted.
 
     Example:
         >>> from zoo.algebras import reals

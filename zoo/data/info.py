@@ -156,7 +156,7 @@ class TableInfo(VectorInfo):
 
 @dataclass(frozen=True, kw_only=True)
 class TokenInfo(DataInfo):
-    """Base info of tokenized data.
+    """Metadata common to tokenized data sets.
 
     Attributes:
         vocab_size: Vocabulary size, padding (0) and unknown (1) included.

@@ -27,7 +27,7 @@ class Table:
         groups: The question of every row, if its answers are to be ranked.
         source: Name of the file or data set for error messages.
         lines: The line of every row in `source`, from 1.
-        files: The files of the two columns, if each line of theirs is a text (parallel files).
+        files: The files of the two columns of parallel text, one text per line.
         skipped: Number of broken rows that were skipped.
         rows: The index of every row in `source`, from 0, if rows were removed; else None.
 

@@ -1,7 +1,8 @@
 """Publish a model as a release folder with a catalogue entry, or to a repository on the Hub."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import isclose
 from pathlib import Path
 from shlex import quote
 from shutil import copyfile
@@ -11,8 +12,8 @@ from typing import Any
 
 from zoo.atomic import new_folder, write_json, write_text
 from zoo.checkpoint.card import card
-from zoo.checkpoint.config import read_config
-from zoo.checkpoint.manifest import MEASURED, file_record, find, read_manifest, sealed, verify
+from zoo.checkpoint.config import ModelConfig, read_config
+from zoo.checkpoint.manifest import MEASURED, file_record, find, read_json, read_manifest, sealed, verify
 from zoo.errors import InputError, check_rules, one_line, shorten
 from zoo.hub import cache
 from zoo.hub.sources import FORMAT, NAME, locate, of_catalogue, repository
@@ -22,19 +23,25 @@ SETTINGS = (*FACTS, "scope", "init", "embedding")
 
 
 def publish(
-    model: str, to: str, name: str | None = None, license: str | None = None, repeats: Sequence[str] = ()
+    model: str,
+    to: str,
+    name: str | None = None,
+    license: str | None = None,
+    repeats: Sequence[str] = (),
+    exports: str | Path | None = None,
 ) -> dict[str, Any]:
     """Publish a model to a folder with a catalogue.json, which any web server can host, or to the Hub (``hf:owner/name``).
 
-    Repeats are runs of the same configuration with other seeds, for the spread of the metrics. Returns the ``name`` (by default
-    that of the run folder), its ``entry``, the ``catalogue`` (None for the Hub), and the ``source``.
+    Repeats are runs of the same configuration with other seeds, for the spread of the metrics; ``exports`` is a folder of
+    exports of the model, whose sizes and metrics are published too. Returns the ``name`` (by default that of the run folder),
+    its ``entry``, the ``catalogue`` (None for the Hub), and the ``source``.
     """
     folder = find(locate(model))
     name = name or (folder.absolute().parent if folder.name == "model" else folder.absolute()).name
     if not NAME.fullmatch(name) or ":" in name:
         raise InputError(f"{shorten(name)}: --name may contain letters, digits, '-', '_' and '.'")
     if to.startswith("hf:"):
-        pushed = push(model, to, license=license, repeats=repeats)
+        pushed = push(model, to, license=license, repeats=repeats, exports=exports)
         entry = pushed["facts"] | {"locations": [pushed["source"]]}
         return {"name": name, "entry": entry, "catalogue": None, "source": pushed["source"]}
     site = Path(to.removeprefix("file:")).expanduser()
@@ -44,7 +51,7 @@ def publish(
         if name in known or (site / name).exists():
             raise InputError(f"'{site}' already has a release '{name}': choose another --name", code="conflict")
         with new_folder(site / name) as part:
-            entry = write_release(folder, part, name, license, repeats) | {"locations": [name]}
+            entry = write_release(folder, part, name, license, repeats, exports) | {"locations": [name]}
         write_json(catalogue, {"format": FORMAT, "checkpoints": dict(sorted((known | {name: entry}).items()))})
     return {"name": name, "entry": entry, "catalogue": str(catalogue), "source": str(site / name)}
 
@@ -58,6 +65,7 @@ def push(
     revision: str | None = None,
     token: str | None = None,
     repeats: Sequence[str] = (),
+    exports: str | Path | None = None,
 ) -> dict[str, Any]:
     """Upload a model to ``owner/name`` on the Hub, creating the repository and the branch ``revision`` if needed.
 
@@ -73,7 +81,7 @@ def push(
         raise InputError(f"cannot push: {variable} disables the network", code="conflict")
     with TemporaryDirectory() as temporary:
         source = repo if branch is None else f"{repo}@{branch}"
-        facts = write_release(find(locate(model)), Path(temporary), source, license, repeats)
+        facts = write_release(find(locate(model)), Path(temporary), source, license, repeats, exports)
         commit = _upload(Path(temporary), repo, branch, private, token)
     return {"source": f"hf:{repo}@{commit}", "facts": facts}
 
@@ -94,21 +102,49 @@ def _upload(folder: Path, repo: str, branch: str | None, private: bool, token: s
         raise InputError(f"cannot push to {repo} at {constants.ENDPOINT}: {reason}{advice}", code="failed") from error
 
 
-def write_release(model: Path, folder: Path, source: str, license: str | None, repeats: Sequence[str]) -> dict[str, Any]:
+def write_release(
+    model: Path, folder: Path, source: str, license: str | None, repeats: Sequence[str], exports: str | Path | None = None
+) -> dict[str, Any]:
     """Copy a model folder with a new card, in which `zoo.load` loads the source; return its facts for a catalogue."""
     for name in verify(model).keys() - {"README.md"}:
         copyfile(model / name, folder / name)
     config, known = read_config(model), measured_facts(model)
     if repeats:
         known["spread"] = spread_of([model, *(find(locate(repeat)) for repeat in repeats)])
+    if exports is not None:
+        known["exports"] = exports_of(config, known.get("metrics") or {}, Path(exports).expanduser())
     licensed = {"license": license} if license else {}
     write_text(folder / "README.md", card(config, known | {"versions": config.versions}, source, license))
     records = {path.name: file_record(path) for path in sorted(folder.iterdir())}
     write_json(folder / "manifest.json", sealed({"files": records} | known | licensed))
     facts = {key: spec for key in FACTS if (spec := getattr(config, key))}
-    facts |= {key: known[key] for key in ("metrics", "spread", "parameters") if key in known}
+    facts |= {key: known[key] for key in ("metrics", "spread", "parameters", "exports") if key in known}
     size = sum(record["size"] for record in records.values())
     return facts | licensed | {"bytes": size, "sha256": file_record(folder / "manifest.json")["sha256"]}
+
+
+def exports_of(config: ModelConfig, metrics: Mapping[str, float | None], folder: Path) -> dict[str, dict[str, float]]:
+    """Return ``bytes`` and test metrics of the exports of a model in a folder (NAME/config.json), by their options."""
+    rows = dict[str, dict[str, float]]()
+    for file in sorted(folder.glob("*/config.json")):
+        values = read_json(file)
+        before, after = (
+            values.get(key) or {} for key in ("float_metrics" if "float_metrics" in values else "metrics", "metrics")
+        )
+        is_same = before.keys() == metrics.keys() and isinstance(values.get("bytes"), int)
+        is_same = is_same and all(isclose(before[key] or 0, metrics[key] or 0, rel_tol=1e-3) for key in before)
+        if not is_same or any(values.get(key) != getattr(config, key) for key in FACTS):
+            raise InputError(f"{file.parent} is not an export of this model with its test metrics", code="mismatch")
+        options = {"format": values["format"], "quantize": values.get("quantize")}
+        flags = (
+            [f"--{key} {value}" for key, value in options.items() if value]
+            + ["--folded"] * bool(values.get("folded"))
+            + ["--sparse"] * ("sparse" in values)
+        )
+        rows[" ".join(flags)] = {"bytes": values["bytes"]} | after
+    if not rows:
+        raise InputError(f"'{folder}' contains no exports: zoo export RUN --format onnx --to {folder}/onnx", code="missing")
+    return rows
 
 
 def measured_facts(model: Path) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from io import BytesIO
@@ -35,7 +35,7 @@ WEB = ("http://", "https://")
 KINDS: dict[str, Any] = {"sha256": str, "locations": list, "bytes": int}
 """Types of the required values of an entry."""
 OPTIONAL: dict[str, Any] = dict.fromkeys(("backbone", "algebra", "task", "data", "license"), str)
-OPTIONAL |= {"metrics": dict, "spread": dict, "parameters": dict}
+OPTIONAL |= {"metrics": dict, "spread": dict, "parameters": dict, "exports": dict}
 VARIABLE = "ZOO_CATALOGUE"
 
 
@@ -61,6 +61,12 @@ class Release(NamedTuple):
                 yield urljoin(self.catalogue, location)
             else:
                 yield Path(self.catalogue).parent / location.removeprefix("file:")
+
+
+def exported_bytes(facts: Mapping[str, Any], quantize: str | None = None) -> int | None:
+    """Return the size of the first exported file of an entry with a quantization, or None."""
+    exports, option = facts.get("exports") or {}, f"--quantize {quantize}" if quantize else "--quantize"
+    return next((row.get("bytes") for form, row in exports.items() if (option in form) is bool(quantize)), None)
 
 
 def locate(source: str | Path, *, revision: str | None = None, token: str | None = None) -> Path:

@@ -51,7 +51,7 @@ def evaluate(
         split: ``val`` or ``test``.
         batch_size: Examples per step.
         num_workers: Processes that load data.
-        trainer: Arguments of Lightning's Trainer; the default device is that of the model.
+        trainer: Arguments of Lightning's Trainer; the default device is the model's.
         normalized: Whether images of arrays and loaders are already normalized, instead of uint8 or floats in [0, 1].
         decoding: See `zoo.tasks.decoding.Decoding`; the defaults are those of the training.
 
@@ -121,7 +121,9 @@ def array_batches(
 ) -> Iterator[tuple[Any, Tensor]]:
     """Yield batches (inputs, targets) for the step of a task, prepared as `Model.predict` prepares its inputs."""
     if isinstance(task, AnswerRanking | GenerativeTask):
-        raise InputError(f"{type(task).__name__} is not evaluated on arrays: use a spec or a data module", code="unsupported")
+        raise InputError(
+            f"{type(task).__name__} cannot be evaluated on arrays: use a spec or a data module", code="unsupported"
+        )
     info, is_pair = task.info, isinstance(data, tuple | list)
     if is_pair:
         is_table = is_frame(data[0]) and isinstance(info, TableInfo)

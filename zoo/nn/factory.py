@@ -157,7 +157,7 @@ class Layers:
     def attention(
         self, dim: int, heads: int, *, score: str | None = None, role: str = "attention", **options: Any
     ) -> Attention:
-        """Return multi-head attention; the default ``score`` is that of the algebra, or ``dot`` if attention is real."""
+        """Return multi-head attention; the default ``score`` is the algebra's, or ``dot`` if attention is real."""
         score = score or (self.choose("score", None, "dot") if role in self.roles else "dot")
         return Attention(dim, heads, algebra=self.over(role), score=score, init=self.init, **options)
 

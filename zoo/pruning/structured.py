@@ -343,8 +343,8 @@ def _prune_units(units: _Units, ratio: float, names: Mapping[nn.Module, str]) ->
     }
     kind = "units" if isinstance(writer, nn.Linear | Linear) else "channels"
     width = writer.in_features if kind == "units" else writer.in_channels
-    gone = sorted(channel for unit in removed for channel in units.channels[unit])
-    if gone:
-        units.group.prune(gone)
+    removed_channels = sorted(channel for unit in removed for channel in units.channels[unit])
+    if removed_channels:
+        units.group.prune(removed_channels)
     before = int(sizes.sum())
-    return Cut(kind, names[writer], before, before - len(gone), inputs, 0, width, is_clamped)
+    return Cut(kind, names[writer], before, before - len(removed_channels), inputs, 0, width, is_clamped)

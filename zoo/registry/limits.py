@@ -40,7 +40,7 @@ def check_interval(name: str, interval: str, value: object) -> None:
 
 
 def check_sizes(name: str, options: Mapping[str, object]) -> None:
-    """Raise `InputError` if a number of a spec is infinite, or an integer exceeds `LARGEST`; ``name`` is that of the plugin."""
+    """Raise `InputError` if a number of a spec is infinite, or an integer exceeds `LARGEST`; ``name`` is the plugin's."""
     for option, value in options.items():
         for number in numbers(value):
             if abs(number) > (LARGEST if isinstance(number, int) else sys.float_info.max):

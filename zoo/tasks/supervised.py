@@ -17,7 +17,7 @@ from zoo.tasks.metrics import Defined, StepOutput
 
 
 class AUROC(BinaryAUROC):
-    """Area under the ROC curve from two logits per input; the second one is that of the positive class."""
+    """Area under the ROC curve from two logits per input; the second belongs to the positive class."""
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Update with logits [B, 2] and labels [B]."""

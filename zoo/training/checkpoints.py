@@ -112,7 +112,7 @@ class Checkpoints(Callback):
             self._restore(pl_module)
             begin_epoch(trainer)
         elif self._is_due:
-            self._save(trainer, (trainer.current_epoch, 0), regular=True, begun=False)
+            self._save(trainer, (trainer.current_epoch, 0), scheduled=True, started=False)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: object, batch_idx: int) -> None:
         """Write the checkpoint of the previous step if it is due, and stop after a signal."""
@@ -123,7 +123,7 @@ class Checkpoints(Callback):
         is_step = not accumulating(trainer, done)
         by_steps = is_step and bool(self._steps) and trainer.global_step % self._steps == 0
         if self._is_due or (total > self._saved_batches and is_step and (by_steps or requested)):
-            self._save(trainer, (trainer.current_epoch, done), regular=self._is_due or by_steps)
+            self._save(trainer, (trainer.current_epoch, done), scheduled=self._is_due or by_steps)
         if requested > 1 and is_step:
             raise Stop(requested)
 
@@ -161,9 +161,9 @@ class Checkpoints(Callback):
         progress = trainer.fit_loop.epoch_loop.batch_progress
         done = progress.current.completed
         if progress.is_last_batch or done >= trainer.num_training_batches:
-            self._save(trainer, (trainer.current_epoch, 0), regular=True, begun=False)
+            self._save(trainer, (trainer.current_epoch, 0), scheduled=True, started=False)
         else:
-            self._save(trainer, (trainer.current_epoch - 1, done), regular=True)
+            self._save(trainer, (trainer.current_epoch - 1, done), scheduled=True)
         self.signals.graceful = False
         if self.signals.received:
             raise Stop(self.signals.received)
@@ -177,14 +177,14 @@ class Checkpoints(Callback):
         highest: Tensor = trainer.strategy.reduce(tensor(requested, device=trainer.strategy.root_device), reduce_op="max")
         return int(highest)
 
-    def _save(self, trainer: Trainer, position: tuple[int, int], *, regular: bool, begun: bool = True) -> None:
+    def _save(self, trainer: Trainer, position: tuple[int, int], *, scheduled: bool, started: bool = True) -> None:
         if not self.enabled:
             return
         self.divergence.check(trainer)
         self._saved_batches = trainer.fit_loop.epoch_loop.batch_progress.total.completed
         epoch, batches = position
         name = f"epoch-{epoch:04d}.ckpt" if batches == 0 else f"epoch-{epoch + 1:04d}-step-{self._saved_batches:08d}.ckpt"
-        name = name if regular else f"resume-{name}"
+        name = name if scheduled else f"resume-{name}"
         if self.best is not None:
             self.best["file"] = self.best["file"] or name
         self._rows = 0
@@ -194,7 +194,7 @@ class Checkpoints(Callback):
                 self._rows = len(logger.rows)
             elif isinstance(logger, TensorBoardLogger):
                 logger.experiment.flush()
-        self._position = {"position": position, "begun": begun}
+        self._position = {"position": position, "started": started}
         trainer.save_checkpoint(self.folder / name)
         previous, self.newest = self.newest, name
         self._position, self._is_due = None, False

@@ -38,10 +38,10 @@ class QuantizationAware(Callback):
         """Collect the weights; a finder that an error has ended may have left rounded ones."""
         self.weights = RoundedWeights(pl_module.net, self.bits)  # type: ignore[arg-type]
 
-    def _round(self, *_: Any) -> None:
+    def _round(self, *_: Any, **__: Any) -> None:
         self.weights.round()
 
-    def _restore(self, *_: Any) -> None:
+    def _restore(self, *_: Any, **__: Any) -> None:
         self.weights.restore()
 
     # Moving averages swap weights before the first batch of a validation, and swap back after this callback at its end.

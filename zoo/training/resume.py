@@ -277,15 +277,15 @@ def restore_gradients(module: LightningModule, gradients: dict[str, Any]) -> Non
             weight.grad = gradients[name].to(weight)
 
 
-def set_position(checkpoint: dict[str, Any], trainer: Trainer, position: tuple[int, int], *, begun: bool) -> None:
+def set_position(checkpoint: dict[str, Any], trainer: Trainer, position: tuple[int, int], *, started: bool) -> None:
     """Edit the progress in a checkpoint so that Lightning resumes between two steps, and repeats or skips nothing.
 
-    The position is the number of completed epochs and of completed batches of the next one; `begun` tells whether that epoch
+    The position is the number of completed epochs and of completed batches of the next one; `started` tells whether that epoch
     has started.
     """
     epoch, batches = position
     loops = checkpoint["loops"]["fit_loop"]
-    counts = {"ready": epoch + 1, "started": epoch + begun, "processed": epoch, "completed": epoch}
+    counts = {"ready": epoch + 1, "started": epoch + started, "processed": epoch, "completed": epoch}
     loops["epoch_progress"] = {"total": dict(counts), "current": dict(counts)}
     total = trainer.fit_loop.epoch_loop.batch_progress.total.completed
     # `started` is off by one, so that Lightning detects neither the end of a batch nor of an epoch. On resume it then counts a
