@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 
 @contextmanager
@@ -66,12 +66,12 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
     sync(path.parent)
 
 
-def to_json(value: Any) -> str:
+def to_json(value: object) -> str:
     """Return a value as indented JSON; NaN and infinity raise `ValueError`."""
     return json.dumps(value, indent=2, allow_nan=False) + "\n"
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: object) -> None:
     """Write a value as indented JSON, see `to_json`."""
     write_text(path, to_json(value))
 

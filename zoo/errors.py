@@ -42,13 +42,6 @@ class InputError(ValueError):
         self.code: ErrorCode = code
 
 
-def check_rules(*rules: tuple[bool, str], code: ErrorCode = "invalid") -> None:
-    """Raise `InputError` with the message of the first pair (condition, message) whose condition is false."""
-    for condition, message in rules:
-        if not condition:
-            raise InputError(message, code=code)
-
-
 def check_choice(kind: str, name: object, choices: Iterable[str]) -> None:
     """Raise `InputError` with the code ``unknown`` unless a name is among the choices."""
     if name not in (known := list(choices)):

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from zoo.errors import check_choice, check_rules
+from zoo.errors import InputError, check_choice
 from zoo.nn import Layers
 
 SHARING = ("none", "word", "dimension")
@@ -65,16 +65,16 @@ class PhasorEmbedding(nn.Module):
         # A spec parses none as None.
         amplitude, frequency, phase = (sharing or "none" for sharing in (amplitude, frequency, phase))
         check_choice("frequency_init", frequency_init, FREQUENCY_INITS)
-        check_rules(
-            (dim > 0 and dim % 2 == 0, f"dim={dim}: must be even, for real and imaginary parts"),
-            (frequency_lr_scale >= 0, f"frequency_lr_scale={frequency_lr_scale}: must be 0 or more"),
-            (frequency_init != "index" or frequency == "none", "frequency_init=index needs frequency=none"),
-            (vectors is None or amplitude == "none", "pretrained vectors need amplitude=none"),
-            (
-                not {amplitude, frequency, phase} <= {"word", "off"},
-                "all words would have the same vector: amplitude, frequency or phase must not be shared by words",
-            ),
-        )
+        if dim <= 0 or dim % 2 != 0:
+            raise InputError(f"dim={dim}: must be even, for real and imaginary parts")
+        if not frequency_lr_scale >= 0:  # also NaN
+            raise InputError(f"frequency_lr_scale={frequency_lr_scale}: must be 0 or more")
+        if frequency_init == "index" and frequency != "none":
+            raise InputError("frequency_init=index needs frequency=none")
+        if vectors is not None and amplitude != "none":
+            raise InputError("pretrained vectors need amplitude=none")
+        if {amplitude, frequency, phase} <= {"word", "off"}:
+            raise InputError("all words would have the same vector: amplitude, frequency or phase must not be shared by words")
         self.frequency_init, self.frequency_lr_scale = frequency_init, frequency_lr_scale
         self.width, self.ordered, self.sharing, self.spread = dim // 2, frequency != "off", amplitude, SPREAD * std
         projected = vectors is not None and vectors != self.width

@@ -9,7 +9,7 @@ from zoo.cli.parser import read_config
 from zoo.cli.result import Result
 from zoo.errors import InputError
 from zoo.training.processes import is_first_process
-from zoo_experiments.options import Experiment, Lottery, Sweep, check_algebras
+from zoo_experiments.options import Experiment, Lottery, Sweep
 
 
 def sweep(file: str, *, options: Sweep) -> Result:
@@ -69,7 +69,6 @@ def print_results(command: str, results: dict[str, Any]) -> None:
 
 def lottery(*, options: Lottery) -> None:
     """Find lottery tickets of one or more algebras: iterative magnitude pruning with rewinding."""
-    check_algebras(options)
     from zoo_experiments.lottery import lottery
 
     results = lottery(options)

@@ -10,7 +10,7 @@ from typing import Any
 
 from zoo import registry
 from zoo.atomic import write_json
-from zoo.errors import check_rules
+from zoo.errors import InputError
 from zoo.registry import Spec
 from zoo.training.fit import NOTHING_SAVED, run_fit
 from zoo.training.folder import claim, finished_run, read_summary, write_config
@@ -82,7 +82,8 @@ def cross_validate(options: Fit) -> Summary:
                 with Signals(), processes(Execution(options.jobs)) as executor:
                     execute(grid, executor)
             failures = "; ".join(f"{name} failed: {reason}" for name, reason in grid.failed.items())
-            check_rules((not failures, f"{failures}; {grid.resume_text()}"), code="failed")
+            if failures:
+                raise InputError(f"{failures}; {grid.resume_text()}", code="failed")
             grid.write()
         finally:
             if not any(folder.path.glob("fold-*")):
@@ -93,12 +94,13 @@ def cross_validate(options: Fit) -> Summary:
 def check_folds(options: Fit) -> None:
     """Check the number of folds, the Trainer's arguments, and that the data have no predefined split."""
     devices = options.trainer["devices"]
-    check_rules((str(devices) == "1", f"--folds trains on one device, not on --trainer.devices {devices}"), code="conflict")
+    if str(devices) != "1":
+        raise InputError(f"--folds trains on one device, not on --trainer.devices {devices}", code="conflict")
     check_trainer(options.trainer)
     check_size(options.folds or 0)
     entry, _ = registry.resolve("zoo.datasets", options.data or "")
-    is_cut = "folds" in signature(registry.load(entry)).parameters and not load_data(fold(options, 0)).has_split
-    check_rules((is_cut, f"'{options.data}' comes with its own split: leave --folds out"), code="conflict")
+    if not ("folds" in signature(registry.load(entry)).parameters and not load_data(fold(options, 0)).has_split):
+        raise InputError(f"'{options.data}' comes with its own split: leave --folds out", code="conflict")
 
 
 def fold(options: Fit, number: int) -> Fit:

@@ -37,7 +37,7 @@ from zoo.training.bench import batch_length, evaluation_step, first_batch, side_
 from zoo.training.folder import RUNS, file_name
 from zoo.training.options import Fit
 from zoo_experiments.grid import processes
-from zoo_experiments.options import Experiment, Sweep, check_execution
+from zoo_experiments.options import Experiment, Sweep
 from zoo_experiments.sweep import ROWS, read_rows, sweep, sweep_points
 
 RATE = "optimizer.lr"
@@ -69,7 +69,6 @@ def frontier(
     except (TypeError, ValueError) as error:
         raise InputError(f"'{file}': the axes {RATE} and seed must be lists of numbers") from error
     check_stored(folder / RESULT, values)
-    check_execution(options)
     if (folder / RESULT).exists():
         (folder / ROWS).touch()  # without it, a sweep refuses a folder that is not empty
     failed = set[Run]()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.atomic import write_json
-from zoo.errors import InputError, check_choice, check_rules
+from zoo.errors import InputError, check_choice
 from zoo.pruning import LotteryTicket, rounds_until
 from zoo.registry import build_options
 from zoo.registry.spec import Spec, split_at_commas
@@ -19,7 +19,7 @@ from zoo.training.options import FREE, Fit, config_values
 from zoo.training.processes import Processes
 from zoo.training.resolve import Plan, plan_run
 from zoo_experiments.grid import Grid, InProcess, Point, Result, check_size, execute, processes, with_resume_hint
-from zoo_experiments.options import Lottery, check_algebras, check_execution
+from zoo_experiments.options import Lottery
 from zoo_experiments.round import Arm, folder_name, resume_text, ticket_options, train_round
 from zoo_experiments.rows import GridRow, LotteryResults, StoppedArm
 
@@ -41,16 +41,17 @@ def check_lottery(options: Lottery) -> tuple[Lottery, Plan]:
     On resume, algebras and controls are added to those of the experiment.
     """
     before = read_run_config(Path(options.resume).expanduser()) if options.resume not in (None, "auto") else {}
-    text = f"'{options.resume}' is a single run, not an experiment with lottery tickets: use the folder with {TICKETS}"
-    check_rules((not before or "rate" in before, text), code="mismatch")
+    if before and "rate" not in before:
+        text = f"'{options.resume}' is a single run, not an experiment with lottery tickets: use the folder with {TICKETS}"
+        raise InputError(text, code="mismatch")
     names = _merge_names([options.algebra] if options.algebra else [], _merge_names(before.get("compare"), options.compare))
     options = replace(options, controls=_merge_names(before.get("controls"), options.controls))
-    check_algebras(options)
     _check_options(options)
     rounds = options.rounds if options.rounds is not None else 1 if options.pruning.pattern else _ROUNDS
     if options.until is not None:
         rounds = rounds_until(options.until, options.rate) - (options.pruning.score == "snip")  # which prunes in round 0
-    check_rules((0 <= rounds <= _MOST_ROUNDS, f"rounds={rounds}: must be between 0 and {_MOST_ROUNDS}"))
+    if not 0 <= rounds <= _MOST_ROUNDS:
+        raise InputError(f"rounds={rounds}: must be between 0 and {_MOST_ROUNDS}")
     check_size(len(names) * (1 + len(options.controls)) * options.seeds * (rounds + 1))
     plans = [plan_run(replace(options, algebra=name, rounds=rounds, until=None)) for name in names]
     algebras = {folder_name(planned.options.algebra): planned.options.algebra for planned in plans}  # phm-4 is phm(n=4)
@@ -62,17 +63,18 @@ def check_lottery(options: Lottery) -> tuple[Lottery, Plan]:
 def _check_options(options: Lottery) -> None:
     """Check the options that a single round does not have, and refuse those that rounds do not support."""
     LotteryTicket(**ticket_options(options, 0))
-    check_execution(options)
     for name in options.controls:
         check_choice("control", name, ("random", "reinit"))
     pretrained = options.init_from or Spec.parse(options.backbone).options.get("pretrained")
     writes = options.trainer.get("enable_checkpointing") is not False and not options.trainer.get("fast_dev_run")
-    check_rules(
-        (not pretrained or "reinit" not in options.controls, "--controls reinit excludes pretrained weights"),
-        (options.folds is None, "--folds is not supported: a round is one training"),
-        (writes, "rounds need training checkpoints: leave --trainer.enable_checkpointing and fast_dev_run out"),
-        code="conflict",
-    )
+    if pretrained and "reinit" in options.controls:
+        raise InputError("--controls reinit excludes pretrained weights", code="conflict")
+    if options.folds is not None:
+        raise InputError("--folds is not supported: a round is one training", code="conflict")
+    if not writes:
+        raise InputError(
+            "rounds need training checkpoints: leave --trainer.enable_checkpointing and fast_dev_run out", code="conflict"
+        )
 
 
 def _merge_names(first: Any, second: Any) -> tuple[str, ...]:
@@ -234,7 +236,7 @@ class Tickets(Grid[GridRow]):
             self.say(f"{arm.title}, round {number} failed: {self.failed[point.name]}")
 
 
-def lottery(options: Lottery | Mapping[str, Any]) -> dict[str, Any]:
+def lottery(options: Lottery | Mapping[str, object]) -> dict[str, Any]:
     """Train, prune and rewind in rounds, for every arm; return the content of ``lottery.json`` and ``run_dir``.
 
     Every round is a run of `zoo.training.fit` in its own folder with its own Trainer, in this process or with ``jobs`` or Ray
@@ -275,7 +277,8 @@ def _train_one(options: Lottery) -> dict[str, Any]:
     name, folder = options.only, Path(options.resume or "").expanduser()
     options, planned = check_lottery(replace(options, only=None))
     points = [point for point in lottery_points(options) if point.name == name]
-    check_rules((bool(points), f"--only {name}: use --resume EXPERIMENT and the folder of one of its rounds"), code="unknown")
+    if not points:
+        raise InputError(f"--only {name}: use --resume EXPERIMENT and the folder of one of its rounds", code="unknown")
     with start_session(planned) as session:
         train_round(folder, options, points[0], session)
     return {}

@@ -1,15 +1,14 @@
 """Options of experiments; this module imports no torch."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
-from zoo.errors import check_rules
+from zoo.errors import InputError
 from zoo.registry.limits import bounded, check_processes
-from zoo.training.options import Fit
+from zoo.training.options import Fit, Options
 
 
 @dataclass
-class Execution:
+class Execution(Options):
     """Where the runs of an experiment are trained.
 
     Args:
@@ -24,13 +23,14 @@ class Execution:
     cpus: float = bounded("[0, 1e6]", 1.0)
     gpus: float = bounded("[0, 1e6]", 0.0)
 
-
-def check_execution(options: Any) -> None:
-    """Check the options of an `Execution`."""
-    check_rules((options.on in ("here", "ray"), f"--on {options.on}: use here or ray"))
-    check_processes("jobs", options.jobs)
-    text = "--jobs applies to this machine; on Ray use --cpus and --gpus"
-    check_rules((options.on == "here" or options.jobs == 1, text), code="conflict")
+    def __post_init__(self) -> None:
+        """Raise `InputError` if a value is out of range, or two exclude each other."""
+        super().__post_init__()
+        if self.on not in ("here", "ray"):
+            raise InputError(f"--on {self.on}: use here or ray")
+        check_processes("jobs", self.jobs)
+        if self.on != "here" and self.jobs != 1:
+            raise InputError("--jobs applies to this machine; on Ray use --cpus and --gpus", code="conflict")
 
 
 @dataclass
@@ -109,8 +109,8 @@ class Lottery(Execution, Fit):
     pruning: PruningOptions = field(default_factory=PruningOptions)
     only: str | None = None
 
-
-def check_algebras(options: Lottery) -> None:
-    """Check that a new experiment has an algebra; a resumed one has those of its folder."""
-    has_one = bool(options.algebra or options.compare) or options.resume not in (None, "auto")
-    check_rules((has_one, "missing --algebra, or --compare with several of them (see zoo lottery --help)"), code="missing")
+    def __post_init__(self) -> None:
+        """Raise `InputError` if a value is wrong, or a new experiment has no algebra; a resumed one has those of its folder."""
+        super().__post_init__()
+        if not self.algebra and not self.compare and self.resume in (None, "auto"):
+            raise InputError("missing --algebra, or --compare with several of them (see zoo lottery --help)", code="missing")

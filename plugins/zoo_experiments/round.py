@@ -17,15 +17,14 @@ from torch import Tensor, nn
 
 from zoo.backbones.build import real_twin
 from zoo.checkpoint.folder import network_options
-from zoo.errors import InputError, check_rules
+from zoo.errors import InputError
 from zoo.pruning import LotteryTicket, prunable
 from zoo.pruning.masks import full_masks, next_masks, random_values, remaining
 from zoo.tasks.base import Task
 from zoo.training.checkpoints import DivergenceError
 from zoo.training.fit import Extension, Run, Session, train_run
 from zoo.training.folder import file_name, short_spec
-from zoo.training.network import model_config
-from zoo.training.resolve import Plan, plan_run
+from zoo.training.resolve import plan_run
 from zoo.training.resume import STATE, AtomicCheckpointIO, Resumed, checkpoint_files, read_checkpoint
 from zoo.training.trainer import ProgressLines, SplitNote, as_list, check_trainer
 from zoo_experiments.grid import Point
@@ -157,15 +156,15 @@ class RoundExtension(Extension):
         name = run.checkpoints.newest or (resumed.path.name if resumed is not None else "")
         last = read_checkpoint(run.checkpoints.folder / name)
         state = last["callbacks"].get(self.ticket.state_key)
-        is_end = state is not None and last[STATE]["finished"]
-        check_rules((is_end, f"'{run.checkpoints.folder / name}' is not the end of a round"), code="mismatch")
+        if state is None or not last[STATE]["finished"]:
+            raise InputError(f"'{run.checkpoints.folder / name}' is not the end of a round", code="mismatch")
         if self.arm.control is None:
             self._prune(run, last, state)
         best = run.checkpoints.best or {"metrics": {}, "epoch": None}
         metric, mode = watched(run.task)
         weights = sum(mask.numel() for mask in state["masks"].values())
         note = {"round": self.number, "survivors": remaining(state["masks"]), "weights": weights}
-        note |= {"real_weights": real_weights(run.plan, self.ticket), "metric": metric, "mode": mode}
+        note |= {"real_weights": real_weights(run, self.ticket), "metric": metric, "mode": mode}
         note |= {"val": best["metrics"], "epoch": best["epoch"]}
         return {"lottery": note, "checkpoint": None}  # checkpoints are removed with the round
 
@@ -201,10 +200,10 @@ def pruned_from(before: Mapping[str, Tensor], masks: Mapping[str, Tensor], numbe
     return {name: since[name].masked_fill(~mask & (since[name] == NEVER), number) for name, mask in masks.items()}
 
 
-def real_weights(planned: Plan, ticket: LotteryTicket) -> int:
+def real_weights(run: Run, ticket: LotteryTicket) -> int:
     """Count the prunable weights of the same network over the reals."""
     twin = nn.Module()
-    twin.net = real_twin(planned.options.backbone, **network_options(model_config(planned), planned.data.info))
+    twin.net = real_twin(run.plan.options.backbone, **network_options(run.config, run.data.info))
     names = [name for name, _ in twin.named_parameters()]
     patterns = {
         part: [pattern for pattern in getattr(ticket, part) if any(fnmatchcase(name, pattern) for name in names)]

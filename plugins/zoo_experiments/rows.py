@@ -44,7 +44,7 @@ class GridRow:
     folder: str
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any], message: str) -> "GridRow":
+    def from_json(cls, values: Mapping[str, object], message: str) -> "GridRow":
         """Check a row; raise `InputError` with a message if it is invalid."""
         if invalid_fields(cls, values):
             raise InputError(message, code="corrupt")

@@ -14,7 +14,7 @@ from typing import Any
 
 from zoo.atomic import write_text
 from zoo.checkpoint.manifest import number
-from zoo.errors import InputError, check_rules
+from zoo.errors import InputError
 from zoo.registry.resolution import named_options
 from zoo.training.folder import RUNS, claim, file_name, lock_folder, read_summary
 from zoo.training.options import SPECS, flat
@@ -22,7 +22,7 @@ from zoo.training.processes import Signals
 from zoo.training.resolve import plan_run
 from zoo.training.trainer import check_trainer
 from zoo_experiments.grid import Executor, Grid, Point, check_size, execute, processes, with_resume_hint
-from zoo_experiments.options import Sweep, check_execution
+from zoo_experiments.options import Sweep
 
 ROWS = "results.jsonl"
 """One line of JSON for each finished run, in the order of the grid."""
@@ -34,20 +34,21 @@ _NEEDED = {"name", "axes", "options", "metrics", "parameters"}
 # --- the file ---
 
 
-def sweep_points(values: Mapping[str, Any], file: str) -> list[Point]:
+def sweep_points(values: Mapping[str, object], file: str) -> list[Point]:
     """Return the runs of a sweep, after checking their options; the last axis changes fastest."""
     unknown = set(values) - {"base", "axes", "exclude"}
-    check_rules((not unknown, f"'{file}': unknown key {min(unknown, default='')}; use base, axes and exclude"), code="unknown")
+    if unknown:
+        raise InputError(f"'{file}': unknown key {min(unknown, default='')}; use base, axes and exclude", code="unknown")
     try:
         points = list(grid_points(values, file))
     except (AttributeError, TypeError) as error:
         text = f"'{file}': base must be options by name; each axis a list of values, or LABEL: {{OPTIONS}}; exclude a list"
         raise InputError(text) from error
     names = {point.name.casefold() for point in points if point.name}
-    check_rules(
-        (bool(points), f"'{file}' has no runs: an axis is empty, or exclude matches all of them"),
-        (len(names) == len(points), f"'{file}': the labels do not give every run its own folder name"),
-    )
+    if not points:
+        raise InputError(f"'{file}' has no runs: an axis is empty, or exclude matches all of them")
+    if len(names) != len(points):
+        raise InputError(f"'{file}': the labels do not give every run its own folder name")
     for point in points:
         try:
             check_trainer(plan_run(point.fit).options.trainer)
@@ -62,8 +63,9 @@ def grid_points(values: Mapping[str, Any], file: str) -> Iterator[Point]:
     labels = {axis: labeled_options(axis, choices) for axis, choices in axes.items()}
     exclude = [{axis: as_labels(choices) for axis, choices in entry.items()} for entry in values.get("exclude") or []]
     for axis, label in [(axis, label) for entry in exclude for axis, excluded in entry.items() for label in excluded]:
-        text = f"'{file}' excludes {axis}={label}, but the axes are {', '.join(labels)} with other labels"
-        check_rules((label in labels.get(axis, ()), text), code="unknown")
+        if label not in labels.get(axis, ()):
+            text = f"'{file}' excludes {axis}={label}, but the axes are {', '.join(labels)} with other labels"
+            raise InputError(text, code="unknown")
     check_size(prod(map(len, labels.values())))
     for combination in product(*labels.values()):
         chosen = dict(zip(labels, combination, strict=True))
@@ -73,8 +75,8 @@ def grid_points(values: Mapping[str, Any], file: str) -> Iterator[Point]:
         for axis, label in chosen.items():
             options = merged(options, labels[axis][label])
             for name in flat(labels[axis][label]):
-                text = f"'{file}': the axes {setters.get(name)} and {axis} both set {name}"
-                check_rules((name not in setters, text), code="conflict")
+                if name in setters:
+                    raise InputError(f"'{file}': the axes {setters.get(name)} and {axis} both set {name}", code="conflict")
                 setters[name] = axis
         bare = {axis for axis in axes if axis in SPECS or isinstance(axes[axis], Mapping)}  # their labels need no name
         parts = (label if axis in bare else f"{axis.rpartition('.')[2]}{label}" for axis, label in chosen.items())
@@ -89,12 +91,12 @@ def labeled_options(axis: str, choices: Any) -> dict[str, dict[str, Any]]:
     return {label: nested({axis: value}) for label, value in zip(as_labels(choices), choices, strict=True)}
 
 
-def as_labels(choices: Any) -> list[str]:
+def as_labels(choices: object) -> list[str]:
     """Return the labels of a list of values, or of one value."""
     return [str(value) for value in choices] if isinstance(choices, list) else [str(choices)]
 
 
-def nested(options: Mapping[str, Any]) -> dict[str, Any]:
+def nested(options: Mapping[str, object]) -> dict[str, Any]:
     """Return options with names such as ``optimizer.lr``, and the spec of an optimizer, as parts of ``optimizer``."""
     parts: dict[str, Any] = {}
     for name, value in options.items():
@@ -104,14 +106,14 @@ def nested(options: Mapping[str, Any]) -> dict[str, Any]:
     return parts
 
 
-def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+def merged(first: Mapping[str, object], second: Mapping[str, object]) -> dict[str, Any]:
     """Merge nested options; the second override the first."""
     both = deepcopy(dict(first))
     update(both, second)
     return both
 
 
-def update(options: dict[str, Any], changes: Mapping[str, Any]) -> None:
+def update(options: dict[str, Any], changes: Mapping[str, object]) -> None:
     """Override nested options in place."""
     for name, value in changes.items():
         if isinstance(value, dict) and isinstance(before := options.get(name), dict):
@@ -132,7 +134,8 @@ def read_rows(folder: Path) -> list[Row]:
         return []
     except ValueError as error:
         raise InputError(text, code="corrupt") from error
-    check_rules((all(isinstance(row, dict) and row.keys() >= _NEEDED for row in rows), text), code="corrupt")
+    if not all(isinstance(row, dict) and row.keys() >= _NEEDED for row in rows):
+        raise InputError(text, code="corrupt")
     return rows
 
 
@@ -143,8 +146,9 @@ class SweepGrid(Grid[Row]):
         super().__init__(folder, points)
         options = {point.name: point.options for point in points}
         for row in read_rows(folder):
-            text = f"'{folder}' holds another sweep: its run '{row['name']}' is missing here or has other options"
-            check_rules((options.get(row["name"]) == row["options"], f"{text}; choose another --run-dir"), code="mismatch")
+            if options.get(row["name"]) != row["options"]:
+                text = f"'{folder}' holds another sweep: its run '{row['name']}' is missing here or has other options"
+                raise InputError(f"{text}; choose another --run-dir", code="mismatch")
             self.rows[row["name"]] = row
         self.load()
         self.write()
@@ -166,7 +170,7 @@ class SweepGrid(Grid[Row]):
 
 
 def sweep(
-    values: Mapping[str, Any],
+    values: Mapping[str, object],
     file: str,
     options: Sweep | None = None,
     *,
@@ -194,7 +198,6 @@ def sweep(
         Interrupted: At Ctrl-C or SIGTERM; the text says how to resume.
     """
     options = options or Sweep()
-    check_execution(options)
     points = sweep_points(values, file)
     wanted = select(points, [name.strip() for name in options.only.split(",") if name.strip()], file)
     folder = Path(options.run_dir).expanduser() if options.run_dir is not None else RUNS / f"sweep-{file_name(Path(file).stem)}"
@@ -226,8 +229,8 @@ def select(points: Sequence[Point], patterns: Sequence[str], file: str) -> list[
     """Return the names of the runs that match one of the patterns; all of them without patterns."""
     names = [point.name for point in points]
     for pattern in patterns:
-        text = f"--only {pattern}: '{file}' has no such run; the first is '{names[0]}'"
-        check_rules((bool(fnmatch.filter(names, pattern)), text), code="unknown")
+        if not fnmatch.filter(names, pattern):
+            raise InputError(f"--only {pattern}: '{file}' has no such run; the first is '{names[0]}'", code="unknown")
     return [name for name in names if not patterns or any(fnmatch.fnmatch(name, pattern) for pattern in patterns)]
 
 

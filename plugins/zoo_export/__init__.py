@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 from pathlib import Path
 
-from zoo.errors import InputError, check_rules
+from zoo.errors import InputError
 
 FORMATS = {"safetensors": "model.safetensors", "pt2": "model.pt2", "onnx": "model.onnx"}
 FORMATS |= {"executorch": "model.pte", "web": "model.onnx"}
@@ -21,23 +21,24 @@ def check_options(
     folder: Path, format: str, quantize: str | None, sparse: bool = False, folded: bool = False, runtime: object = None
 ) -> None:
     """Raise `InputError` if the folder exists, an option is not supported by the format, or a package is missing."""
-    check_rules((not folder.exists(), f"'{folder}' exists: choose another folder with --to, or delete it"), code="conflict")
-    check_rules(
-        (format in ("zoo", *FORMATS), f"format '{format}': use zoo, {', '.join(FORMATS)}"),
-        (quantize in (None, "dynamic", *QUANTIZED), f"quantize '{quantize}': use {', '.join(QUANTIZED)} or dynamic"),
-        (
-            quantize not in QUANTIZED or format in PROGRAMS,
-            f"--quantize {quantize} requires --format {' or '.join(PROGRAMS)}, got {format}",
-        ),
-        (quantize != "dynamic" or format == "onnx", f"--quantize dynamic requires --format onnx, got {format}"),
-        (not sparse or format != "safetensors", f"--sparse requires --format zoo or {' or '.join(PROGRAMS)}, got safetensors"),
-        (not sparse or quantize != "dynamic", "--sparse does not apply to --quantize dynamic: use int8 or int4"),
-        (
-            not folded or format != "zoo",
-            f"--folded requires --format {' or '.join(PROGRAMS)} or safetensors: a model folder has components",
-        ),
-        (runtime is None or format == "web", f"--runtime requires --format web, got {format}"),
-    )
+    if folder.exists():
+        raise InputError(f"'{folder}' exists: choose another folder with --to, or delete it", code="conflict")
+    if format not in ("zoo", *FORMATS):
+        raise InputError(f"format '{format}': use zoo, {', '.join(FORMATS)}")
+    if quantize not in (None, "dynamic", *QUANTIZED):
+        raise InputError(f"quantize '{quantize}': use {', '.join(QUANTIZED)} or dynamic")
+    if quantize in QUANTIZED and format not in PROGRAMS:
+        raise InputError(f"--quantize {quantize} requires --format {' or '.join(PROGRAMS)}, got {format}")
+    if quantize == "dynamic" and format != "onnx":
+        raise InputError(f"--quantize dynamic requires --format onnx, got {format}")
+    if sparse and format == "safetensors":
+        raise InputError(f"--sparse requires --format zoo or {' or '.join(PROGRAMS)}, got safetensors")
+    if sparse and quantize == "dynamic":
+        raise InputError("--sparse does not apply to --quantize dynamic: use int8 or int4")
+    if folded and format == "zoo":
+        raise InputError(f"--folded requires --format {' or '.join(PROGRAMS)} or safetensors: a model folder has components")
+    if runtime is not None and format != "web":
+        raise InputError(f"--runtime requires --format web, got {format}")
     check_installed(format, quantize == "dynamic")
 
 

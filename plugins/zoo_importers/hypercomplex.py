@@ -19,7 +19,7 @@ from torch import Tensor
 from zoo.algebras import Algebra, FactoredAlgebra, reals
 from zoo.algebras import algebra as make_algebra
 from zoo.conversion.transfer import ImportedLayers
-from zoo.errors import InputError, check_choice, check_rules, one_line
+from zoo.errors import InputError, check_choice, one_line
 from zoo.kernels import axis_layout, real_matrix
 from zoo.nn import LSTM, Conv1d, Conv2d, Linear
 
@@ -125,7 +125,7 @@ def _weight(library: str, state: State, name: str) -> _Weight:
 
 
 def layer(
-    library: str, state: State, algebra: str | Algebra | None = None, *, name: str = "", **options: Any
+    library: str, state: State, algebra: str | Algebra | None = None, *, name: str = "", **options: object
 ) -> Linear | Conv1d | Conv2d:
     """Return a layer of the zoo with the same outputs as a layer of another library; features are component-major in both.
 
@@ -249,16 +249,15 @@ def _product(library: str, weight: _Weight, algebra: str | Algebra | None) -> Al
     product = make_algebra(algebra)
     spec, table = product.spec or "the algebra", product.structure.detach()
     takes_rule = structure is None or (product.kind == "learned" and not isinstance(product, FactoredAlgebra))
-    check_rules(
-        (product.n == n, f"the layer of {library} has {n} components, but {spec} has n = {product.n}"),
-        (takes_rule, f"the product of {library} is learned, which {spec} cannot represent: remove algebra"),
-        code="mismatch",
-    )
+    if product.n != n:
+        raise InputError(f"the layer of {library} has {n} components, but {spec} has n = {product.n}", code="mismatch")
+    if not takes_rule:
+        raise InputError(f"the product of {library} is learned, which {spec} cannot represent: remove algebra", code="mismatch")
     if len(weight.form.components) > 1:
         units, i = torch.eye(n), torch.arange(n)
         rules = "e_1 e_1 = -1" + ", e_1 e_2 = e_3" * (n > 2)
-        same = torch.allclose(table.cpu(), torch.tensor(_SIGNS[n])[..., None] * units[i[:, None] ^ i])
-        check_rules((same, f"{library} does not multiply as {spec} does: its product has {rules}"), code="mismatch")
+        if not torch.allclose(table.cpu(), torch.tensor(_SIGNS[n])[..., None] * units[i[:, None] ^ i]):
+            raise InputError(f"{library} does not multiply as {spec} does: its product has {rules}", code="mismatch")
     opposite = table.transpose(0, 1)
     return product if not weight.form.right or torch.equal(opposite, table) else Algebra(opposite)
 

@@ -13,7 +13,7 @@ from zoo_experiments.lottery import TICKETS
 from zoo_experiments.rows import GridRow, LotteryResults, Metrics
 
 from zoo.checkpoint.manifest import read_json
-from zoo.errors import InputError, check_rules
+from zoo.errors import InputError
 from zoo_reports.page import REAL, Table, percent_text, plus_minus
 from zoo_reports.statistics import Difference, with_interval
 
@@ -75,13 +75,15 @@ def read_runs(folders: Sequence[str]) -> list[LotteryRun]:
     """Read lottery runs."""
     runs = []
     for folder in dict.fromkeys(Path(folder).expanduser() for folder in folders):
-        check_rules(((folder / TICKETS).exists(), f"'{folder}' is not a run of zoo lottery: no {TICKETS}"), code="missing")
+        if not (folder / TICKETS).exists():
+            raise InputError(f"'{folder}' is not a run of zoo lottery: no {TICKETS}", code="missing")
         results = LotteryResults.from_json(read_json(folder / TICKETS), folder / TICKETS)
         if not results.rows:
             raise InputError(f"no round of '{folder}' is finished yet", code="missing")
         runs.append(LotteryRun(folder, results))
     data = dict.fromkeys(str(run.results.data) for run in runs)
-    check_rules((len(data) == 1, f"runs of different data cannot be compared ({', '.join(data)})"), code="mismatch")
+    if len(data) != 1:
+        raise InputError(f"runs of different data cannot be compared ({', '.join(data)})", code="mismatch")
     return runs
 
 
@@ -90,10 +92,12 @@ def lottery_metric(runs: Sequence[LotteryRun], metric: str, mode: str) -> tuple[
     chosen = {(run.results.metric, run.results.mode) for run in runs}
     names = ", ".join(sorted(name for name, _ in chosen))
     is_clear = bool(metric) or len(chosen) == 1
-    check_rules((is_clear, f"lottery: the runs have several metrics, use metric={names}"), code="mismatch")
+    if not is_clear:
+        raise InputError(f"lottery: the runs have several metrics, use metric={names}", code="mismatch")
     metric = metric or min(chosen)[0]
     mode = mode or dict(chosen).get(metric, "")
-    check_rules((mode in ("min", "max"), f"lottery: is a high or a low {metric} better? add mode=max or mode=min"))
+    if mode not in ("min", "max"):
+        raise InputError(f"lottery: is a high or a low {metric} better? add mode=max or mode=min")
     return metric, mode
 
 
@@ -115,7 +119,8 @@ def collect(runs: Sequence[LotteryRun], split: str, metric: str) -> list[Curve]:
             arms.append(Curve(label, algebra, control, runs[number], rows, points))
     known = sorted({name for run in runs for row in run.results.rows for name in _values(row, split)})
     text = f"no round has {metric} of the split {split}: it has {', '.join(known) or 'no metrics'}"
-    check_rules((bool(arms), text), code="unknown")
+    if not arms:
+        raise InputError(text, code="unknown")
     return arms
 
 

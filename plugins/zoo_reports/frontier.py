@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from zoo_experiments.frontier import best_rate
 
 from zoo.checkpoint.manifest import read_json
-from zoo.errors import check_rules
+from zoo.errors import InputError
 from zoo.reports import Report
 from zoo_reports.page import MARKERS, Page, Table, colors_of, log_axis, pictures, plain_axes
 from zoo_reports.statistics import Difference, Score, contrast
@@ -168,10 +168,12 @@ class Frontier:
 
 def frontier(runs: Sequence[str]) -> Report:
     """Test metric against weights, and comparison at equal weights (png, svg, html, md)."""
-    check_rules((len(runs) == 1, "frontier is a report on one folder, got several"))
+    if len(runs) != 1:
+        raise InputError("frontier is a report on one folder, got several")
     folder = Path(runs[0]).expanduser()
     stored = read_json(folder / "frontier.json")
-    check_rules((bool(stored.get("rows")), f"no run of '{folder}' is finished yet"), code="missing")
+    if not stored.get("rows"):
+        raise InputError(f"no run of '{folder}' is finished yet", code="missing")
     rows = stored["rows"]
     measured = Frontier(folder.name, stored["config"], rows, best_networks(rows), stored.get("costs", {}))
     texts, table = sentences(measured), network_table(measured)

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from zoo.checkpoint import ModelConfig, find, load_network, read_config
-from zoo.errors import InputError, check_rules
+from zoo.errors import InputError
 from zoo.pruning import prunable
 from zoo.reports import Report
 from zoo_reports import page
@@ -46,7 +46,8 @@ def lottery(runs: Sequence[str], *, split: str = "test", metric: str = "", mode:
         metric: The metric to draw, such as perplexity; by default the one that selected the epochs.
         mode: Whether another metric is to be maximized (``max``) or minimized (``min``).
     """
-    check_rules((split in ("val", "test"), f"lottery: split={split!r}: use val or test"))
+    if split not in ("val", "test"):
+        raise InputError(f"lottery: split={split!r}: use val or test")
     read = read_runs(runs)
     metric, mode = lottery_metric(read, metric, mode)
     arms = collect(read, split, metric)
@@ -120,7 +121,8 @@ def read_ticket_weights(arm: Curve) -> tuple[dict[str, Layer], list[str]]:
             # A survivor may be zero by chance, but there cannot be more of them.
             fits = sum(sizes.values()) == row.weights and sum(map(len, arrays.values())) <= row.survivors
             fits = fits and arrays.keys() == sizes.keys() and all(np.isfinite(value).all() for value in arrays.values())
-            check_rules((fits, "the weights of its model differ from lottery.json"), code="mismatch")
+            if not fits:
+                raise InputError("the weights of its model differ from lottery.json", code="mismatch")
             rounds[number] = arrays
         except InputError as error:
             notes.append(f"{arm.label}, seed {seed}: no histogram of round {number}: {error}")

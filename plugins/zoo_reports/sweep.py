@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from zoo_experiments.sweep import read_rows
 
-from zoo.errors import check_rules
+from zoo.errors import InputError
 from zoo.reports import Report
 from zoo_reports.page import PALETTE, Page, Table, axis_title, log_axis, pictures, plain_axes, plus_minus
 
@@ -34,7 +34,8 @@ def sweep(runs: Sequence[str]) -> Report:
 
     The metric is the one that selected the epochs, or else the first; without a test split, the validation metric.
     """
-    check_rules((len(runs) == 1, "sweep is a report on one folder, got several"))
+    if len(runs) != 1:
+        raise InputError("sweep is a report on one folder, got several")
     folder = Path(runs[0]).expanduser()
     rows = read_rows(folder)
     metric, split = sweep_metric(rows, folder)
@@ -67,7 +68,8 @@ def sweep_metric(rows: Sequence[Row], folder: Path) -> tuple[str, str]:
     validation = [chosen["metric"] for row in rows if (chosen := chosen_by(row))]
     tested = [name for row in rows for name, value in row["metrics"].items() if value is not None]
     names, split = (tested, "test") if tested else (validation, "validation")
-    check_rules((bool(names), f"no run in '{folder}' has measured anything"), code="missing")
+    if not names:
+        raise InputError(f"no run in '{folder}' has measured anything", code="missing")
     better = [name for name in names if name != "loss"] or names
     return next((name for name in validation if name in better), better[0]), split
 

@@ -22,7 +22,7 @@ from starlette.routing import Route
 from starlette.types import Message
 
 from zoo.data.info import TableInfo
-from zoo.errors import InputError, check_rules, one_line
+from zoo.errors import InputError, one_line
 from zoo.inference.model import Model
 from zoo.tasks import GenerativeTask
 from zoo.tasks.supervised import Classification
@@ -90,16 +90,19 @@ class Served:
     async def predict(self, request: Request) -> Response:
         """Answer ``{"inputs": [...]}``, or images uploaded as ``file``, with ``{"predictions": [{...}, ...]}``."""
         inputs = await (self.images(request) if self.reads == "image" else self.values(request))
-        check_rules((0 < len(inputs) <= MAX_INPUTS, f"{len(inputs)} inputs: send 1 to {MAX_INPUTS} at a time"))
+        if not 0 < len(inputs) <= MAX_INPUTS:
+            raise InputError(f"{len(inputs)} inputs: send 1 to {MAX_INPUTS} at a time")
         return JSONResponse({"predictions": await run_in_threadpool(self.rows, inputs)})
 
     async def images(self, request: Request) -> list[Any]:
         """Read the images of a form, as names and encoded bytes."""
         usage = "this model reads images: curl -F file=@picture.png ADDRESS/predict"
-        check_rules((request.headers.get("content-type", "").lower().startswith("multipart/form-data"), usage))
+        if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
+            raise InputError(usage)
         async with limit_body(request).form(max_files=MAX_INPUTS) as form:
             uploads = [upload for upload in form.getlist("file") if isinstance(upload, UploadFile)]
-            check_rules((bool(uploads), f"the form contains no file: {usage}"))
+            if not uploads:
+                raise InputError(f"the form contains no file: {usage}")
             return [(upload.filename or "the file", await upload.read()) for upload in uploads]
 
     async def values(self, request: Request) -> list[Any]:
@@ -108,7 +111,8 @@ class Served:
         example: Any = [[f"the {name}" for name in getattr(self.model.task, "columns", ("text",))]]
         if self.reads == "numbers":
             example = [[0.5, 1]]
-        check_rules((isinstance(inputs, list), f'send {{"inputs": {json.dumps(example)}}}'))
+        if not isinstance(inputs, list):
+            raise InputError(f'send {{"inputs": {json.dumps(example)}}}')
         if self.reads == "numbers":
             if not all(isinstance(row, list | dict) for row in inputs):
                 by_name = ", or objects by column name" if isinstance(self.model.info, TableInfo) else ""
@@ -139,14 +143,15 @@ class Served:
         defaults = {"prompt": None, "num_samples": 1, "stream": False}
         options = defaults | await read_json(request)
         self.model.generative({name: value for name, value in options.items() if name not in defaults})  # checks them
-        check_rules(
-            (isinstance(options["prompt"], str | None), 'send {"prompt": "some text"}'),
-            (isinstance(options["stream"], bool), "stream: use true or false"),
-        )
+        if not isinstance(options["prompt"], str | None):
+            raise InputError('send {"prompt": "some text"}')
+        if not isinstance(options["stream"], bool):
+            raise InputError("stream: use true or false")
         check_length(options["prompt"] or "")
         for name, limit in LIMITS.items():
             value = options.get(name, 1)
-            check_rules((type(value) is int and value <= limit, f"{name}={value!r:.40}: use a whole number up to {limit}"))
+            if type(value) is not int or value > limit:
+                raise InputError(f"{name}={value!r:.40}: use a whole number up to {limit}")
         texts = await run_in_threadpool(self.generate_texts, options)
         if options["stream"]:
             return StreamingResponse(self.locked_pieces(texts), media_type="text/plain; charset=utf-8")
@@ -169,7 +174,8 @@ class Served:
 
 def check_length(text: str) -> None:
     """Raise `InputError` for a text above `MAX_PROMPT`."""
-    check_rules((len(text) <= MAX_PROMPT, f"a text has {len(text):,} characters: use up to {MAX_PROMPT:,}"))
+    if len(text) > MAX_PROMPT:
+        raise InputError(f"a text has {len(text):,} characters: use up to {MAX_PROMPT:,}")
 
 
 def limit_body(request: Request) -> Request:
@@ -201,8 +207,9 @@ async def read_json(request: Request) -> dict[str, Any]:
         json.dumps(value, ensure_ascii=False).encode()  # raises for unpaired surrogates
     except (ValueError, RecursionError) as error:
         raise InputError(f"the request is not valid JSON: {one_line(error)}") from error
-    check_rules((isinstance(value, dict), 'send a JSON object, such as {"inputs": ["some text"]}'))
-    return value  # type: ignore[no-any-return]
+    if not isinstance(value, dict):
+        raise InputError('send a JSON object, such as {"inputs": ["some text"]}')
+    return value
 
 
 def limited(task: GenerativeTask) -> GenerativeTask:
@@ -228,8 +235,8 @@ def open_image(data: bytes, name: str, limit: int = MAX_PIXELS) -> Image.Image:
     try:
         image = Image.open(BytesIO(data), formats=("PNG", "JPEG", "GIF", "BMP", "WEBP"))
         width, height = image.size
-        message = f"{name} has {width} x {height} pixels: send up to {MAX_PIXELS:,} in all images"
-        check_rules((width * height <= limit, message))
+        if width * height > limit:
+            raise InputError(f"{name} has {width} x {height} pixels: send up to {MAX_PIXELS:,} in all images")
         image.load()
     except InputError:
         raise

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from zoo.cli.models import locate
-from zoo.errors import InputError, check_rules
+from zoo.errors import InputError
 
 PACKAGES = {"starlette": "starlette", "uvicorn": "uvicorn", "python_multipart": "python-multipart"}
 
@@ -55,7 +55,8 @@ def serve(run: str, *, port: int = 7860, host: str = "127.0.0.1", device: str = 
 
 def listen(host: str, port: int) -> socket.socket:
     """Open a socket; `InputError` if the address is invalid or in use."""
-    check_rules((0 <= port < 2**16, f"--port {port}: use a whole number from 0 to 65535"))
+    if not 0 <= port < 2**16:
+        raise InputError(f"--port {port}: use a whole number from 0 to 65535")
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,7 @@ from zoo.data.text import text
 from zoo.errors import Interrupted
 from zoo.training import fit as fit_module
 from zoo.training.folder import read_summary
-from zoo.training.network import spread
-from zoo.training.summary import Summary
+from zoo.training.summary import Summary, spread
 
 TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False}
 NAMES = ("fold-01", "fold-02", "fold-03")
@@ -97,7 +97,8 @@ def test_the_summary_combines_those_of_the_folds(workdir, summary):
 
 def test_a_metric_that_is_undefined_in_a_fold_has_no_mean(workdir):
     rows = [read_summary(workdir / "run" / name) for name in NAMES]
-    rows[1].metrics["auroc"], rows[1].undefined = None, {"auroc": "the targets have 1 of 2 classes"}
+    reason = {"auroc": "the targets have 1 of 2 classes"}
+    rows[1] = replace(rows[1], metrics=rows[1].metrics | {"auroc": None}, undefined=reason)
     combined = combine(rows)
     assert (combined.metrics["auroc"], combined.std["auroc"]) == (None, None)
     assert combined.metrics["loss"] is not None

@@ -242,7 +242,7 @@ def test_a_diverged_arm_does_not_end_the_others(tmp_path, monkeypatch):
     def diverge(run, *rest):
         if run.plan.options.algebra == "real" and "round-01" in str(run.folder):
             raise DivergenceError("training diverged in epoch 1: the loss is not finite")
-        train(run, *rest)
+        return train(run, *rest)
 
     monkeypatch.setattr(module, "train", diverge)
     results = zoo.lottery(**options(algebra="", compare=("real", "quaternion"), rounds=1, run_dir="run"))

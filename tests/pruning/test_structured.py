@@ -122,6 +122,29 @@ def test_the_head_with_the_smallest_matrices_is_removed():
     assert attention.qkv.weight.shape == (144, 64)
 
 
+class Mixer(nn.Module):
+    """Multiplies three vectors of each head, which one matrix writes, number by number."""
+
+    def __init__(self):
+        super().__init__()
+        self.heads = 4
+        self.joint = Linear(32, 96, algebra="quaternion", blocks=(1, 12))
+        self.proj = Linear(32, 32, algebra="quaternion", blocks=(4, 1))
+
+    def forward(self, x):
+        first, second, third = self.joint(x).unflatten(-1, (3, self.heads, -1)).unbind(-3)
+        return self.proj((first * second * third).flatten(-2))
+
+
+def test_heads_are_found_by_the_layouts_of_the_matrices_not_by_their_names():
+    torch.manual_seed(0)
+    net, x = nn.Sequential(Mixer()), torch.randn(2, 5, 32)
+    original = deepcopy(net)
+    cuts = prune_structure(net, 0.5, x)
+    assert [(cut.kind, cut.before, cut.after) for cut in cuts] == [("heads", 4, 2)]
+    assert torch.allclose(net(x), masked(original, cuts)(x), atol=1e-6)
+
+
 def test_units_are_whole_elements():
     net, x = build("convnet/conv-4(channels=(16, 16, 32, 32), hidden=(24, 24))", **IMAGE)
     old = deepcopy(net)

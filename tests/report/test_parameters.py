@@ -15,8 +15,8 @@ from zoo.backbones.build import equal_size
 from zoo.cli import main
 from zoo.reports import by_layer, layer_table
 from zoo.training.folder import read_summary
-from zoo.training.network import next_commands
 from zoo.training.options import Fit
+from zoo.training.summary import next_commands
 
 INFO = {"in_channels": 1, "image_size": 8, "num_classes": 10}
 TINY = "vit(dim=32,depth=1)"

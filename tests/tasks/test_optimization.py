@@ -1,6 +1,7 @@
 """Learning rate schedules, and options of optimizers."""
 
 import math
+import sys
 from copy import deepcopy
 from types import SimpleNamespace
 
@@ -285,3 +286,11 @@ def test_the_schedule_counts_optimizer_steps(accumulate):
     rates = learning_rates(20, "inverse_sqrt", 0.25, max_epochs=2, accumulate_grad_batches=accumulate)
     steps = 2 * -(-10 // accumulate)
     assert rates == pytest.approx([0.5 * lr_factor(step, steps, Schedule("inverse_sqrt", 0.25)) for step in range(steps)])
+
+
+def test_a_task_imports_timm_only_for_an_optimizer_that_is_chosen(monkeypatch):
+    """Predictions do not need it."""
+    monkeypatch.setitem(sys.modules, "timm.optim", None)
+    assert Classification(nn.Linear(2, 3), 3).optimizer == Optimizer()
+    with pytest.raises(ImportError):
+        Classification(nn.Linear(2, 3), 3, optimizer="sgd")

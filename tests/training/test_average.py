@@ -86,7 +86,7 @@ def test_invalid_calls_are_refused_and_write_nothing(run, options):
         assert sorted(run.rglob("*")) == before
 
     refused("invalid", "--last 8", "has 3 kept checkpoints", "--keep", last=8)
-    refused("invalid", "--last 0", last=0)
+    refused("invalid", "last=0", last=0)
     shutil.copy(other, third)
     refused("mismatch", "epoch-0003.ckpt")
     third.write_bytes(b"nothing")

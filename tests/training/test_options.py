@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from zoo_experiments.options import Lottery, Sweep
 
 import zoo
 from tests.errors import raises
@@ -11,7 +12,7 @@ from zoo.data.images import ImageData
 from zoo.kernels.factored import Factored
 from zoo.registry import build_options
 from zoo.training.bench import bench, kernel_table, side_by_side
-from zoo.training.options import Bench, Fit, Optimizer, parse_interval
+from zoo.training.options import Bench, Fit, Optimizer, Prune, parse_interval
 from zoo.training.resolve import resolve
 
 NAMES = {"backbone": "vit", "algebra": "real"}
@@ -169,3 +170,19 @@ def test_a_run_uses_the_chosen_kernel(tmp_path, monkeypatch):
     assert called
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     assert "kernel: factored" in (tmp_path / "factored" / "config.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("create", "name"),
+    [
+        (lambda: Fit("vit", "real", seed=-1), "seed"),
+        (lambda: Fit("vit", "real", checkpoint_every="soon"), "checkpoint_every"),
+        (lambda: Bench("vit", "real", rounds=1), "rounds"),
+        (lambda: Prune(ratio=2.0), "ratio"),
+        (lambda: Lottery("vit", "real", rounds=500), "rounds"),
+        (lambda: Sweep(on="moon"), "moon"),
+    ],
+)
+def test_options_are_checked_when_they_are_created(create, name):
+    with raises("invalid", name):
+        create()

@@ -40,7 +40,7 @@ class Constants:
         """Return a constant that `get` has returned before, or None: compiled graphs should not contain its computation."""
         return self._derived.get((key, like.dtype, like.device))
 
-    def __deepcopy__(self, memo: Any) -> "Constants":
+    def __deepcopy__(self, memo: object) -> "Constants":
         """Share the constants with copies of the algebra."""
         return self
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.data.tokens import UNKNOWN
-from zoo.errors import InputError, check_choice, check_rules
+from zoo.errors import InputError, check_choice
 from zoo.nn import Layers, TokenEmbedding
 from zoo.nn.attention import check_heads
 from zoo.nn.elements import TokenBatchNorm
@@ -79,7 +79,8 @@ def preset_sizes(
     given = {"dim": dim, "depth": depth, "heads": heads, "head_dim": head_dim, "ffn": ffn, "dropout": dropout}
     sizes = presets[chosen].resize(**{name: value for name, value in given.items() if value is not None})
     smallest = min(("dim", "depth", "heads", "ffn"), key=lambda name: getattr(sizes, name))
-    check_rules((getattr(sizes, smallest) >= 1, f"{smallest}={getattr(sizes, smallest)}: must be at least 1"))
+    if getattr(sizes, smallest) < 1:
+        raise InputError(f"{smallest}={getattr(sizes, smallest)}: must be at least 1")
     named = f"{backbone}/{variant}" if variant else backbone
     check_heads(sizes.dim, sizes.heads, layers.over("attention").n, rotary, named, sizes.head_dim)
     return sizes
@@ -247,7 +248,9 @@ class Decoder(GenerativeModel):
         position_ids = self.advance(cache, tokens, mask)
         return self._decode(tokens, cache.mask, position_ids, cache=cache)
 
-    def _decode(self, tokens: Tensor, mask: Tensor | None = None, position_ids: Tensor | None = None, **options: Any) -> Tensor:
+    def _decode(
+        self, tokens: Tensor, mask: Tensor | None = None, position_ids: Tensor | None = None, **options: object
+    ) -> Tensor:
         x = self.token_embedding(tokens, position_ids)
         for block in self.blocks:
             x = block(x, mask, causal=True, position_ids=position_ids, **options)

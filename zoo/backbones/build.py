@@ -87,7 +87,7 @@ def backbone(
     init: str = "variance",
     embedding: str | None = None,
     vectors: int | None = None,
-    **info: Any,
+    **info: object,
 ) -> nn.Module:
     """Build a network over an algebra.
 
@@ -137,7 +137,7 @@ def real_twin(spec: str | Factory, **info: Any) -> nn.Module:
             return backbone(spec, reals(), **info)
 
 
-def equal_size(spec: str, total: int, **info: Any) -> tuple[str, int] | None:
+def equal_size(spec: str, total: int, **info: object) -> tuple[str, int] | None:
     """Return the spec and size of the real network whose number of parameters is nearest to ``total``.
 
     Scales all widths (`WIDTHS`) together, in steps of the attention heads. Returns None for backbones without an option
@@ -198,7 +198,7 @@ def count(net: nn.Module) -> dict[str, int]:
     return {"total": sum(p.numel() for p in net.parameters() if p.requires_grad), "embedding": sum(embedding.values())}
 
 
-def check_spec(spec: str, algebra: str | Algebra, most: float = math.inf, **options: Any) -> None:
+def check_spec(spec: str, algebra: str | Algebra, most: float = math.inf, **options: object) -> None:
     """Raise `InputError` for options of our backbones that are invalid for all data, before data are loaded.
 
     Checks the network (`check_size`) for two sizes of example data; an error that occurs for both is raised.

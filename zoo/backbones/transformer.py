@@ -59,7 +59,9 @@ class EncoderDecoder(GenerativeModel):
         options: dict[str, Any] = {"source": cache.source, "source_mask": cache.source_mask, "cache": cache}
         return self._logits(tokens, cache.mask, position_ids, **options)
 
-    def _logits(self, target: Tensor, mask: Tensor | None = None, position_ids: Tensor | None = None, **options: Any) -> Tensor:
+    def _logits(
+        self, target: Tensor, mask: Tensor | None = None, position_ids: Tensor | None = None, **options: object
+    ) -> Tensor:
         x = self.encoder.token_embedding(target, position_ids)
         for block in self.blocks:
             x = block(x, mask, causal=True, position_ids=position_ids, **options)

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from zoo.backbones.build import describe, recipe
 from zoo.conversion import convert
 from zoo.conversion.attention_layout import MatrixLayout
-from zoo.errors import InputError, check_choice, check_rules, one_line
+from zoo.errors import InputError, check_choice, one_line
 from zoo.nn import Layers
 from zoo.nn.attention import check_heads
 from zoo.registry.limits import LARGEST
@@ -60,11 +60,12 @@ def vit(
         representation_size: Hidden channels of an MLP head with tanh; by default the head is one layer.
     """
     check_heads(dim, heads, layers.over("attention").n, backbone="vit", head_dim=head_dim)
-    check_rules(
-        (depth >= 1, f"depth={depth}: must be at least 1"),
-        (0 <= drop_path < 1, f"drop_path={drop_path}: must be in [0, 1)"),
-        (1 <= dim * mlp_ratio <= LARGEST, f"mlp_ratio={mlp_ratio}: the MLP must have 1 to {LARGEST} hidden channels"),
-    )
+    if depth < 1:
+        raise InputError(f"depth={depth}: must be at least 1")
+    if not 0 <= drop_path < 1:
+        raise InputError(f"drop_path={drop_path}: must be in [0, 1)")
+    if not 1 <= dim * mlp_ratio <= LARGEST:
+        raise InputError(f"mlp_ratio={mlp_ratio}: the MLP must have 1 to {LARGEST} hidden channels")
     sides = [side for side in range(1, image_size + 1) if image_size % side == 0]
     if patch is None:
         patch = next((side for side in sides if side > 1 and image_size // side <= 8), image_size)

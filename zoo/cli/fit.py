@@ -11,7 +11,7 @@ from typing import Any
 from zoo.checkpoint import find
 from zoo.cli.models import check_local, locate
 from zoo.cli.result import Result
-from zoo.errors import check_rules
+from zoo.errors import InputError
 from zoo.registry import Spec
 from zoo.training.options import Average, Convert, Fit, Prune
 from zoo.training.processes import is_first_process
@@ -32,7 +32,7 @@ def fit(*, options: Fit, print_config: bool = False) -> None:
         yaml.safe_dump(json.loads(json.dumps(values)), sys.stdout, sort_keys=False)  # tuples become lists
         return
     from zoo.training.fit import run_fit
-    from zoo.training.network import print_summary
+    from zoo.training.summary import print_summary
 
     summary = run_fit(options)
     if is_first_process():
@@ -85,11 +85,12 @@ def recover(run: str) -> Result:
 
 def convert(*, options: Convert) -> Result:
     """Project a trained real network onto an algebra, and print the error of each layer."""
-    check_rules(
-        (bool(options.source), "missing --from: use a run, a model folder, a name from zoo list checkpoints, or timm/NAME"),
-        (bool(options.to), "missing --to: use --to FOLDER"),
-        code="missing",
-    )
+    if not options.source:
+        raise InputError(
+            "missing --from: use a run, a model folder, a name from zoo list checkpoints, or timm/NAME", code="missing"
+        )
+    if not options.to:
+        raise InputError("missing --to: use --to FOLDER", code="missing")
     from zoo.training.compress import convert
 
     converted = convert(options)

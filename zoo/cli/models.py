@@ -167,7 +167,7 @@ def line(row: dict[str, Any]) -> str:
     return "\t".join(cell(value) for value in row.values())
 
 
-def cell(value: Any) -> str:
+def cell(value: object) -> str:
     """Format a value of a prediction row."""
     if isinstance(value, float):
         return f"{value:.4f}"

@@ -285,7 +285,7 @@ def flag_of(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def descriptions(documented: Any) -> dict[str, str]:
+def descriptions(documented: object) -> dict[str, str]:
     """Return the texts of ``Args:`` in the docstring of a function, or in those of a class and its bases."""
     texts: dict[str, str] = {}
     for item in reversed(getattr(documented, "__mro__", (documented,))):
@@ -317,7 +317,7 @@ def check_names(values: Mapping[str, Any]) -> None:
 class Loader(yaml.SafeLoader):  # type: ignore[misc]
     """Safe loader that reads 1e-3 as a number, as YAML 1.2 does, and refuses repeated names and aliases, which may expand."""
 
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node:
+    def compose_node(self, parent: yaml.Node | None, index: object) -> yaml.Node:
         """Return the next node; raise an error for an alias."""
         if self.check_event(yaml.AliasEvent):
             raise yaml.MarkedYAMLError(problem="aliases are not supported", problem_mark=self.peek_event().start_mark)

@@ -31,7 +31,7 @@ def to_json(value: Any, **options: Any) -> str:
     return CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> Any:
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -29,7 +29,7 @@ DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{2
 COMMA_NUMBER = re.compile(r"[+-]?\d+(,\d+)+")
 
 
-def parse_cell(cell: Any) -> tuple[float, str]:
+def parse_cell(cell: object) -> tuple[float, str]:
     """Return a cell as a number, NaN if it is not one, and as text, empty if it is missing.
 
     >>> parse_cell(" 1.50"), parse_cell("red"), parse_cell(None), parse_cell(True)
@@ -61,7 +61,7 @@ class Column:
     texts: Array | None = None
 
     @classmethod
-    def of(cls, name: str, cells: Iterable[Any]) -> Self:
+    def of(cls, name: str, cells: Iterable[object]) -> Self:
         """Parse the cells of a column."""
         parsed = [parse_cell(cell) for cell in cells]
         return cls(name, np.array([number for number, _ in parsed], float), np.array([text for _, text in parsed], object))
@@ -162,7 +162,7 @@ def _with_point(cell: str) -> str:
     return cell.replace(",", ".") if cell.count(",") == 1 and COMMA_NUMBER.fullmatch(cell.strip()) else cell
 
 
-def is_frame(value: Any) -> bool:
+def is_frame(value: object) -> bool:
     """Return whether a value is a DataFrame of pandas, which need not be installed."""
     return hasattr(value, "iloc") and hasattr(value, "columns")
 
@@ -172,7 +172,7 @@ def split_names(names: str | Iterable[str]) -> list[str]:
     return [name.strip() for name in (names.split(",") if isinstance(names, str) else names) if name.strip()]
 
 
-def encode_row(info: TableInfo, cells: Mapping[str, Any]) -> Tensor:
+def encode_row(info: TableInfo, cells: Mapping[str, object]) -> Tensor:
     """Return the features of a row, float32 [in_features], standardized as in training."""
     if missing := [name for name in info.columns if name not in cells]:
         raise DataError(f"no column {missing[0]!r}; the row has {quote_few(cells) or 'no columns'}")

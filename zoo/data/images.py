@@ -280,7 +280,7 @@ class FolderData(ImageData):
 
 
 @passes_options_to(ImageData, size=64, channels=3, test=0.1)
-def imagefolder(path: str | Path, splits: bool | str = "auto", on_bad_rows: str = "error", **options: Any) -> ImageData:
+def imagefolder(path: str | Path, splits: bool | str = "auto", on_bad_rows: str = "error", **options: object) -> ImageData:
     """A folder of images of any format and size: path/{train,val,test}/CLASS/*.png or path/CLASS/*.png.
 
     Images are decoded on access; their short side is resized to `size` and the centre cropped. Whether folders such as `train`

@@ -67,7 +67,7 @@ class DataInfo:
         return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+    def from_dict(cls, values: Mapping[str, object]) -> Self:
         """Rebuild an info from the values of `to_dict`; `InputError` if a field is missing, unknown or of the wrong type."""
         return build_options(cls, values)
 

@@ -189,7 +189,7 @@ class ResumableLoader(DataLoader[Any]):
         return self.sampler if isinstance(self.sampler, EpochSampler) else None
 
 
-def eval_sampler(keys: Sequence[Any]) -> EpochSampler:
+def eval_sampler(keys: Sequence[object]) -> EpochSampler:
     """Return a sampler that yields each key once over all processes; raise `InputError` for fewer keys than processes."""
     # Lightning skips evaluation in a process without rows, and the others would wait forever for its metrics.
     sampler = EpochSampler(partial(always, keys), even=False)

@@ -167,7 +167,7 @@ class DataModule(LightningDataModule, Generic[Info]):
         )
 
 
-def _identity(batch: Any) -> Any:
+def _identity(batch: object) -> Any:
     return batch
 
 

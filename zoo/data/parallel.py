@@ -130,7 +130,7 @@ class ParallelData(TokenData[ParallelInfo]):
         batch_size = min(self.batch_size, max(1, len(data) // process_rank()[1]))  # a batch for every process
         return self.loader(data, eval_sampler(LengthBatches(data.lengths, batch_size, self.batch_tokens)))
 
-    def loader(self, data: Dataset[Batch], sampler: EpochSampler, **options: Any) -> DataLoader[Batch]:
+    def loader(self, data: Dataset[Batch], sampler: EpochSampler, **options: object) -> DataLoader[Batch]:
         """Return a loader whose sampler yields the rows of whole batches."""
         return super().loader(data, sampler, batch_size=None)
 

@@ -85,7 +85,7 @@ class Table:
         return self if np.all(keep) else self.take(np.flatnonzero(keep))
 
 
-def codes(values: Sequence[Any] | Array) -> Array:
+def codes(values: Sequence[object] | Array) -> Array:
     """Number the values of a column in order of first appearance, int32 [N]."""
     known: dict[Any, int] = {}
     return np.fromiter((known.setdefault(value, len(known)) for value in values), np.int32, len(values))
@@ -162,7 +162,7 @@ def read_table(
     return Table(tuple(read[: len(texts)]), values[0], groups, str(file), lines or None, skipped=bad.count)
 
 
-def _label_text(value: Any) -> Any:
+def _label_text(value: object) -> Any:
     """Return a label or group as text if it is text, a whole number, true or false."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -171,7 +171,7 @@ def _label_text(value: Any) -> Any:
     return value
 
 
-def _problem(value: Any, column: ColumnKey) -> str:
+def _problem(value: object, column: ColumnKey) -> str:
     """Return why a cell is broken, if it is."""
     if not isinstance(value, str):
         return f"column {column!r} is {'missing' if value is None else f'{value!r:.40}'}; expected text"

@@ -136,7 +136,7 @@ def checked(state: Any, origin: str) -> Form:
     return filled(known, vocab, merges, added)
 
 
-def _is_added(token: Any) -> bool:
+def _is_added(token: object) -> bool:
     """Return whether an added token has a text, an id and boolean options."""
     if not isinstance(token, dict) or token.keys() != {"id", "content", *_FLAGS}:
         return False

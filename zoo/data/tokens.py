@@ -92,7 +92,7 @@ class Texts(Ragged):
         ['good', 'schlecht']
     """
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         if isinstance(index, slice):
             return [self[row] for row in range(*index.indices(len(self)))]
         return str(super().__getitem__(index).data, "utf-8")

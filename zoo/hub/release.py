@@ -14,7 +14,7 @@ from zoo.atomic import new_folder, write_json, write_text
 from zoo.checkpoint.card import card
 from zoo.checkpoint.config import ModelConfig, read_config
 from zoo.checkpoint.manifest import MEASURED, file_record, find, read_json, read_manifest, sealed, verify
-from zoo.errors import InputError, check_rules, one_line, shorten
+from zoo.errors import InputError, one_line, shorten
 from zoo.hub import cache
 from zoo.hub.sources import FORMAT, NAME, locate, of_catalogue, repository
 
@@ -163,12 +163,13 @@ def spread_of(folders: Sequence[Path]) -> dict[str, Any]:
     for folder, config, row in zip(folders, configs, rows, strict=True):
         metrics, other = row.get("metrics") or {}, [key for key in SETTINGS if getattr(config, key) != getattr(configs[0], key)]
         is_same = bool(metrics) and metrics.keys() == expected.keys()
-        check_rules(
-            (not other, f"{folder} has other values of {', '.join(other)}: repeats may differ only in the seed"),
-            (is_same, f"{folder} needs test metrics, the same as {folders[0]}"),
-        )
+        if other:
+            raise InputError(f"{folder} has other values of {', '.join(other)}: repeats may differ only in the seed")
+        if not is_same:
+            raise InputError(f"{folder} needs test metrics, the same as {folders[0]}")
     seeds = [row.get("seed") for row in rows]
-    check_rules((len({*seeds}) == len(seeds), f"the model and its repeats need different seeds, and have {seeds}"))
+    if len({*seeds}) != len(seeds):
+        raise InputError(f"the model and its repeats need different seeds, and have {seeds}")
     columns = {name: [row["metrics"][name] for row in rows] for name in expected}
     mean, std = (
         {name: None if None in column else measure(column) for name, column in columns.items()} for measure in (fmean, stdev)

@@ -103,7 +103,7 @@ def _source(model: Any, task: Task, data: Any, split: str, *, normalized: bool, 
     return {"datamodule": source}
 
 
-def warn_if_changed(trained: Any, current: Any) -> None:
+def warn_if_changed(trained: object, current: object) -> None:
     """Warn if the content of the training data has changed."""
     digests = [getattr(info, "sha256", None) for info in (trained, current)]
     if None not in digests and digests[0] != digests[1]:
@@ -111,7 +111,7 @@ def warn_if_changed(trained: Any, current: Any) -> None:
         print(text, file=sys.stderr)  # noqa: T201 (for the user)
 
 
-def is_arrays(data: Any) -> bool:
+def is_arrays(data: object) -> bool:
     """Return whether data are a pair (inputs, targets), a data set or a data loader of torch."""
     return isinstance(data, DataLoader | Dataset) or (isinstance(data, tuple | list) and len(data) == 2)
 
@@ -148,7 +148,7 @@ def _columns(rows: list[Any]) -> Any:
     return tuple(zip(*rows, strict=True))
 
 
-def target_tensor(targets: Sequence[Any], info: Any, by_value: bool = False) -> Tensor:
+def target_tensor(targets: Sequence[object], info: object, by_value: bool = False) -> Tensor:
     """Return labels as int64 [B], and other targets as float32 [B, out_features], standardized for a table.
 
     Labels are class names or indices; with ``by_value``, numbers are names if all class names are numbers, as in `zoo.fit`.
@@ -194,7 +194,7 @@ def matching_data(model: Any, spec: str, split: str, batch_size: int, num_worker
     return registry.create("zoo.datasets", replace(parsed, options=options), **context)
 
 
-def same_split(spec: registry.Spec, split: str, trained_options: Mapping[str, Any]) -> dict[str, Any]:
+def same_split(spec: registry.Spec, split: str, trained_options: Mapping[str, object]) -> dict[str, Any]:
     """Return the split options of the training, since other splits would contain training rows."""
     parameters = signature(registry.load(registry.resolve("zoo.datasets", spec.name)[0])).parameters
     for key in SPLIT_OPTIONS[split] & spec.options.keys() & parameters.keys():

@@ -31,13 +31,13 @@ class Example(NamedTuple):
     number: int = 0  # the index of a text among all inputs, on which samples depend
 
 
-def input_list(inputs: Any) -> list[Any]:
+def input_list(inputs: object) -> list[Any]:
     """Return a list of inputs from a single input or several."""
     is_single = isinstance(inputs, str | bytes | Tensor | Mapping) or hasattr(inputs, "__array__")
     return list(inputs) if isinstance(inputs, Iterable) and not is_single else [inputs]
 
 
-def attempt(function: Callable[..., Any], *arguments: Any) -> Any:
+def attempt(function: Callable[..., Any], *arguments: object) -> Any:
     """Return the value of a function, or the `InputError` that it raises."""
     try:
         return function(*arguments)
@@ -75,7 +75,7 @@ def list_files(path: Path, endings: Sequence[str]) -> list[Path]:
 
 
 def read_texts(
-    inputs: Sequence[Any], columns: Sequence[str], stdin: TextIO | None = None, allow_empty: bool = False
+    inputs: Sequence[object], columns: Sequence[str], stdin: TextIO | None = None, allow_empty: bool = False
 ) -> Iterator[Example]:
     """Yield the texts, or pairs of texts, in arguments, files and standard input.
 
@@ -113,7 +113,7 @@ def _parts(item: Any, columns: Sequence[str]) -> list[Any]:
     return item.tolist() if getattr(item, "ndim", 0) else [item]
 
 
-def _texts(inputs: Sequence[Any], columns: Sequence[str], stdin: TextIO | None) -> Iterator[tuple[str, tuple[Any, ...]]]:
+def _texts(inputs: Sequence[object], columns: Sequence[str], stdin: TextIO | None) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """Yield the location and the texts of each input, one for each column if they are arguments."""
     words, size = list[str](), len(columns)
     items = (part for item in inputs for part in _parts(item, columns))
@@ -147,7 +147,7 @@ def _lines(source: str, content: str, size: int) -> Iterator[tuple[str, tuple[st
         yield f"{source}:{number}", tuple(text.split("\t")) if size > 1 else (text,)
 
 
-def read_images(inputs: Sequence[Any], info: ImageInfo, normalized: bool = False) -> Iterator[Example]:
+def read_images(inputs: Sequence[object], info: ImageInfo, normalized: bool = False) -> Iterator[Example]:
     """Yield images as normalized inputs of the network, float32 [C, S, S]; files are rotated according to EXIF.
 
     Inputs are file or folder names, Pillow images, and arrays and tensors of uint8 pixels of any size, or of floats of the
@@ -172,7 +172,7 @@ def read_images(inputs: Sequence[Any], info: ImageInfo, normalized: bool = False
             number += 1
 
 
-def _split_images(item: Any, info: ImageInfo, number: int) -> Tensor:
+def _split_images(item: object, info: ImageInfo, number: int) -> Tensor:
     """Return the images in an array or tensor, [N, C, H, W]."""
     size = [info.in_channels, info.image_size, info.image_size]
     kind = f"{type(item).__name__} of {getattr(item, 'dtype', None)} {list(getattr(item, 'shape', []))}"
@@ -211,7 +211,7 @@ def normalize_floats(images: Tensor, info: ImageInfo, name: str = "the images") 
     return normalize(images.float() * 255, info.mean, info.std)
 
 
-def read_vectors(inputs: Sequence[Any], info: VectorInfo) -> Iterator[Example]:
+def read_vectors(inputs: Sequence[object], info: VectorInfo) -> Iterator[Example]:
     """Yield vectors, float32 [in_features], from arrays and tensors [in_features] or [N, in_features].
 
     A model of a table also reads rows in the units of the table, where None and NaN are missing values: files, DataFrames,
@@ -254,7 +254,7 @@ def _file_rows(item: str | Path, info: VectorInfo) -> Iterator[Example]:
         yield Example(f"{item}:{line}", row, {"file": str(item), "line": line})
 
 
-def _vectors(item: Any, info: VectorInfo) -> Tensor:
+def _vectors(item: object, info: VectorInfo) -> Tensor:
     """Return numbers as float32 [N, in_features]."""
     try:
         vectors = item.float() if isinstance(item, Tensor) else torch.from_numpy(np.array(item, dtype=np.float32))

@@ -59,7 +59,7 @@ class Model:
         config: ModelConfig,
         task: Task | None = None,
         metrics: Mapping[str, float | None] | None = None,
-        known: Mapping[str, Any] | None = None,
+        known: Mapping[str, object] | None = None,
     ) -> None:
         self.net, self.task, self.config, self.metrics = net, task, config, dict(metrics or {})
         self.known = dict(known or {})
@@ -118,7 +118,7 @@ class Model:
 
     def predict_iter(
         self,
-        inputs: Any,
+        inputs: object,
         *,
         batch_size: int = 64,
         truncation: bool = False,
@@ -126,7 +126,7 @@ class Model:
         top: int = 1,
         on_bad_rows: str = "report",
         stdin: TextIO | None = None,
-        **decoding: Any,
+        **decoding: object,
     ) -> Iterator[dict[str, Any]]:
         """Yield the prediction for each input, batch by batch.
 
@@ -244,7 +244,7 @@ class Model:
         texts = task.generate([text for text in prompts for _ in range(num_samples)])
         return [texts[i : i + num_samples] for i in range(0, len(texts), num_samples)] if is_list else texts
 
-    def generative(self, decoding: Mapping[str, Any] | None = None) -> GenerativeTask:
+    def generative(self, decoding: Mapping[str, object] | None = None) -> GenerativeTask:
         """Return a copy of a generative task with other decoding options; `InputError` for other tasks."""
         task = self.configured(decoding or {})
         if not isinstance(task, GenerativeTask):
@@ -257,7 +257,7 @@ class Model:
 
         return evaluate(self, data, split, **options)
 
-    def configured(self, decoding: Mapping[str, Any], truncation: bool = False) -> Task:
+    def configured(self, decoding: Mapping[str, object], truncation: bool = False) -> Task:
         """Return a copy of the task with these options, which shares the network."""
         if self.task is None:
             raise InputError("this model has no task: call model.net, or load it with task=CLASS")
@@ -336,7 +336,9 @@ def load(
     return Model(net, config, trained_task, manifest.get("metrics"), known).to(target)
 
 
-def build_task(kind: type[Task], net: nn.Module, info: Any, tokenizer: Tokenizer | None, options: Mapping[str, Any]) -> Task:
+def build_task(
+    kind: type[Task], net: nn.Module, info: object, tokenizer: Tokenizer | None, options: Mapping[str, object]
+) -> Task:
     """Create the task of a model folder, whose options may be invalid in any way."""
     try:
         sizes = kind.data_options(info)
@@ -349,7 +351,7 @@ def build_task(kind: type[Task], net: nn.Module, info: Any, tokenizer: Tokenizer
         raise InputError(f"task {kind.__name__} cannot be created with the options of the model: {one_line(error)}") from error
 
 
-def check_finite(examples: Sequence[Example], outputs: Any, rows: Sequence[Any]) -> None:
+def check_finite(examples: Sequence[Example], outputs: object, rows: Sequence[object]) -> None:
     """Raise `InputError` if an output of the network or a number of a prediction row is NaN or infinite."""
     if is_finite([outputs, *rows]):
         return
@@ -372,7 +374,7 @@ def is_finite(values: list[Any]) -> bool:
     return True
 
 
-def info_type(base: type[DataInfo], values: Mapping[str, Any]) -> type[DataInfo]:
+def info_type(base: type[DataInfo], values: Mapping[str, object]) -> type[DataInfo]:
     """Return the base class or subclass of `DataInfo` with exactly these fields."""
     kinds = [base]
     for kind in kinds:
@@ -380,7 +382,7 @@ def info_type(base: type[DataInfo], values: Mapping[str, Any]) -> type[DataInfo]
     return next((kind for kind in [base, *kinds[::-1]] if {field.name for field in fields(kind)} == set(values)), base)
 
 
-def _read_info(path: str | Path, kind: type[Task], values: Mapping[str, Any]) -> DataInfo:
+def _read_info(path: str | Path, kind: type[Task], values: Mapping[str, object]) -> DataInfo:
     try:
         return info_type(kind.info_type, values).from_dict(values)
     except InputError as error:

@@ -23,7 +23,9 @@ __all__ = ["Example", "collate", "prediction_rows", "read_inputs"]
 
 
 @singledispatch
-def read_inputs(task: Task, inputs: Sequence[Any], stdin: TextIO | None = None, normalized: bool = False) -> Iterator[Example]:
+def read_inputs(
+    task: Task, inputs: Sequence[object], stdin: TextIO | None = None, normalized: bool = False
+) -> Iterator[Example]:
     """Yield examples from the inputs of a user: file names, texts, arrays or tensors; ``-`` is ``stdin``.
 
     By default, they are read as images, vectors or texts, depending on the class of the task's ``info``. ``normalized``, for
@@ -41,7 +43,7 @@ def read_inputs(task: Task, inputs: Sequence[Any], stdin: TextIO | None = None, 
 
 
 @read_inputs.register
-def _(task: LanguageModel, inputs: Any, stdin: Any = None, normalized: bool = False) -> Iterator[Example]:
+def _(task: LanguageModel, inputs: object, stdin: object = None, normalized: bool = False) -> Iterator[Example]:
     raise InputError("a language model has no predictions: use zoo generate RUN --prompt TEXT", code="unsupported")
 
 
@@ -67,7 +69,7 @@ def _(task: Seq2Seq, examples: Sequence[Example]) -> tuple[Any, Tensor]:
 
 
 @singledispatch
-def prediction_rows(task: Task, examples: Sequence[Example], outputs: Any) -> list[dict[str, Any]]:
+def prediction_rows(task: Task, examples: Sequence[Example], outputs: object) -> list[dict[str, Any]]:
     """Return a row of JSON values for each example, from the output of `predict_step` for their batch."""
     text = f"task {type(task).__name__} has no prediction rows: register them with zoo.inference.predictions"
     raise InputError(text, code="unsupported")

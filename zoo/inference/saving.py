@@ -41,7 +41,7 @@ def save(
     embedding: str | None = None,
     metrics: Mapping[str, float | None] | None = None,
     sparse: bool = False,
-    **model_kwargs: Any,
+    **model_kwargs: object,
 ) -> Path:
     """Save a model folder for `zoo.load`: weights as safetensors, specs, checksums and a card.
 

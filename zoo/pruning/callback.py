@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from zoo import registry
-from zoo.errors import InputError, check_rules
+from zoo.errors import InputError
 from zoo.pruning.masks import Prunable, Pruning, bit_mask, clear_bits, next_masks, prunable, random_values, tensor_digest
 
 PruningSchedule = Callable[[int], float]
@@ -52,8 +52,8 @@ class CubicSparsity:
 
     def __post_init__(self) -> None:
         """Check the options."""
-        is_valid = 0 < self.final < 1 and self.rounds >= 1
-        check_rules((is_valid, f"final={self.final}, rounds={self.rounds}: use a sparsity in (0, 1) and 1 or more rounds"))
+        if not 0 < self.final < 1 or self.rounds < 1:
+            raise InputError(f"final={self.final}, rounds={self.rounds}: use a sparsity in (0, 1) and 1 or more rounds")
 
     def __call__(self, round: int) -> float:
         """Return the fraction of the survivors to prune, from s(round) to s(round + 1)."""
@@ -80,12 +80,15 @@ def rounds_until(share: float, rate: float | str | PruningSchedule) -> int:
         (10, 3)
     """
     schedule = pruning_schedule(rate)
-    check_rules((isinstance(share, float) and 0 < share < 1, f"until={share!r}: the fraction of weights must be in (0, 1)"))
+    if not isinstance(share, float) or not 0 < share < 1:
+        raise InputError(f"until={share!r}: the fraction of weights must be in (0, 1)")
     survivors, rounds = Fraction(1), 0
     while survivors > Fraction(str(share)) + Fraction(1, 10**12):
-        check_rules((rounds < _MAX_ROUNDS, f"until={share}: not reached within {_MAX_ROUNDS} rounds of the schedule"))
+        if rounds >= _MAX_ROUNDS:
+            raise InputError(f"until={share}: not reached within {_MAX_ROUNDS} rounds of the schedule")
         pruned = schedule(rounds)
-        check_rules((0 <= pruned < 1, f"rate={pruned}: the fraction to prune must be in [0, 1)"))
+        if not 0 <= pruned < 1:
+            raise InputError(f"rate={pruned}: the fraction to prune must be in [0, 1)")
         survivors *= 1 - Fraction(str(pruned))
         rounds += 1
     return rounds
@@ -140,9 +143,10 @@ class LotteryTicket(Callback):
         self.pruning = Pruning(self.schedule(0), score, scope, unit, pattern)
         self.matrices, self.include, self.exclude = matrices, tuple(include), tuple(exclude)
         self.rewind_step, self.seed = rewind_step, seed
-        check_rules((rewind_step >= 0, f"rewind_step={rewind_step}: must be 0 or more"))
-        is_late = bool(rewind_step) and score == "snip"
-        check_rules((not is_late, "score=snip prunes at the initialization: leave rewind_step out"), code="conflict")
+        if rewind_step < 0:
+            raise InputError(f"rewind_step={rewind_step}: must be 0 or more")
+        if rewind_step and score == "snip":
+            raise InputError("score=snip prunes at the initialization: leave rewind_step out", code="conflict")
         self.round = 0
         self.masks: dict[str, Tensor] = {}
         self.rewind_point: dict[str, Tensor] = {}
@@ -165,8 +169,9 @@ class LotteryTicket(Callback):
         module, score = self._fitted if module is None else module, self.pruning.score
         if module is None or not self.masks or (score == "movement" and not self._sums):
             raise InputError("this ticket was not trained: call trainer.fit with callbacks=[ticket] first", code="missing")
-        early = f"the first round ended before rewind_step={self.rewind_step}: train longer or use an earlier step"
-        check_rules((bool(self.rewind_point), early))
+        if not self.rewind_point:
+            early = f"the first round ended before rewind_step={self.rewind_step}: train longer or use an earlier step"
+            raise InputError(early)
         parameters = self._matching(module)
         if score != "snip":
             weights = {name: matrix.parameter for name, matrix in parameters.items()}
@@ -255,7 +260,7 @@ class LotteryTicket(Callback):
                 clear_bits(grad, bits)
 
     def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:
         """Take the rewind point at ``rewind_step``."""
         if self._is_unhooked:
@@ -279,7 +284,7 @@ class LotteryTicket(Callback):
         self._pruned = [(parameter, bit_mask(mask, parameter)) for parameter, mask in masks if not mask.all()]
         self._mask_weights()
 
-    def _mask_weights(self, *_: Any) -> None:
+    def _mask_weights(self, *_: object) -> None:
         for parameter, bits in self._pruned:
             clear_bits(parameter, bits)
 
@@ -292,8 +297,9 @@ class LotteryTicket(Callback):
         first, *others = trainer.strategy.all_gather(sent).cpu().tolist()
         for rank, other in enumerate(others, 1):
             kind = "masks" if other[:32] != first[:32] else "weights"
-            text = f"the {kind} of rank {rank} differ from those of rank 0 at the start of round {self.round}"
-            check_rules((other == first, text), code="mismatch")
+            if other != first:
+                text = f"the {kind} of rank {rank} differ from those of rank 0 at the start of round {self.round}"
+                raise InputError(text, code="mismatch")
 
     # --- checkpoints ---
 
@@ -308,8 +314,9 @@ class LotteryTicket(Callback):
             return
         for name, value in self._options().items():
             saved = state_dict["options"].get(name)
-            text = f"the saved lottery ticket has {name}={saved!r}, not {value!r}: use the same options"
-            check_rules((saved == value, text), code="mismatch")
+            if saved != value:
+                text = f"the saved lottery ticket has {name}={saved!r}, not {value!r}: use the same options"
+                raise InputError(text, code="mismatch")
         self.round, self.masks, self.rewind_point = (state_dict[key] for key in ("round", "masks", "rewind_point"))
         self._sums, self._is_due, self._is_resumed = state_dict["sums"], state_dict["is_due"], True
 
@@ -360,5 +367,6 @@ def _compare(expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> N
     """Check that the names and shapes of a module equal those of the first round."""
     for name in sorted(expected.keys() | tensors.keys()):
         first, current = (list(x[name].shape) if name in x else "missing" for x in (expected, tensors))
-        text = f"the shape of '{name}' is {current}, in the first round it was {first}: build the same module in every round"
-        check_rules((first == current, text), code="mismatch")
+        if first != current:
+            text = f"the shape of '{name}' is {current}, in the first round it was {first}"
+            raise InputError(f"{text}: build the same module in every round", code="mismatch")

@@ -19,7 +19,7 @@ from torch.nn.parameter import is_lazy
 
 from zoo.conversion.attention_layout import vectors_written
 from zoo.conversion.torch_layers import is_conv1d_of_transformers
-from zoo.errors import check_choice, check_rules, shorten
+from zoo.errors import InputError, check_choice, shorten
 from zoo.nn.weight import Weight
 
 SCORES = ("magnitude", "random", "movement", "snip")
@@ -81,17 +81,17 @@ class Pruning:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        is_rate = isinstance(self.rate, float) and 0 <= self.rate < 1
-        check_rules((is_rate, f"rate={self.rate!r}: the fraction to prune must be in [0, 1), such as 0.4"))
+        if not isinstance(self.rate, float) or not 0 <= self.rate < 1:
+            raise InputError(f"rate={self.rate!r}: the fraction to prune must be in [0, 1), such as 0.4")
         for name, choices in (("score", SCORES), ("scope", SCOPES), ("unit", UNITS)):
             check_choice(name, getattr(self, name), choices)
         n, m = self.pattern or (1, 2)
-        check_rules((0 < n < m, f"pattern={self.pattern}: use (N, M) with 0 < N < M, such as (2, 4)"))
-        check_rules(
-            (self.unit == "number" or self.scope != "component", "unit=element prunes all components: use another scope"),
-            (self.pattern is None or self.scope == "tensor", f"scope={self.scope}: a pattern requires scope=tensor"),
-            code="conflict",
-        )
+        if not 0 < n < m:
+            raise InputError(f"pattern={self.pattern}: use (N, M) with 0 < N < M, such as (2, 4)")
+        if self.unit != "number" and self.scope == "component":
+            raise InputError("unit=element prunes all components: use another scope", code="conflict")
+        if self.pattern is not None and self.scope != "tensor":
+            raise InputError(f"scope={self.scope}: a pattern requires scope=tensor", code="conflict")
 
 
 # --- prunable parameters ---
@@ -134,13 +134,15 @@ def prunable(
         for name in _matching(pattern, names):
             parameters.pop(name, None)
     kind = "queries, keys or values" if matrices == "qkv" else "matrices"
-    check_rules((bool(parameters), f"nothing to prune: {type(model).__name__} has no trained {kind}"))
+    if not parameters:
+        raise InputError(f"nothing to prune: {type(model).__name__} has no trained {kind}")
     return {name: parameters[name] for name in names if name in parameters}
 
 
 def _matching(pattern: str, names: Iterable[str]) -> list[str]:
     matching = [name for name in names if fnmatchcase(name, pattern)]
-    check_rules((bool(matching), f"'{pattern}' matches no parameter of this module"), code="unknown")
+    if not matching:
+        raise InputError(f"'{pattern}' matches no parameter of this module", code="unknown")
     return matching
 
 
@@ -190,9 +192,8 @@ def random_values(parameters: Mapping[str, Prunable], seed: int, step: int) -> d
 
 def check_finite(values: Tensor, name: str) -> None:
     """Raise `InputError` if weights or scores contain NaN or infinity."""
-    check_rules(
-        (bool(values.isfinite().all()), f"{name} contains NaN or infinity: training diverged, weights cannot be ranked")
-    )
+    if not values.isfinite().all():
+        raise InputError(f"{name} contains NaN or infinity: training diverged, weights cannot be ranked")
 
 
 def _scores(name: str, values: Tensor, matrix: Prunable, pruning: Pruning) -> Tensor:
@@ -265,7 +266,8 @@ def _prune_lowest(group: list[tuple[Tensor, Tensor]], rate: float) -> None:
 def _prune_pattern(name: str, scores: Tensor, alive: Tensor, matrix: Prunable, n: int, m: int) -> None:
     """Prune all but the n highest scores of every m along the input axis, in place."""
     size = scores.shape[matrix.in_axis]
-    check_rules((size % m == 0, f"{name} has {size} input channels, not a multiple of {m}: exclude it, or use a rate"))
+    if size % m != 0:
+        raise InputError(f"{name} has {size} input channels, not a multiple of {m}: exclude it, or use a rate")
     rows, survives = (t.movedim(matrix.in_axis, -1).unflatten(-1, (-1, m)) for t in (scores, alive))
     order = rows.masked_fill(~survives, -torch.inf).argsort(dim=-1, stable=True)
     survives.masked_fill_(torch.zeros_like(survives).scatter_(-1, order[..., : m - n], True), False)
@@ -354,4 +356,5 @@ def load_packed(net: nn.Module, path: Path, sparse: Mapping[str, Any], masks: Te
 
 
 def _check(is_valid: bool, path: Path, name: str, text: str) -> None:
-    check_rules((is_valid, f"the weights in {path.parent} do not fit: {shorten(name)} {text}"), code="corrupt")
+    if not is_valid:
+        raise InputError(f"the weights in {path.parent} do not fit: {shorten(name)} {text}", code="corrupt")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.algebras import Algebra
-from zoo.errors import InputError, check_rules
+from zoo.errors import InputError
 from zoo.kernels import AxisLayout
 from zoo.nn import Conv1d, Conv2d, Linear
 from zoo.pruning.masks import check_finite
@@ -19,8 +19,6 @@ _LAYERS = (Linear, Conv1d, Conv2d)
 _MATRICES = (*_LAYERS, nn.Linear, nn.Conv1d, nn.Conv2d)
 _SIZE_NAMES = {"inp": ("in_features", "in_channels"), "out": ("out_features", "out_channels")}
 _HEAD_COUNTS = ("heads", "num_heads")
-_HEAD_WRITERS = {"q": 1, "kv": 2, "qkv": 3, "distance": 1}
-"""Matrices that write heads, and the number of vectors per head that each writes side by side."""
 
 
 class Cut(NamedTuple):
@@ -50,8 +48,8 @@ class Cut(NamedTuple):
 
 def check_ratio(ratio: float) -> None:
     """Check that a ratio is in (0, 1)."""
-    is_ratio = isinstance(ratio, float) and 0 < ratio < 1
-    check_rules((is_ratio, f"ratio={ratio!r}: the fraction of heads, units and channels must be in (0, 1), such as 0.5"))
+    if not isinstance(ratio, float) or not 0 < ratio < 1:
+        raise InputError(f"ratio={ratio!r}: the fraction of heads, units and channels must be in (0, 1), such as 0.5")
 
 
 @torch.no_grad()
@@ -87,10 +85,10 @@ def prune_structure(net: nn.Module, ratio: float, *example: Tensor) -> list[Cut]
         cuts += [_prune_units(units, ratio, names) for units in _find_units(module, inputs) if names[units.writer] not in done]
     order = list(names.values())
     cuts.sort(key=lambda cut: order.index(cut.name))
-    check_rules(
-        (bool(cuts), f"nothing to prune: {type(net).__name__} has no heads, hidden units or channels that can be removed"),
-        (any(cut.after < cut.before for cut in cuts), f"ratio={ratio} removes nothing: no layer has enough heads or units"),
-    )
+    if not cuts:
+        raise InputError(f"nothing to prune: {type(net).__name__} has no heads, hidden units or channels that can be removed")
+    if not any(cut.after < cut.before for cut in cuts):
+        raise InputError(f"ratio={ratio} removes nothing: no layer has enough heads or units")
     return cuts
 
 
@@ -164,21 +162,21 @@ def _heads_of(module: nn.Module) -> int:
     """Return the number of heads of an attention module built from known zoo layers, or 0 for other modules."""
     heads = next((value for key in _HEAD_COUNTS if type(value := getattr(module, key, None)) is int), 0)
     modules = ((name, child) for name, child in module.named_children() if not isinstance(child, Algebra))
-    children: dict[str, Any] = {name: child for name, child in modules if any(True for _ in child.parameters())}
-    writers = children.keys() & _HEAD_WRITERS.keys()
-    if not heads or not writers or children.keys() != {*writers, "proj"}:
+    children = {name: child for name, child in modules if any(True for _ in child.parameters())}
+    proj = children.pop("proj", None)
+    if not heads or not children or not isinstance(proj, Linear) or proj.inp.blocks != heads:
         return 0
-    direct = list(module.parameters(recurse=False))
-    if any(p.ndim != 2 or len(p) != heads for p in direct) or not all(isinstance(x, Linear) for x in children.values()):
+    if any(p.ndim != 2 or len(p) != heads for p in module.parameters(recurse=False)):
         return 0
-    has_blocks = all(children[name].out.blocks == _HEAD_WRITERS[name] * heads for name in writers)
-    return heads if has_blocks and children["proj"].inp.blocks == heads else 0
+    write_heads = all(isinstance(child, Linear) and child.out.blocks % heads == 0 for child in children.values())
+    return heads if write_heads else 0
 
 
 def _prune_heads(name: str, module: Any, ratio: float) -> Cut:
     """Remove heads of an attention module: their queries, keys and values, and the inputs of the projection."""
     heads, proj = _heads_of(module), module.proj
-    writers = [(child, _HEAD_WRITERS[key]) for key, child in module.named_children() if key in _HEAD_WRITERS]
+    layers = (child for child in module.children() if isinstance(child, Linear) and child is not proj)
+    writers = [(child, child.out.blocks // heads) for child in layers]  # with the vectors of a head that each writes
     count, is_clamped = _count(ratio, heads)
     size = proj.inp.size
     scores = _squares(proj, "inp").view(heads, -1).sum(1)
@@ -220,11 +218,11 @@ class _Units(NamedTuple):
 class _Elements:
     """Tell torch-pruning how to remove channels of zoo layers."""
 
-    def prune_out_channels(self, layer: Any, idxs: Sequence[int]) -> Any:
+    def prune_out_channels(self, layer: object, idxs: Sequence[int]) -> Any:
         remove_channels(layer, "out", idxs)
         return layer
 
-    def prune_in_channels(self, layer: Any, idxs: Sequence[int]) -> Any:
+    def prune_in_channels(self, layer: object, idxs: Sequence[int]) -> Any:
         remove_channels(layer, "inp", idxs)
         return layer
 
@@ -253,7 +251,7 @@ def _chains(net: nn.Module, example: tuple[Tensor, ...]) -> Iterator[tuple[nn.Mo
     """Yield MLPs and stacks of convolutions (several matrices, no heads) with an input, innermost first."""
     inputs: dict[nn.Module, Tensor] = {}
 
-    def record(module: nn.Module, args: tuple[Any, ...]) -> None:
+    def record(module: nn.Module, args: tuple[object, ...]) -> None:
         if len(args) == 1 and isinstance(args[0], Tensor) and args[0].is_floating_point():
             inputs.setdefault(module, args[0][:1].detach().clone())
 

@@ -70,7 +70,7 @@ _REGISTERED: dict[tuple[str, str], Callable[..., Any]] = {}
 def register(group: str, name: str) -> Callable[[Factory], Factory]: ...
 @overload
 def register(group: str, name: str, factory: Factory) -> Factory: ...
-def register(group: str, name: str, factory: Any = None) -> Any:
+def register(group: str, name: str, factory: object = None) -> Any:
     """Register a plugin in this process, for notebooks and scripts; packages declare an entry point instead.
 
     A second registration of a name replaces the first, so that a notebook cell can run twice. Names of installed packages

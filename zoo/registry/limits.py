@@ -15,12 +15,12 @@ WORKERS_PER_CORE = 8
 """Largest number of loader workers per core; most of the time they wait for files."""
 
 
-def bounded(interval: str, default: Any = MISSING) -> Any:
+def bounded(interval: str, default: object = MISSING) -> Any:
     """Return a field of an options dataclass whose numbers must lie in an interval such as ``[0, 1)``."""
     return field(default=default, metadata={"interval": interval})
 
 
-def check_interval(name: str, interval: str, value: Any) -> None:
+def check_interval(name: str, interval: str, value: object) -> None:
     """Raise `InputError` if a number, or one of several, is outside an interval; other values are not checked.
 
     >>> check_interval("warmup", "[0, 1)", 0.1)
@@ -39,7 +39,7 @@ def check_interval(name: str, interval: str, value: Any) -> None:
             raise InputError(f"{name}={value}: must {allowed if math.isfinite(number) else 'be finite'}")
 
 
-def check_sizes(name: str, options: Mapping[str, Any]) -> None:
+def check_sizes(name: str, options: Mapping[str, object]) -> None:
     """Raise `InputError` if a number of a spec is infinite, or an integer exceeds `LARGEST`; ``name`` is the plugin's."""
     for option, value in options.items():
         for number in numbers(value):
@@ -47,13 +47,13 @@ def check_sizes(name: str, options: Mapping[str, Any]) -> None:
                 raise InputError(f"{name}: {option}={value!r:.60} is too large: use at most {LARGEST}")
 
 
-def numbers(value: Any) -> list[int | float]:
+def numbers(value: object) -> list[int | float]:
     """Return the numbers in an option: the value itself or the items of a list, without bools and other values."""
     items = value if isinstance(value, list | tuple) else [value]
     return [item for item in items if isinstance(item, int | float) and not isinstance(item, bool)]
 
 
-def check_plain(name: str, value: Any) -> None:
+def check_plain(name: str, value: object) -> None:
     """Raise `InputError` for text that is not valid Unicode or contains NUL, and for integers beyond the range of a float."""
     if isinstance(value, Mapping):
         for key, item in value.items():

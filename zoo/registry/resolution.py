@@ -23,7 +23,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: "text", NoneType: "none"}
 
 
-def _mismatch(kinds: tuple[Any, ...], value: object) -> str | None:
+def _mismatch(kinds: tuple[object, ...], value: object) -> str | None:
     """Describe the simple types that an option may have if the value has another; None if it fits or cannot be checked."""
     described = [_describe(kind) for kind in kinds]
     if None in described or any(_fits(kind, value) for kind in kinds):
@@ -31,7 +31,7 @@ def _mismatch(kinds: tuple[Any, ...], value: object) -> str | None:
     return " or ".join(map(str, described))
 
 
-def _kinds(annotation: Any) -> tuple[Any, ...]:
+def _kinds(annotation: object) -> tuple[Any, ...]:
     return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
 
@@ -43,7 +43,7 @@ def _describe(kind: Any) -> str | None:
     return f"{count}, each {_PLAIN[items[0]]}"
 
 
-def _fits(kind: Any, value: object) -> bool:
+def _fits(kind: object, value: object) -> bool:
     if get_origin(kind) is tuple:
         items = get_args(kind)
         if not isinstance(value, list | tuple) or (items[-1] is not Ellipsis and len(value) != len(items)):
@@ -77,7 +77,7 @@ class Signature:
         """Return whether the callable accepts this keyword."""
         return key in self.parameters or (self.open_ended and key not in self.bound)
 
-    def check(self, options: Mapping[str, Any], context: Collection[str] = ()) -> dict[str, Any]:
+    def check(self, options: Mapping[str, object], context: Collection[str] = ()) -> dict[str, Any]:
         """Return the options as values of their types; raise `InputError` if one is unknown, invalid or missing."""
         for option in options:
             if not self.accepts(option):
@@ -111,7 +111,7 @@ def evaluated_signature(function: Callable[..., Any]) -> Form:
         return signature(function)
 
 
-def forwarded(own: Form, passed: Iterable[Parameter], **defaults: Any) -> Form:
+def forwarded(own: Form, passed: Iterable[Parameter], **defaults: object) -> Form:
     """Return a signature in which parameters of another function replace ``**options``.
 
     ``defaults`` replace those of the parameters; other names are further parameters.
@@ -125,7 +125,7 @@ def forwarded(own: Form, passed: Iterable[Parameter], **defaults: Any) -> Form:
     return own.replace(parameters=[*named.values(), *options])
 
 
-def passes_options_to(target: Callable[..., Any], *hidden: str, **defaults: Any) -> Callable[[Function], Function]:
+def passes_options_to(target: Callable[..., Any], *hidden: str, **defaults: object) -> Callable[[Function], Function]:
     """Show the options of a function or class in the signature of a function that passes its ``**options`` to it.
 
     The registry reads signatures to check options, list them, and suggest the closest name for a typo.
@@ -148,7 +148,7 @@ def passes_options_to(target: Callable[..., Any], *hidden: str, **defaults: Any)
 
     def decorate(function: Function) -> Function:
         @wraps(function)
-        def called(*args: Any, **options: Any) -> Any:
+        def called(*args: object, **options: object) -> Any:
             return function(*args, **defaults | options)
 
         called.__signature__ = forwarded(evaluated_signature(function), passed, **defaults)  # type: ignore[attr-defined]
@@ -173,7 +173,7 @@ def _default(value: object) -> str:
         return f"=<{type(value).__name__}>"
 
 
-def build_options(kind: type[Options], values: Mapping[str, Any], prefix: str = "") -> Options:
+def build_options(kind: type[Options], values: Mapping[str, object], prefix: str = "") -> Options:
     """Build an options dataclass from nested mappings; raise `InputError` if an option is unknown, missing or invalid.
 
     >>> from dataclasses import make_dataclass
@@ -195,7 +195,7 @@ def _is_required(item: Field[Any]) -> bool:
     return item.default is MISSING and item.default_factory is MISSING
 
 
-def _check_field(item: Field[Any], prefix: str, value: Any) -> Any:
+def _check_field(item: Field[Any], prefix: str, value: object) -> Any:
     return check_option(f"{prefix}{item.name}", item.type, value, item.metadata.get("interval"))
 
 
@@ -218,7 +218,7 @@ def named_options(spec: str) -> dict[str, Value]:
     return {"name": parsed.name, **parsed.options}
 
 
-def check_option(name: str, kind: Any, value: Any, interval: str | None = None) -> Any:
+def check_option(name: str, kind: object, value: object, interval: str | None = None) -> Any:
     """Return the value of an option in its annotated type; raise `InputError` if its type or a number in it is wrong.
 
     ``Annotated[float, "[0, 1)"]``, also in a union, gives an interval. Annotations other than numbers, text, booleans, None,
@@ -262,7 +262,7 @@ def _build_nested(name: str, kind: Any, kinds: tuple[Any, ...], value: Any) -> A
     raise InputError(f"{name}={shorten(repr(value))[1:-1]} must be a dict of options by name")
 
 
-def _converted(kinds: tuple[Any, ...], value: Any) -> Any:
+def _converted(kinds: tuple[object, ...], value: object) -> Any:
     """Return paths as text, lists as tuples, numbers of other libraries as those of Python, and integers as floats."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)

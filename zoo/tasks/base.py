@@ -4,12 +4,12 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass, replace
 from functools import partial, wraps
-from inspect import Parameter, currentframe
-from types import FrameType
+from inspect import Parameter
 from typing import Any, ClassVar, Self
 
 import torch
 from lightning.pytorch import Callback, LightningModule
+from lightning.pytorch.utilities.parsing import AttributeDict
 from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
@@ -64,7 +64,7 @@ class Task(LightningModule):
     info: Any = None
     tokenizer: Any = None
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         """Show the options of the base class in the signature of a subclass that passes its ``**options`` to it."""
         super().__init_subclass__(**options)
         kinds = [kind for kind in cls.__mro__ if "__init__" in vars(kind)]
@@ -81,8 +81,8 @@ class Task(LightningModule):
         self,
         net: nn.Module,
         *,
-        optimizer: Optimizer | Mapping[str, Any] | str = Optimizer(),  # noqa: B008 (frozen)
-        schedule: Schedule | Mapping[str, Any] | str = Schedule(),  # noqa: B008 (frozen)
+        optimizer: Optimizer | Mapping[str, object] | str = Optimizer(),  # noqa: B008 (frozen)
+        schedule: Schedule | Mapping[str, object] | str = Schedule(),  # noqa: B008 (frozen)
         metrics: tuple[str, ...] = (),
     ) -> None:
         super().__init__()
@@ -93,8 +93,7 @@ class Task(LightningModule):
         check_network(net, self.optimizer.name)
         form = task_signature(type(self))
         self.save_hyperparameters(*form.parameters)
-        checked = {name: _plain(value) for name, value in form.check(self.hparams).items()}
-        self.save_hyperparameters(checked, frame=_outermost())  # in this frame it does not compare them with the arguments
+        self.hparams.update({name: _plain(value) for name, value in form.check(self.hparams).items()})
         self.net = net
         self.distillation: Callable[..., Tensor] = labels_only
         named = named_metrics(metrics, self.hparams.get("num_classes"))
@@ -180,6 +179,11 @@ class Task(LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     @property
+    def hparams_initial(self) -> AttributeDict:
+        """The hyperparameters that loggers record."""
+        return AttributeDict(self.hparams)
+
+    @property
     def lr(self) -> float | None:
         """The peak learning rate, which Lightning's `LearningRateFinder` sets."""
         return self.optimizer.lr
@@ -198,7 +202,7 @@ def task_signature(kind: type[Task]) -> Signature:
     )
 
 
-def check_task(kind: type[Task], options: Mapping[str, Any]) -> dict[str, Any]:
+def check_task(kind: type[Task], options: Mapping[str, object]) -> dict[str, Any]:
     """Return options of a task as values of their types, before there are data; `InputError` if one is unknown or invalid."""
     form = task_signature(kind)
     return form.check(options, [name for name, p in form.parameters.items() if p.default is Parameter.empty])
@@ -208,7 +212,7 @@ def _with_evaluation(configure: Callable[[Any], Any]) -> Callable[[Any], list[Ca
     """Return a ``configure_callbacks`` that adds the callback which logs the metrics."""
 
     @wraps(configure)
-    def called(task: Any) -> list[Callback]:
+    def called(task: object) -> list[Callback]:
         given = configure(task)
         callbacks = list(given) if isinstance(given, list | tuple) else [given]
         return callbacks if any(isinstance(callback, Evaluation) for callback in callbacks) else [*callbacks, Evaluation()]
@@ -216,14 +220,7 @@ def _with_evaluation(configure: Callable[[Any], Any]) -> Callable[[Any], list[Ca
     return called
 
 
-def _outermost() -> FrameType | None:
-    frame = currentframe()
-    while frame is not None and frame.f_back is not None:
-        frame = frame.f_back
-    return frame
-
-
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """Return a value as hyperparameters in checkpoints and YAML store it."""
     if is_dataclass(value):
         return {name: _plain(item) for name, item in vars(value).items()}

@@ -76,7 +76,7 @@ class Distillation(Callback):
         """Restore the memory."""
         self.memory = list(state_dict.get("memory", []))
 
-    def __call__(self, loss: Tensor, logits: Tensor, inputs: Any, counted: Tensor | None = None) -> Tensor:
+    def __call__(self, loss: Tensor, logits: Tensor, inputs: object, counted: Tensor | None = None) -> Tensor:
         """Combine the loss of the labels with the loss of the soft targets for the same inputs."""
         args = list(inputs) if isinstance(inputs, tuple | list) else [inputs]
         with torch.no_grad():
@@ -85,7 +85,7 @@ class Distillation(Callback):
         return (1 - self.weight) * loss + self.weight * soft
 
 
-def labels_only(loss: Tensor, logits: Tensor, inputs: Any, counted: Tensor | None = None) -> Tensor:
+def labels_only(loss: Tensor, logits: Tensor, inputs: object, counted: Tensor | None = None) -> Tensor:
     """Return the loss of the labels: the place of a `Distillation` in a task without a teacher."""
     return loss
 

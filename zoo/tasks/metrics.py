@@ -106,7 +106,7 @@ class Defined(Metric):
         """Whether the optimum is a maximum."""
         return self.metric.higher_is_better
 
-    def update(self, predictions: Any, targets: Tensor, **extra: Any) -> None:
+    def update(self, predictions: object, targets: Tensor, **extra: object) -> None:
         """Update the metric."""
         self.metric.update(predictions, targets, **extra)
         self.low = torch.minimum(self.low, targets.min().to(self.low.dtype))
@@ -232,7 +232,7 @@ class Evaluation(Callback):
         pl_module.test_metrics.reset()
         self.on_predict_epoch_start(trainer, pl_module)
 
-    def on_predict_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+    def on_predict_epoch_start(self, trainer: object, pl_module: object) -> None:
         """Start to cache matrices."""
         self._scope.close()
         self._scope.enter_context(keep_matrices(pl_module))
@@ -251,7 +251,7 @@ class Evaluation(Callback):
             even_states(metric)
             pl_module.log(name, metric, on_step=False, on_epoch=True, prog_bar=True)
 
-    def _close(self, *_: Any, **__: Any) -> None:
+    def _close(self, *_: object, **__: object) -> None:
         self._scope.close()
 
     on_predict_epoch_end = on_exception = teardown = _close

@@ -140,7 +140,7 @@ class BackboneContract:
         check_copy(self.build(algebra).eval(), lambda net: classify(net, batch))
 
 
-def classify(model: nn.Module, batch: Any) -> Tensor:
+def classify(model: nn.Module, batch: object) -> Tensor:
     """Run a network on a batch, a tensor or a tuple of arguments, with a fixed seed."""
     torch.manual_seed(0)
     y = model(*batch) if isinstance(batch, tuple) else model(batch)
@@ -148,7 +148,7 @@ def classify(model: nn.Module, batch: Any) -> Tensor:
     return y
 
 
-def loss(model: nn.Module, batch: Any) -> Tensor:
+def loss(model: nn.Module, batch: object) -> Tensor:
     """Return the cross-entropy against the labels 0, 1, 2, ..., one for each row of logits."""
     y = classify(model, batch).flatten(0, -2)
     return F.cross_entropy(y, torch.arange(len(y)) % y.shape[1])

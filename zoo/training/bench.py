@@ -13,16 +13,15 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from zoo.backbones.build import count
 from zoo.data import ready
-from zoo.errors import InputError
 from zoo.kernels.base import gpu_status, plan, real_cost
 from zoo.kernels.compiled import status
 from zoo.nn import Linear
 from zoo.nn.kernel_choice import describe_work
 from zoo.reports import plain_console, plain_table
 from zoo.tasks.base import Task
-from zoo.training import resolve
-from zoo.training.network import build_network, build_task
+from zoo.training.network import build_network, build_task, read_data
 from zoo.training.options import Bench, Fit
+from zoo.training.resolve import plan_run
 
 Call = Callable[[], Any]
 
@@ -54,8 +53,6 @@ def side_by_side(calls: Mapping[str, Call], rounds: int, warmup: int = 3) -> dic
 
 def bench(options: Bench) -> dict[str, Any]:
     """Time training steps and evaluations of a network and its real twin on a batch of its data, see `side_by_side`."""
-    if options.rounds < 2:
-        raise InputError(f"rounds={options.rounds}: must be 2 or more")
     given = {key: value for key, value in asdict(options).items() if key != "rounds"}
     tasks = {algebra: first_batch(Fit(**given | {"algebra": algebra})) for algebra in dict.fromkeys(("real", options.algebra))}
     training = side_by_side({name: training_step(*pair) for name, pair in tasks.items()}, options.rounds)
@@ -79,10 +76,11 @@ def bench(options: Bench) -> dict[str, Any]:
 def first_batch(options: Fit) -> tuple[Task, Any]:
     """Build the task of a run and load the first batch of its training data."""
     torch.manual_seed(options.seed)
-    planned = resolve.plan_run(options)
-    data = ready(planned.data)
-    task = build_task(planned, build_network(planned, None))
-    return task, next(iter(data.train_dataloader()))
+    planned = plan_run(options)
+    ready(planned.data)
+    data = read_data(planned)
+    task = build_task(planned, data, build_network(planned, data))
+    return task, next(iter(data.module.train_dataloader()))
 
 
 def batch_length(batch: Any) -> int:
@@ -105,7 +103,7 @@ def training_step(task: Task, batch: Any) -> Call:
     return step
 
 
-def evaluation_step(task: Task, batch: Any) -> Call:
+def evaluation_step(task: Task, batch: object) -> Call:
     """Return a function that evaluates a batch."""
 
     def step() -> None:

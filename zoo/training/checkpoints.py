@@ -68,7 +68,7 @@ class Checkpoints(Callback):
     def __init__(
         self,
         folder: Path,
-        fixed: Mapping[str, Any],
+        fixed: Mapping[str, object],
         monitor: tuple[str, str],
         signals: Signals,
         keep: int = 1,
@@ -114,7 +114,7 @@ class Checkpoints(Callback):
         elif self._is_due:
             self._save(trainer, (trainer.current_epoch, 0), scheduled=True, started=False)
 
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: object, batch_idx: int) -> None:
         """Write the checkpoint of the previous step if it is due, and stop after a signal."""
         self._restore(pl_module)
         loop = trainer.fit_loop.epoch_loop
@@ -128,7 +128,7 @@ class Checkpoints(Callback):
             raise Stop(requested)
 
     def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:
         """Add the loaded sums of an epoch that was interrupted."""
         if self._sums:
@@ -271,7 +271,7 @@ class StopOnDivergence(Callback):
         self._diverged: Tensor | None = None
 
     def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:
         """Record whether the loss of the step is finite."""
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
@@ -327,7 +327,7 @@ class MetricsTable(Logger):
         """The run folder."""
         return str(self.path.parent)
 
-    def log_hyperparams(self, params: Any = None, *args: Any, **kwargs: Any) -> None:
+    def log_hyperparams(self, params: object = None, *args: object, **kwargs: object) -> None:
         """Do nothing: hyperparameters are in config.yaml."""
 
     @rank_zero_only

@@ -23,11 +23,10 @@ from zoo.conversion import stayed_real, transfer
 from zoo.conversion.transfer import ImportedLayers, ImportedNetwork, summary
 from zoo.data.info import CorpusInfo, DataInfo, ImageInfo
 from zoo.data.tokenizer import Tokenizer
-from zoo.errors import InputError, check_rules, one_line
+from zoo.errors import InputError, one_line
 from zoo.hub.sources import locate
 from zoo.inference.model import Model, load
 from zoo.pruning import Cut, prune_structure
-from zoo.pruning.structured import check_ratio
 from zoo.registry import Spec, build_options, create
 from zoo.training.bench import side_by_side
 from zoo.training.fit import run_fit
@@ -57,15 +56,16 @@ def convert(options: Convert) -> dict[str, Any]:
     Every matrix becomes the nearest one over the algebra (`zoo.conversion.transfer`). Returns the folder, specs, parameters,
     the relative error of every matrix and their mean, and the layers that stayed real.
     """
-    text = "--data is not supported for imported weights: leave --data out"
-    check_rules((not (options.format and options.data), text), code="conflict")
+    if options.format and options.data:
+        raise InputError("--data is not supported for imported weights: leave --data out", code="conflict")
     folder = new_path(options.to, "--to")
     imported: Any = None
     if options.format is not None:
         imported = create("importers", options.format, options.source, algebra=options.algebra or None)
         if isinstance(imported, ImportedLayers):
             return _write_layers(imported, options)
-    check_rules((bool(options.algebra), "missing --algebra: zoo list algebras shows what is installed"), code="missing")
+    if not options.algebra:
+        raise InputError("missing --algebra: zoo list algebras shows what is installed", code="missing")
     product, is_timm = make_algebra(options.algebra), options.source.startswith(TIMM)
     model = _load_imported(imported, options) if imported else _load_timm(options) if is_timm else _load_zoo(options)
     config = replace(model.config, algebra=canonical(options.algebra), scope=options.scope or model.config.scope)
@@ -92,9 +92,10 @@ def convert(options: Convert) -> dict[str, Any]:
 def _write_layers(imported: ImportedLayers, options: Convert) -> dict[str, Any]:
     """Save a state dict in which layers of the zoo replace those of another library."""
     file = Path(options.to).expanduser()
-    text = "--scope is not supported for layers without a network: leave --scope out"
-    check_rules((options.scope is None, text), code="unsupported")
-    check_rules((file.suffix == ".safetensors", f"--to '{options.to}' must be a file: use --to FILE.safetensors"))
+    if options.scope is not None:
+        raise InputError("--scope is not supported for layers without a network: leave --scope out", code="unsupported")
+    if file.suffix != ".safetensors":
+        raise InputError(f"--to '{options.to}' must be a file: use --to FILE.safetensors")
     file.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(file, to_bytes({name: tensor.contiguous() for name, tensor in imported.state.items()}))
     return {"file": options.to, "source": options.source, "layers": imported.layers, "kept": imported.kept}
@@ -102,7 +103,8 @@ def _write_layers(imported: ImportedLayers, options: Convert) -> dict[str, Any]:
 
 def _load_zoo(options: Convert) -> RealModel:
     source = options.source
-    check_rules((options.data is None, f"{source} has its own data: leave --data out"))
+    if options.data is not None:
+        raise InputError(f"{source} has its own data: leave --data out")
     path = locate(source)
     if is_of_transformers(path):
         text = f"{source} is a model of transformers: zoo fit --backbone hf/NAME --from {source} projects its weights"
@@ -175,7 +177,6 @@ def prune(run: str | Path, options: Prune) -> dict[str, Any]:
     options of the original run. Returns the folder of the model, its spec, the cuts, parameters and milliseconds of a forward
     pass before and after, metrics before pruning, after pruning and after fine-tuning, and the folder of the fine-tuning run.
     """
-    check_ratio(options.ratio)
     config, model_folder = read_config(run), find(run)
     is_run = (model_folder.parent / "config.yaml").is_file()
     folder, name = (model_folder.parent if is_run else model_folder), f"pruned-{options.ratio}"
@@ -213,8 +214,6 @@ def prune(run: str | Path, options: Prune) -> dict[str, Any]:
 
 def _tuning_options(folder: Path, options: Prune) -> Fit:
     run_dir = new_path(options.run_dir or f"{folder}-pruned-{options.ratio}", "--run-dir")
-    if options.epochs < 0:
-        raise InputError(f"epochs={options.epochs}: must not be negative; use 0 for no fine-tuning")
     if not (folder / "config.yaml").is_file():
         raise InputError(f"'{folder}' has no config.yaml with the options for fine-tuning: leave --epochs out", code="missing")
     first = build_options(Fit, read_run_config(folder))

@@ -5,7 +5,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ import torch
 
 from zoo import registry
 from zoo.checkpoint import ModelConfig, save
+from zoo.checkpoint.folder import network_options
 from zoo.checkpoint.manifest import read_manifest
 from zoo.data.loader import check_order
 from zoo.errors import LOGGERS, InputError, Interrupted, Stop, quiet
@@ -33,28 +34,28 @@ from zoo.training.folder import (
     write_summary,
 )
 from zoo.training.network import (
+    RunData,
     build_network,
     build_task,
     load_teacher,
     model_config,
-    network_keywords,
-    print_summary,
-    read_token_vectors,
+    read_data,
     summarize,
+    with_network,
 )
 from zoo.training.options import Fit, check_not_tickets
 from zoo.training.processes import Processes, Signals, is_first_process, join
 from zoo.training.quantization import evaluate_quantized
-from zoo.training.resolve import NO_OBJECTS, Objects, Plan, check_data, plan_run, take_objects
+from zoo.training.resolve import NO_OBJECTS, Objects, Plan, plan_run, take_objects
 from zoo.training.resume import Resumed, check_unchanged, checkpoint_files, position_of, read_checkpoint, resume, set_counters
-from zoo.training.summary import Summary
+from zoo.training.summary import Summary, print_summary
 from zoo.training.threads import choose_threads, restored_threads
-from zoo.training.trainer import check_trainer, lightning_errors, make_trainer, restore_batch_size
+from zoo.training.trainer import check_trainer, device_name, lightning_errors, make_trainer, restore_batch_size
 
 NOTHING_SAVED = "no checkpoint was written yet, so nothing is saved"
 
 
-def fit(*, verbose: bool = True, **options: Any) -> dict[str, Any]:
+def fit(*, verbose: bool = True, **options: object) -> dict[str, Any]:
     """Train a network over an algebra, with the options, run folder and summary of ``zoo fit``.
 
     Args:
@@ -85,7 +86,7 @@ def fit(*, verbose: bool = True, **options: Any) -> dict[str, Any]:
     return summary.to_json()
 
 
-def lottery(**options: Any) -> dict[str, Any]:
+def lottery(**options: object) -> dict[str, Any]:
     """Train rounds of lottery tickets, with the options, folder and results of ``zoo lottery``.
 
     Args:
@@ -122,16 +123,16 @@ def _merge_resumed(options: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass
 class Run:
-    """The parts of a run that is ready to train; ``files`` are the additional files of its model folder."""
+    """The parts of a run that is ready to train."""
 
     plan: Plan
     folder: Path
+    data: RunData
     task: Task
     trainer: pl.Trainer
     checkpoints: Checkpoints
     config: ModelConfig
-    files: dict[str, str]
-    summary: Summary
+    summary: Summary  # what is known before training
     sparse: bool
 
 
@@ -181,20 +182,19 @@ def run_fit(options: Fit, objects: Objects = NO_OBJECTS, extension: Extension | 
         return registry.load(registry.resolve("zoo.experiments", "folds")[0])(options)  # type: ignore[no-any-return]
     if options.jobs != 1:
         raise InputError("--jobs trains folds in parallel: add --folds", code="conflict")
-    planned = plan_run(options, objects)
-    if (summary := finished_run(planned.config, options.run_dir, options.resume)) is not None:
+    plan = plan_run(options, objects)
+    if (summary := finished_run(plan.config, options.run_dir, options.resume)) is not None:
         return summary
-    with start_session(planned) as session:
-        return train_run(planned, session, extension or Extension())
+    with start_session(plan) as session:
+        return train_run(plan, session, extension or Extension())
 
 
 @contextmanager
-def start_session(planned: Plan) -> Iterator[Session]:
+def start_session(plan: Plan) -> Iterator[Session]:
     """Start the processes of a command (`zoo.training.processes.join`), handle signals, and set the matmul precision."""
-    settings, before = check_trainer(planned.options.trainer), torch.get_float32_matmul_precision()
-    in_order = "token_stream" in planned.inputs or getattr(planned.objects.net, "has_memory", False)
-    processes = join(settings, in_order, planned.options.ddp_timeout)
-    torch.set_float32_matmul_precision(planned.options.matmul_precision or before)
+    settings, before = check_trainer(plan.options.trainer), torch.get_float32_matmul_precision()
+    processes = join(settings, plan.needs_order, plan.options.ddp_timeout)
+    torch.set_float32_matmul_precision(plan.options.matmul_precision or before)
     try:
         with Signals() as signals:
             yield Session(settings, processes, signals)
@@ -203,121 +203,123 @@ def start_session(planned: Plan) -> Iterator[Session]:
     processes.end()
 
 
-def train_run(planned: Plan, session: Session, extension: Extension) -> Summary:
-    """Train, save and test a run; return its summary."""
-    options, (settings, processes, _) = planned.options, session
+def train_run(plan: Plan, session: Session, extension: Extension) -> Summary:
+    """Load the data, build the network and its task, train, and test; return the summary."""
+    options, processes = plan.options, session.processes
     with (
-        claim_on_rank_0(planned.config, options.run_dir, options.resume, processes) as folder,
+        claim_on_rank_0(plan.config, options.run_dir, options.resume, processes) as folder,
         quiet_event_writer(),
         restored_threads(),
         report_interruption(folder, extension.resume_text),
         processes.report_lost(lambda: extension.resume_text(folder.path, False) or NOTHING_SAVED),
     ):
         try:
-            resumed = resume(planned.config, planned.fixed, folder.path, processes.count) if folder.resumed else None
-            run = set_up(planned, session, resumed, folder.path, extension)
+            resumed = resume(plan.config, plan.fixed, folder.path, processes.count) if folder.resumed else None
+            run = set_up(plan, session, resumed, folder.path, extension)
             extension.prepare(run)
         except BaseException:
             folder.discard()
             raise
-        train(run, folder, resumed)
-        for name, value in processes.first(lambda: extension.finish(run, resumed)).items():
-            setattr(run.summary, name, value)
+        summary = train(run, folder, resumed)
+        summary = replace(summary, **processes.first(lambda: extension.finish(run, resumed)))
         with report_interruption(folder, extension.resume_text, trained=True):
-            test(run)
-        if settings.get("fast_dev_run"):
+            summary = test(run, summary)
+        if session.settings.get("fast_dev_run"):
             folder.discard()
-            run.summary.run_dir = None
-    return run.summary
+            return replace(summary, run_dir=None)
+    return summary
 
 
-def set_up(planned: Plan, session: Session, resumed: Resumed | None, folder: Path, extension: Extension) -> Run:
-    """Build the Trainer, data, network and task of a run, and write config.yaml."""
-    options, data, (settings, processes, signals) = planned.options, planned.data, session
-    intervals = options.keep, options.checkpoint_every
-    checkpoints = Checkpoints(folder, planned.fixed, planned.task.monitor, signals, *intervals)
+def set_up(plan: Plan, session: Session, resumed: Resumed | None, folder: Path, extension: Extension) -> Run:
+    """Load the data, build the network, its task and the Trainer, and write config.yaml."""
+    options, (settings, processes, signals) = plan.options, session
+    checkpoints = Checkpoints(folder, plan.fixed, plan.task.monitor, signals, options.keep, options.checkpoint_every)
     trainer = make_trainer(settings, folder, checkpoints, resumed, options)
     signals.replace_lightning(trainer)
     pl.seed_everything(options.seed if extension.weight_seed is None else extension.weight_seed, verbose=False)
-    restore_batch_size(data, settings, resumed)
-    processes.prepare(data)
-    vectors = None
-    if getattr(data, "info", None) is not None:
-        check_data(planned.inputs, options, data)
-        vectors = read_token_vectors(data, options.vectors)
-        check_unchanged(folder, resumed, getattr(data.info, "sha256", None))
-    net = build_network(planned, vectors)
-    task = build_task(planned, net)
-    if trainer.strategy.root_device.type == "cpu":
-        choose_threads(net, getattr(data, "info", None), options.batch_size)
-    if task is not planned.objects.task:
-        task.save_hyperparameters(dict(task.hparams), logger=False)  # the options of the run are logged below
-    if options.teacher is not None:
-        teacher = load_teacher(options.teacher, options.distillation, data)
-        trainer.callbacks.append(teacher)  # type: ignore[attr-defined]
+    restore_batch_size(plan.data, settings, resumed)
+    processes.prepare(plan.data)
+    data = read_data(plan)
+    check_unchanged(folder, resumed, getattr(data.info, "sha256", None))
+    net = build_network(plan, data)
+    task = build_task(plan, data, net)
+    if plan.teacher is not None:
+        trainer.callbacks.append(load_teacher(plan, plan.teacher, data))  # type: ignore[attr-defined]
     check_order(getattr(net, "has_memory", False), trainer.world_size)
-    config, files = model_config(planned, net), dict(getattr(data, "files", {}))
-    summary = summarize(planned, net, vectors, str(folder), None if resumed is None else str(resumed.path))
-    checkpoints.model = {"config": config.to_json(), "files": files, "network": network_keywords(planned)}
-    checkpoints.model |= {"summary": summary.to_json()}
+    if trainer.strategy.root_device.type == "cpu":
+        choose_threads(net, data.info, options.batch_size)
+    config = with_network(model_config(plan, data), plan, net)
+    resumed_from = None if resumed is None else str(resumed.path)
+    summary = replace(summarize(plan, data, net, config), run_dir=str(folder), resumed_from=resumed_from)
+    sizes = network_options(config, data.info) if plan.objects.have_specs else None
+    checkpoints.model = {"config": config.to_json(), "files": data.files, "network": sizes, "summary": summary.to_json()}
+    if task is not plan.objects.task:
+        task.save_hyperparameters(dict(task.hparams), logger=False)  # the options of the run are logged in their place
     if trainer.is_global_zero:
-        for name in ("summary.json", CHECKSUMS):  # if a finished run is trained further
-            (folder / name).unlink(missing_ok=True)
-        write_config(folder, planned.config)
-        for logger in trainer.loggers if resumed is None else ():
-            logger.log_hyperparams(planned.config)
+        start_files(plan, folder, trainer if resumed is None else None)
     if options.compile:
         compile_in_place(net)  # which keeps the names in its state_dict
-    return Run(planned, folder, task, trainer, checkpoints, config, files, summary, extension.sparse)
+    return Run(plan, folder, data, task, trainer, checkpoints, config, summary, extension.sparse)
 
 
-def train(run: Run, folder: RunFolder, resumed: Resumed | None) -> None:
-    """Run the training loop, unless the resumed checkpoint has finished it, and load the best weights."""
-    checkpoints, checkpoint, summary = run.checkpoints, None, run.summary
+def start_files(plan: Plan, folder: Path, trainer: pl.Trainer | None) -> None:
+    """Write config.yaml, remove the last files of a finished run, and log the options of a new run."""
+    for name in ("summary.json", CHECKSUMS):
+        (folder / name).unlink(missing_ok=True)
+    write_config(folder, plan.config)
+    for logger in () if trainer is None else trainer.loggers:
+        logger.log_hyperparams(plan.config)
+
+
+def train(run: Run, folder: RunFolder, resumed: Resumed | None) -> Summary:
+    """Run the training loop, unless the resumed checkpoint has finished it, and load the best weights; return the summary."""
+    checkpoints, checkpoint = run.checkpoints, None
     if resumed is not None and resumed.finished:
         checkpoints.best, checkpoint = resumed.state["best"], resumed.checkpoint
-        summary.seconds, summary.epochs = round(resumed.state["seconds"], 2), resumed.state["epochs"]
+        seconds, epochs = resumed.state["seconds"], resumed.state["epochs"]
     else:
         try:
             with lightning_errors():
-                run.trainer.fit(run.task, run.plan.data, ckpt_path=None if resumed is None else str(resumed.path))
+                run.trainer.fit(run.task, run.data.module, ckpt_path=None if resumed is None else str(resumed.path))
         except Exception:
             if not checkpoint_files(checkpoints.folder):
                 folder.discard()
             raise
-        summary.seconds, summary.epochs = round(checkpoints.seconds, 2), run.trainer.current_epoch
+        seconds, epochs = checkpoints.seconds, run.trainer.current_epoch
     if resumed is not None and not checkpoints.finished:  # no step was left to train
         set_counters(run.trainer, resumed.state["epochs"], resumed.state["logged_steps"])
-    summary.device = device_name(run.trainer)
+    summary = replace(run.summary, seconds=round(seconds, 2), epochs=epochs, device=device_name(run.trainer))
     if best := run.trainer.strategy.broadcast(checkpoints.best):
         checkpoint = read_checkpoint(checkpoints.folder / best["file"])
-        summary.validation = {"metric": best["monitor"].removeprefix("val_"), "mode": checkpoints.mode}
-        summary.validation |= {"value": finite(best["score"]), "epoch": best["epoch"], "step": best["step"]}
-        summary.checkpoint = str(checkpoints.folder / best["file"])
+        chosen: dict[str, Any] = {"metric": best["monitor"].removeprefix("val_"), "mode": checkpoints.mode}
+        chosen |= {"value": finite(best["score"]), "epoch": best["epoch"], "step": best["step"]}
+        summary = replace(summary, validation=chosen, checkpoint=str(checkpoints.folder / best["file"]))
     if checkpoint is not None:
         run.task.load_state_dict(checkpoint["state_dict"])
+    return summary
 
 
-def test(run: Run) -> None:
+def test(run: Run, summary: Summary) -> Summary:
     """Save the model, test it if there is a test split, save it again with the metrics, and write summary.json."""
-    save_model(run)
-    if getattr(run.plan.data, "has_test", True):
+    save_model(run, summary)
+    if getattr(run.data.module, "has_test", True):
         with lightning_errors():
-            measured = run.trainer.test(run.task, run.plan.data, verbose=False)
+            measured = run.trainer.test(run.task, run.data.module, verbose=False)
             for metrics in measured:  # empty with limit_test_batches=0
-                run.summary.metrics = {name.removeprefix("test_"): finite(value) for name, value in metrics.items()}
-                run.summary.undefined = run.task.test_metrics.undefined()
+                values = {name.removeprefix("test_"): finite(value) for name, value in metrics.items()}
+                summary = replace(summary, metrics=values, undefined=run.task.test_metrics.undefined())
                 if (format := run.plan.options.quantize_aware) is not None:
-                    run.summary.quantized = evaluate_quantized(run.trainer, run.task, run.plan.data, format)
-        save_model(run)
+                    summary = replace(summary, quantized=evaluate_quantized(run.trainer, run.task, run.data.module, format))
+        save_model(run, summary)
     if run.trainer.is_global_zero:
-        write_summary(run.folder, run.summary)
+        write_summary(run.folder, summary)
+    return summary
 
 
-def save_model(run: Run) -> None:
+def save_model(run: Run, summary: Summary) -> None:
     """Save the model folder on rank 0."""
     if run.trainer.is_global_zero:
-        save(run.folder / "model", run.task.net, run.config, run.summary.to_json(), run.files, run.sparse)
+        save(run.folder / "model", run.task.net, run.config, summary.to_json(), run.data.files, run.sparse)
 
 
 @contextmanager
@@ -358,11 +360,3 @@ def quiet_event_writer() -> Iterator[None]:
         yield
     finally:
         threading.excepthook = before
-
-
-def device_name(trainer: pl.Trainer) -> str:
-    """Describe the devices of a Trainer, such as ``cpu`` or ``1 x NVIDIA H200``."""
-    device = trainer.strategy.root_device
-    if device.type != "cuda":
-        return device.type if trainer.world_size == 1 else f"{trainer.world_size} x {device.type}"
-    return f"{trainer.world_size} x {torch.cuda.get_device_name(device)}"

@@ -75,7 +75,7 @@ class RunFolder:
 
 
 def claim(
-    config: Mapping[str, Any], run_dir: str | None = None, resume: str | None = None, name: str | None = None
+    config: Mapping[str, object], run_dir: str | None = None, resume: str | None = None, name: str | None = None
 ) -> RunFolder:
     """Create and lock the folder of a new run (by default in runs/, with this name or `run_name`), or that of a run to resume.
 
@@ -98,7 +98,7 @@ def claim(
 
 @contextmanager
 def claim_on_rank_0(
-    config: Mapping[str, Any], run_dir: str | None, resume: str | None, processes: Processes, name: str | None = None
+    config: Mapping[str, object], run_dir: str | None, resume: str | None, processes: Processes, name: str | None = None
 ) -> Iterator[RunFolder]:
     """Claim the folder of a run on rank 0 (`claim`) and return it on all ranks."""
     claims: list[RunFolder] = []
@@ -123,7 +123,7 @@ def _reopen(folder: Path) -> RunFolder:
     return locked
 
 
-def _reopen_unfinished(config: Mapping[str, Any], run_dir: str | None) -> RunFolder | None:
+def _reopen_unfinished(config: Mapping[str, object], run_dir: str | None) -> RunFolder | None:
     """Lock the newest unfinished run of this configuration that no process is training, in runs/ or in `run_dir`.
 
     Options that do not affect results may differ. If the run in `run_dir` has no checkpoint, the folder is cleared and reused.
@@ -147,7 +147,7 @@ def _last_saved(folder: Path) -> float:
     return max((path.stat().st_mtime for pattern in _PROGRESS for path in folder.glob(pattern)), default=0.0)
 
 
-def finished_run(config: Mapping[str, Any], run_dir: str | None, resume: str | None) -> Summary | None:
+def finished_run(config: Mapping[str, object], run_dir: str | None, resume: str | None) -> Summary | None:
     """Return the summary of a finished run of this configuration in `run_dir` with ``resume=auto``; otherwise None."""
     if resume != "auto" or run_dir is None:
         return None
@@ -239,7 +239,7 @@ def short_spec(group: str, text: str) -> str:
     return str(Spec(spec.name, changed))
 
 
-def write_config(folder: Path, config: Mapping[str, Any]) -> None:
+def write_config(folder: Path, config: Mapping[str, object]) -> None:
     """Write config.yaml, from which ``zoo fit -c`` repeats the run."""
     write_text(folder / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False))
 
@@ -260,7 +260,7 @@ def read_run_config(run: Path) -> dict[str, Any]:
     return values
 
 
-def changed_options(folder: Path, config: Mapping[str, Any], free: Collection[str] = FREE) -> list[tuple[str, Any, Any]]:
+def changed_options(folder: Path, config: Mapping[str, object], free: Collection[str] = FREE) -> list[tuple[str, Any, Any]]:
     """List the options that differ from config.yaml of a folder, except free ones, as (name, old value, new value)."""
     old, new = flat(read_run_config(folder)), flat(config)
     names = sorted((old.keys() | new.keys()) - set(free))

@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from zoo.errors import InputError, shorten
-from zoo.registry.limits import LARGEST, bounded
+from zoo.errors import InputError, check_choice, shorten
+from zoo.registry.limits import LARGEST, bounded, check_processes
+from zoo.registry.resolution import check_fields
 from zoo.tasks.options import Decoding, DistillationOptions, Optimizer, Schedule
 
 OBJECT = "(an object given in Python)"
@@ -52,7 +53,16 @@ FIXED = (*_NETWORK, *_TRAINING, "batch_size", "seed")
 
 
 @dataclass
-class Fit:
+class Options:
+    """Options of a command, which are checked when they are created."""
+
+    def __post_init__(self) -> None:
+        """Raise `InputError` if a value has the wrong type or is out of range."""
+        check_fields(self)
+
+
+@dataclass
+class Fit(Options):
     """One training run.
 
     Args:
@@ -125,9 +135,16 @@ class Fit:
     resume: str | None = None
     trainer: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Raise `InputError` if a value has the wrong type, is out of range or does not exist."""
+        super().__post_init__()
+        parse_interval(self.checkpoint_every)
+        check_choice("matmul_precision", self.matmul_precision or "highest", ("highest", "high", "medium"))
+        check_processes("jobs", self.jobs)
+
 
 @dataclass
-class Measuring:
+class Measuring(Options):
     """How a new model is measured.
 
     Args:
@@ -176,7 +193,7 @@ class Prune(Measuring):
 
 
 @dataclass
-class Convert:
+class Convert(Options):
     """Projection of a trained real network onto an algebra.
 
     Args:
@@ -197,7 +214,7 @@ class Convert:
 
 
 @dataclass
-class Info:
+class Info(Options):
     """A network to count.
 
     Args:
@@ -249,7 +266,7 @@ def config_values(options: Any) -> dict[str, Any]:
     return dict(_plain(values))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -259,7 +276,7 @@ def _plain(value: Any) -> Any:
     return f"{type(value).__module__}.{type(value).__qualname__} {OBJECT}"
 
 
-def flat(values: Mapping[str, Any]) -> dict[str, Any]:
+def flat(values: Mapping[str, object]) -> dict[str, Any]:
     """Return nested options by the names of their flags."""
     flags: dict[str, Any] = {}
     for name, value in values.items():

@@ -185,7 +185,7 @@ def build_trainer(arguments: Mapping[str, Any]) -> Trainer:
         raise InputError(f"--trainer.*: {one_line(error)}") from error
 
 
-def join(settings: Mapping[str, Any], in_order: bool = False, timeout: float = 1800) -> Processes:
+def join(settings: Mapping[str, object], in_order: bool = False, timeout: float = 1800) -> Processes:
     """Start the processes that the Trainer's arguments ask for, unless a launcher or earlier run has, and join them.
 
     With `in_order`, data are read in order, which only one process can do. Processes wait `timeout` seconds for one another.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from zoo.data.tabular import from_arrays
 from zoo.errors import InputError, check_choice
 from zoo.hub.sources import locate
 from zoo.kernels.base import check_kernel
-from zoo.registry.limits import check_processes, check_sizes
+from zoo.registry.limits import check_sizes
 from zoo.tasks import GenerativeTask, task_type
 from zoo.tasks.base import Task, check_task
 from zoo.tasks.distillation import check_distilled
@@ -36,7 +37,6 @@ from zoo.training.options import (
     config_values,
     fixed_options,
     is_object,
-    parse_interval,
 )
 from zoo.training.pretrained import is_of_transformers
 
@@ -83,6 +83,11 @@ class Objects:
         return self.backbone if isinstance(self.backbone, nn.Module) else None
 
     @property
+    def have_specs(self) -> bool:
+        """Whether a spec stands for the network, so that another process can build it again."""
+        return self.net is None and self.backbone is None and (self.algebra is None or stands_for_spec(self.algebra))
+
+    @property
     def task_type(self) -> type[Task] | None:
         """The class of the task, if it is an object."""
         return self.task if isinstance(self.task, type | None) else type(self.task)
@@ -103,6 +108,19 @@ class Plan:
     data: Any
     task: type[Task]
     task_options: dict[str, Any]  # the checked arguments of the task
+    initial: Path | None  # the model folder of the initial weights
+    teacher: Path | None  # the model folder of the teacher
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """The specs of the run, and the names of its objects."""
+        names = {name: getattr(self.options, name) for name in ("backbone", "algebra", "data", "scope", "init", "embedding")}
+        return names | {"task": self.options.task or getattr(self.data, "task", None)}
+
+    @property
+    def needs_order(self) -> bool:
+        """Whether the data are read in order, which only one process can do."""
+        return "token_stream" in self.inputs or getattr(self.objects.net, "has_memory", False)
 
 
 def plan_run(options: Fit, objects: Objects = NO_OBJECTS) -> Plan:
@@ -111,17 +129,18 @@ def plan_run(options: Fit, objects: Objects = NO_OBJECTS) -> Plan:
     if objects.backbone is None and objects.net is None:
         layers = {"scope": options.scope, "init": options.init, "embedding": options.embedding}
         check_spec(options.backbone, objects.algebra or options.algebra, options.max_parameters, **layers)
-    if options.init_from is not None and not is_of_transformers(path := locate(options.init_from)):
-        read_model_config(path)
-    if options.teacher is not None:
-        read_model_config(locate(options.teacher))
-    data = _make_data(options, objects)
-    task, keywords = _resolve_task(options, objects, data)
+    initial, teacher = (None if source is None else locate(source) for source in (options.init_from, options.teacher))
+    for path in (initial, teacher):
+        if path is not None and (path is teacher or not is_of_transformers(path)):
+            read_model_config(path)
     inputs = _recipe_for(options.backbone, objects).inputs
-    return Plan(options, config_values(options), fixed_options(options), objects, inputs, data, task, keywords)
+    data = _make_data(options, objects, inputs)
+    task, keywords = _resolve_task(options, objects, data)
+    config, fixed = config_values(options), fixed_options(options)
+    return Plan(options, config, fixed, objects, inputs, data, task, keywords, initial, teacher)
 
 
-def _resolve_task(options: Fit, objects: Objects, data: Any) -> tuple[type[Task], dict[str, Any]]:
+def _resolve_task(options: Fit, objects: Objects, data: object) -> tuple[type[Task], dict[str, Any]]:
     name = options.task or getattr(data, "task", None)
     if objects.task is None and name is None:
         raise InputError(f"missing --task: the data '{options.data}' have no default task", code="missing")
@@ -146,7 +165,10 @@ def _resolve_task(options: Fit, objects: Objects, data: Any) -> tuple[type[Task]
 
 def resolve(options: Fit, objects: Objects = NO_OBJECTS) -> Fit:
     """Fill in the defaults of the backbone, and check names and ranges, without reading data."""
-    _check_choices(options)
+    check_kernel(options.kernel)
+    check_choice("quantize_aware", options.quantize_aware or "int8", BITS)
+    if options.kernel == "triton" and options.trainer.get("accelerator") == "cpu":
+        raise InputError("kernel='triton': the accelerator is cpu")
     if not _is_given(options, "backbone", objects):
         entry, backbone = registry.resolve("zoo.backbones", options.backbone)
         check_sizes(entry.name, backbone.options)
@@ -157,17 +179,18 @@ def resolve(options: Fit, objects: Objects = NO_OBJECTS) -> Fit:
     if options.data is None and objects.net is not None:
         raise InputError("missing data: a network object has no default data; pass a spec or a data module", code="missing")
     options = replace(options, data=options.data or recipe.data)
+    specs: dict[str, Any] = {}
     for name, group in SPECS.items():
         spec = getattr(options, name)
         if name != "task" and spec is not None and not _is_given(options, name, objects):
             registry.resolve(group, spec)
-            text = state_sizes(spec) if name == "backbone" else canonical(spec)
-            options = replace(options, **{name: text})  # type: ignore[arg-type]
+            specs[name] = state_sizes(spec) if name == "backbone" else canonical(spec)
     if objects.data is not None and (options.batch_size is not None or options.num_workers):
         raise InputError("batch_size and num_workers: set these in the data module instead", code="conflict")
     batch_size = recipe.batch_size if objects.data is None else getattr(objects.data, "batch_size", None)
     return replace(
         options,
+        **specs,
         optimizer=replace(options.optimizer, lr=recipe.lr if options.optimizer.lr is None else options.optimizer.lr),
         batch_size=batch_size if options.batch_size is None else options.batch_size,
         trainer=({} if options.folds is None else {"devices": 1}) | _with_end(options, recipe.max_epochs),
@@ -186,7 +209,7 @@ def effective(options: Fit) -> Fit:
     task = options.task
     if task is None:
         with suppress(InputError):
-            task = _make_data(options).task
+            task = _make_data(options, NO_OBJECTS, inputs).task
     return replace(options, task=task, embedding=options.embedding or embedding)
 
 
@@ -202,16 +225,6 @@ def _is_given(options: Fit, name: str, objects: Objects) -> bool:
         text = f"{name}: {getattr(options, name)}: a file cannot store it; pass it to zoo.fit again"
         raise InputError(text, code="unsupported")
     return False
-
-
-def _check_choices(options: Fit) -> None:
-    check_kernel(options.kernel)
-    check_choice("quantize_aware", options.quantize_aware or "int8", BITS)
-    parse_interval(options.checkpoint_every)
-    check_choice("matmul_precision", options.matmul_precision or "highest", ("highest", "high", "medium"))
-    check_processes("jobs", options.jobs)
-    if options.kernel == "triton" and options.trainer.get("accelerator") == "cpu":
-        raise InputError("kernel='triton': the accelerator is cpu")
 
 
 def _with_end(options: Fit, max_epochs: int) -> dict[str, Any]:
@@ -234,13 +247,12 @@ def _recipe_for(backbone: str, objects: Objects = NO_OBJECTS) -> Recipe:
     return recipe_of(objects.backbone or registry.load(registry.resolve("zoo.backbones", backbone)[0]))
 
 
-def _make_data(options: Fit, objects: Objects = NO_OBJECTS) -> Any:
-    """Create the data module of the options, without reading data."""
+def _make_data(options: Fit, objects: Objects, inputs: tuple[str, ...]) -> Any:
+    """Create the data module of the options for the input kinds of a backbone, without reading data."""
     if objects.data is not None:
         return objects.data
-    recipe = _recipe_for(options.backbone, objects)
     common = {"batch_size": options.batch_size, "num_workers": options.num_workers, "seed": options.seed}
-    data = registry.create("zoo.datasets", options.data or "", **common, stream="token_stream" in recipe.inputs)
+    data = registry.create("zoo.datasets", options.data or "", **common, stream="token_stream" in inputs)
     if objects.task is None and options.task is not None:
         wanted, available = (set(task_type(spec)[0].inputs) for spec in (options.task, data.task))
         if not wanted & available:
@@ -269,8 +281,9 @@ def check_data(inputs: tuple[str, ...], options: Fit, data: Any) -> None:
 
 def load_data(options: Fit) -> Any:
     """Create, prepare and set up the data module of the options."""
-    data = ready(_make_data(options))
-    check_data(_recipe_for(options.backbone).inputs, options, data)
+    inputs = _recipe_for(options.backbone).inputs
+    data = ready(_make_data(options, NO_OBJECTS, inputs))
+    check_data(inputs, options, data)
     return data
 
 
@@ -317,7 +330,7 @@ def algebras_of(net: nn.Module) -> list[Algebra]:
     return [module for module in net.modules() if isinstance(module, Algebra) and module.n > 1]
 
 
-def _object_name(value: Any) -> str:
+def _object_name(value: object) -> str:
     """Return the spec of an object, or its type marked as an object."""
     if isinstance(value, Algebra) and stands_for_spec(value):
         return value.spec

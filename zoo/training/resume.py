@@ -23,7 +23,7 @@ from torch import Tensor, distributed
 from zoo.atomic import new_file
 from zoo.data.files import check_archive
 from zoo.data.loader import ResumableLoader
-from zoo.errors import InputError, check_rules, one_line
+from zoo.errors import InputError, one_line
 from zoo.training.folder import changed_options
 from zoo.training.processes import is_first_process
 
@@ -45,7 +45,7 @@ _COUNTS = ("ready", "started", "processed", "completed")
 class AtomicCheckpointIO(CheckpointIO):
     """Save checkpoints atomically, each followed by its SHA-256, which ``torch.load`` ignores."""
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None) -> None:
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: object = None) -> None:
         """Save a checkpoint."""
         path, content = Path(path), io.BytesIO()
         torch.save(checkpoint, content)
@@ -55,7 +55,7 @@ class AtomicCheckpointIO(CheckpointIO):
             file.write(hashlib.sha256(content.getbuffer()).digest())
 
     def load_checkpoint(
-        self, path: str | os.PathLike[str], map_location: Any = None, weights_only: bool | None = None
+        self, path: str | os.PathLike[str], map_location: object = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
         """Load a checkpoint with `read_checkpoint`."""
         return read_checkpoint(path)
@@ -149,11 +149,14 @@ def resume(config: Mapping[str, Any], fixed: Mapping[str, Any], folder: Path, pr
     finished = checkpoint[STATE]["finished"] and not any(name in _END_OPTIONS for name, _, _ in changes)
     is_shorter = isinstance(max_epochs, int) and 0 <= max_epochs < epochs
     is_done = finished and (folder / "summary.json").exists()
-    check_rules(
-        (not is_shorter, f"--trainer.max_epochs {max_epochs}: the run '{folder}' has already trained {epochs} epochs"),
-        (not is_done, f"the run '{folder}' is finished: raise --trainer.max_epochs or max_steps to train it further"),
-        code="conflict",
-    )
+    if is_shorter:
+        raise InputError(
+            f"--trainer.max_epochs {max_epochs}: the run '{folder}' has already trained {epochs} epochs", code="conflict"
+        )
+    if is_done:
+        raise InputError(
+            f"the run '{folder}' is finished: raise --trainer.max_epochs or max_steps to train it further", code="conflict"
+        )
     if is_first_process():
         changed = ", ".join(f"{name} {old} -> {new}" for name, old, new in changes)
         print(f"resuming {folder} after {position_of(path)}" + (f"; changed: {changed}" if changed else ""), flush=True)  # noqa: T201
@@ -175,8 +178,9 @@ def _check_batch_size(folder: Path, old_size: int, old_processes: int, size: int
 def check_unchanged(folder: Path, resumed: Resumed | None, digest: str | None) -> None:
     """Check that the data of a resumed run have not changed, which could move training rows to the test split."""
     saved = None if resumed is None else resumed.checkpoint[MODEL]["summary"].get("data_sha256")
-    text = f"the data of the run '{folder}' have changed since it started: restore them, or start a new run"
-    check_rules((not saved or saved == digest, text), code="mismatch")
+    if saved and saved != digest:
+        text = f"the data of the run '{folder}' have changed since it started: restore them, or start a new run"
+        raise InputError(text, code="mismatch")
 
 
 def newest(folder: Path) -> tuple[Path, dict[str, Any]]:
@@ -220,7 +224,7 @@ def restore_random_state(state: dict[str, Any], device: torch.device) -> None:
         torch.cuda.set_rng_state(state["cuda"], device)
 
 
-def gather(value: Any, trainer: Trainer) -> list[Any]:
+def gather(value: object, trainer: Trainer) -> list[Any]:
     """Gather the values of all ranks."""
     if trainer.world_size == 1:
         return [value]

@@ -14,7 +14,7 @@ from zoo.backbones.build import backbone, untrained
 from zoo.checkpoint import ModelConfig, find, load_network, read_config, save
 from zoo.checkpoint.folder import model_files
 from zoo.checkpoint.manifest import is_intact, is_record, read_json
-from zoo.errors import InputError, check_rules
+from zoo.errors import InputError
 from zoo.inference.model import load
 from zoo.training.folder import CHECKSUMS, finite, has_checksum, lock_folder, read_run_config
 from zoo.training.options import Average, Measuring
@@ -45,7 +45,8 @@ def average(run: str | Path, options: Average) -> dict[str, Any]:
 def new_path(path: str | Path, flag: str) -> Path:
     """Return the path of a new file or folder after checking that it does not exist."""
     path = Path(path).expanduser()
-    check_rules((not path.exists(), f"'{path}' already exists: use another {flag}, or delete it"), code="conflict")
+    if path.exists():
+        raise InputError(f"'{path}' already exists: use another {flag}, or delete it", code="conflict")
     return path
 
 
@@ -66,7 +67,7 @@ def measure_splits(
 def _last_checkpoints(folder: Path, count: int) -> list[Path]:
     """Return the last `count` checkpoints of a run that `Fit.keep` counts, oldest first."""
     paths = kept_checkpoints(checkpoint_files(folder / "checkpoints"))[-read_run_config(folder).get("keep", 1) :]
-    if not 1 <= count <= len(paths):
+    if count > len(paths):
         advice = f"use a smaller --last, or train with --keep {max(count, 2)} and more"
         text = f"--last {count}: '{folder}' has {len(paths)} kept checkpoints: {advice}"
         raise InputError(f"{text} epochs, validations or --checkpoint-every 500steps")
@@ -91,8 +92,10 @@ def _mean(paths: Sequence[Path], net: Mapping[str, Tensor]) -> dict[str, Tensor]
 def recover(run: str | Path) -> dict[str, Any]:
     """Save the model folder of a run from its best checkpoint, without loading data and without testing the model."""
     folder = Path(run).expanduser()
-    check_rules((folder.is_dir(), f"the run folder '{folder}' does not exist"), code="missing")
-    check_rules((not (folder / "model").exists(), f"'{folder}' already has a model folder: there is nothing to recover"))
+    if not folder.is_dir():
+        raise InputError(f"the run folder '{folder}' does not exist", code="missing")
+    if (folder / "model").exists():
+        raise InputError(f"'{folder}' already has a model folder: there is nothing to recover")
     with lock_folder(folder):
         best = newest(folder)[1][STATE]["best"]
         if best is None:

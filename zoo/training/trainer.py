@@ -46,7 +46,7 @@ EXTENSIONS = (Accelerator, Callback, CheckpointIO, LayerSync, Logger, Precision,
 
 
 def make_trainer(
-    settings: Mapping[str, Any],
+    settings: Mapping[str, object],
     folder: Path,
     checkpoints: Checkpoints,
     resumed: Resumed | None = None,
@@ -76,6 +76,14 @@ def make_trainer(
     if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
         arguments["plugins"] = [*plugins, AtomicCheckpointIO()]
     return build_trainer(arguments)
+
+
+def device_name(trainer: Trainer) -> str:
+    """Describe the devices of a Trainer, such as ``cpu`` or ``1 x NVIDIA H200``."""
+    device = trainer.strategy.root_device
+    if device.type != "cuda":
+        return device.type if trainer.world_size == 1 else f"{trainer.world_size} x {device.type}"
+    return f"{trainer.world_size} x {torch.cuda.get_device_name(device)}"
 
 
 def searching(callbacks: list[Callback], resumed: Resumed | None) -> list[Callback]:
@@ -122,7 +130,7 @@ def lightning_errors() -> Iterator[None]:
         raise
 
 
-def run_loggers(given: Any, folder: Path, resumed: Resumed | None) -> list[Logger]:
+def run_loggers(given: object, folder: Path, resumed: Resumed | None) -> list[Logger]:
     """Return the loggers of metrics.csv and tensorboard/ and those of the user; none if `given` is False."""
     if given is False:
         return []
@@ -135,7 +143,7 @@ def run_loggers(given: Any, folder: Path, resumed: Resumed | None) -> list[Logge
     return [MetricsTable(folder, rows), tensorboard, *others]
 
 
-def as_list(value: Any) -> list[Any]:
+def as_list(value: object) -> list[Any]:
     """Return a list of the objects of an argument: None, an object, a list or a tuple."""
     return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
 
@@ -177,7 +185,7 @@ def check_duration(option: str, value: Any) -> None:
         raise InputError(f"{option}: {value!r:.60} must be positive")
 
 
-def build_objects(value: Any, option: str) -> Any:
+def build_objects(value: object, option: str) -> Any:
     """Build the objects that a value describes; return other values unchanged.
 
     The configuration may be untrusted, so only subclasses of `EXTENSIONS` in installed packages are imported.
