@@ -1,0 +1,1 @@
+"""Studies: trained networks compared."""
