@@ -15,6 +15,7 @@ from typing import Any
 from zoo.atomic import write_text
 
 ROOT = Path(__file__).parents[1]
+RESULTS, IMAGES = ROOT / "benchmarks" / "results", ROOT / "docs" / "images"
 END = "<!-- end of table -->"
 
 

@@ -1,10 +1,10 @@
-"""`benchmarks.communication`: the model of a step, what the processes were counted to send, and the page."""
+"""`benchmarks.speed.communication`: the model of a step, what the processes were counted to send, and the page."""
 
 import json
 
 import pytest
 
-from benchmarks import communication
+from benchmarks.speed import communication
 
 
 def simulated(forward: float, backward: float, update: float, sent: float, gbits: float, buckets: int) -> float:

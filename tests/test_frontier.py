@@ -15,8 +15,10 @@ from zoo_experiments.options import Experiment
 from zoo_experiments.sweep import sweep_points as runs_of
 from zoo_reports.frontier import BestNetwork, Frontier, best_networks, contrast, mean_difference, opponents, sentences
 
-from benchmarks import digits, frontier_page, fused, machine, readme, recovery, speed_page
-from benchmarks import frontier as benchmark
+from benchmarks import machine
+from benchmarks.speed import fused, speed_page
+from benchmarks.studies import digits, frontier_page, readme, recovery
+from benchmarks.studies import frontier as benchmark
 from tests.errors import raises
 from zoo.cli import main
 from zoo.errors import Interrupted

@@ -1,4 +1,4 @@
-"""`benchmarks.gpu` in tiny sizes: all rows run, rows that are done or do not fit are skipped, wrong kernels are not timed."""
+"""`benchmarks.speed.gpu` in tiny sizes: all rows run; rows that are done or do not fit are skipped, as are wrong kernels."""
 
 import json
 import os
@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import gpu, gpu_rows, speed_page
+from benchmarks.speed import gpu, gpu_rows, speed_page
 
 ROOT = Path(__file__).parents[1]
 
 
 def test_all_rows_run_in_tiny_sizes(tmp_path):
     environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "TRITON_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, "-m", "benchmarks.gpu", "--tiny", "--rounds", "1", "--out", str(tmp_path / "gpu.json")]
+    command = [sys.executable, "-m", "benchmarks.speed.gpu", "--tiny", "--rounds", "1", "--out", str(tmp_path / "gpu.json")]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     errors, *rows = json.loads((tmp_path / "gpu.json").read_text())["table"]

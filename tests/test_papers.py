@@ -13,8 +13,8 @@ from zoo_experiments.sweep import SweepGrid, sweep_points
 from zoo_reports.frontier import Difference
 
 import zoo
-from benchmarks import frontier_page, lottery, papers, papers_detail, papers_page, papers_rows
-from benchmarks.papers_statistics import Pair, Score, comparisons, differs, score, tally, verdict
+from benchmarks.studies import frontier_page, lottery, papers, papers_detail, papers_page, papers_rows
+from benchmarks.studies.papers_statistics import Pair, Score, comparisons, differs, score, tally, verdict
 
 SWEEP = """\
 # note: Fewer words.

@@ -19,9 +19,10 @@ from zoo_experiments.sweep import grid_points
 from zoo_reports.frontier import best_networks, opponents
 
 import zoo
-from benchmarks import frontier_page, machine, papers_rows, readme, tickets
-from benchmarks.frontier_page import CONTROLS
-from benchmarks.papers_page import depends_on_size
+from benchmarks import machine
+from benchmarks.studies import frontier_page, papers_rows, readme, tickets
+from benchmarks.studies.frontier_page import CONTROLS
+from benchmarks.studies.papers_page import depends_on_size
 from zoo import registry
 from zoo.cli import main
 from zoo.cli.commands import command_names

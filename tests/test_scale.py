@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import zoo
-from benchmarks import scale, scale_page
-from benchmarks.scale_plan import ALGEBRAS, LONG, SHORT, Network, Run, next_runs, run_of, spec_of
-from benchmarks.scale_train import RECIPE, SMALL, Texts, batches, build, check_disjoint, optimizer_of, row_of, train
+from benchmarks.studies import scale, scale_page
+from benchmarks.studies.scale_plan import ALGEBRAS, LONG, SHORT, Network, Run, next_runs, run_of, spec_of
+from benchmarks.studies.scale_train import RECIPE, SMALL, Texts, batches, build, check_disjoint, optimizer_of, row_of, train
 from zoo.nn.weight import Weight
 
 SHAKESPEARE = [Network("shakespeare", algebra, 0.4, SHORT) for algebra in ALGEBRAS]
@@ -197,7 +197,7 @@ def test_variants_change_the_rate_and_the_decay_of_components_only():
 def test_a_dry_run_follows_the_protocol(monkeypatch, capsys):
     """Trained in threads, as new processes take long to start."""
     monkeypatch.setattr(scale, "ProcessPoolExecutor", lambda jobs, context: ThreadPoolExecutor(jobs))
-    monkeypatch.setattr("benchmarks.scale_train.prepare", lambda threads: None)
+    monkeypatch.setattr("benchmarks.studies.scale_train.prepare", lambda threads: None)
     monkeypatch.setattr(scale, "prepare", lambda threads: None)
     scale.main(["--dry-run", "--tasks", "glosses", "--algebras", "real", "octonion", "--seeds", "1"])
     assert "twice with the same losses on cpu" in capsys.readouterr().out
@@ -266,7 +266,7 @@ def test_variants_are_compared_on_validation_data():
 
 
 def test_a_row_says_all_that_is_needed_to_repeat_it(monkeypatch):
-    monkeypatch.setattr("benchmarks.scale_train.prepare", lambda threads: None)
+    monkeypatch.setattr("benchmarks.studies.scale_train.prepare", lambda threads: None)
     assert {"spec", "weights", "rate", "seed", "validation", "test", "step_ms", "device", "torch", "commit", "date"} <= set(
         row_of(Run(TINY, 0.004, 0), None, SMALL, "cpu", torch.get_num_threads())
     )

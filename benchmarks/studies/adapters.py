@@ -33,7 +33,7 @@ from torch.nn import functional as F
 
 import zoo
 from benchmarks import machine
-from benchmarks.papers_rows import rooted
+from benchmarks.studies.papers_rows import rooted
 from zoo.conversion.adapters import Rule, Sizes, Update
 from zoo.peft import ZooConfig
 from zoo.registry import create
@@ -64,12 +64,12 @@ CASES = {
         "transformer(dim=128, depth=2, heads=4, ffn=512, dropout=0.1)",
         {"data": "glosses(tokenizer=bpe, vocab=4000)", "trainer": {"max_epochs": 5}},
         "trec",
-        500,
+        300,
         False,
     ),
     "shakespeare": Case(
         "gpt/micro",
-        {"data": "glosses(task=language_model, tokenizer=char, max_length=128, batch_size=16)", "trainer": {"max_epochs": 5}},
+        {"data": "glosses(task=language_model, tokenizer=char, max_length=128, batch_size=16)", "trainer": {"max_epochs": 2}},
         "shakespeare(max_length=128, batch_size=16)",
         200,
         True,
@@ -288,7 +288,7 @@ def plan(cases: Sequence[str], rows: Sequence[Mapping[str, Any]], budgets: Seque
 
 def read() -> dict[str, Any]:
     """Read the results."""
-    stored: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"rows": []}
+    stored: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"seeds": SEEDS, "rows": []}
     return stored
 
 

@@ -84,6 +84,6 @@ def test_a_grouped_convolution_keeps_its_components(format, tmp_path):
 
 @needs_onnx
 def test_the_tables_of_the_page_match_the_results():
-    from benchmarks import export as measured
+    from benchmarks.speed import export as measured
 
     assert measured.PAGE.read_text(encoding="utf-8") == measured.text()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import zoo
-from benchmarks import plan as measured
+from benchmarks.speed import plan as measured
 from tests.errors import raises
 from zoo.algebras import algebra
 from zoo.algebras.properties import factorize, hadamard_factors
@@ -270,7 +270,7 @@ def test_blocks_must_be_equal(channels, blocks):
 
 
 def test_no_planned_kernel_is_slower_than_the_real_matrix(monkeypatch):
-    """The measured shapes of `benchmarks.plan`, for every instruction set; the stored choices are those of this code."""
+    """The measured shapes of `benchmarks.speed.plan`, for every instruction set; the stored choices are those of this code."""
     monkeypatch.setattr("zoo.kernels.compiled._state", LOADED)
     stored = json.loads(measured.RESULTS.read_text(encoding="utf-8"))
     assert set(stored) == set(SPEEDS)

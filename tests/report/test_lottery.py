@@ -16,8 +16,8 @@ from zoo_reports.frontier import BestNetwork
 from zoo_reports.lottery import ALL, lottery, read_ticket_weights
 
 import zoo
-from benchmarks import tickets
-from benchmarks.tickets import comparisons, finished_rows, interpolated
+from benchmarks.studies import tickets
+from benchmarks.studies.tickets import comparisons, finished_rows, interpolated
 from tests.errors import raises
 from zoo.cli import main
 from zoo.pruning import Pruning, prunable

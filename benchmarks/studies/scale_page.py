@@ -1,0 +1,277 @@
+"""Tables, the picture and sentences about the results of `benchmarks.studies.scale`, for docs/frontier.md and README.md."""
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import product
+from pathlib import Path
+from statistics import mean
+from typing import Any, NamedTuple
+
+from matplotlib.figure import Figure
+from zoo_reports.frontier import BestNetwork, Difference, mean_difference, opponents, text_of
+from zoo_reports.page import MARKERS, Table, colors_of, log_axis, pictures, plain_axes
+
+from benchmarks import machine
+from benchmarks.machine import short
+from benchmarks.studies.scale_plan import ALGEBRAS, LONG, SHORT, SIZES, TASKS, VARIANTS, Found, Network, run_of
+
+RESULTS = machine.RESULTS / "scale.json"
+PICTURE = "frontier_scale"
+TITLES = {"shakespeare": "Tiny Shakespeare", "glosses": "WordNet glosses"}
+SEEDS = 3
+"""Seeds that an interval needs."""
+HEAD = (
+    "task",
+    "network",
+    "weights",
+    "training tokens",
+    "learning rate",
+    "seeds",
+    "test loss",
+    "against real",
+    "verdict",
+    "ms/step",
+)
+
+Row = Mapping[str, Any]
+
+
+class Measured(NamedTuple):
+    """A network with at least one finished run on one kind of device."""
+
+    network: Network
+    found: Found
+    step_ms: float | None
+
+    @property
+    def point(self) -> BestNetwork:
+        """The test losses at the rate that validation selects."""
+        return self.found.point(self.network, self.found.test)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the best rate lies inside the rates, and it and its neighbors have enough seeds for an interval."""
+        rates = [self.point.lr, *self.found.neighbors()]
+        return self.found.is_inside and all(len(self.found.validation[rate]) >= SEEDS for rate in rates)
+
+
+class Panel(NamedTuple):
+    """The networks of a task with the same number of training tokens on one kind of device."""
+
+    kind: str
+    task: str
+    tokens: int
+    networks: list[Measured]
+
+    @property
+    def title(self) -> str:
+        """The title."""
+        device = "a CPU" if self.kind == "cpu" else "a GPU"
+        return f"{TITLES[self.task]}, {self.tokens / 1e6:.0f} million tokens, {device}"
+
+    def against_real(self, one: Measured) -> Difference | None:
+        """Compare a finished network with finished real ones of its number of weights; None if there are none."""
+        real = [other.point for other in self.networks if other.network.algebra == "real" and other.is_finished]
+        others = opponents(one.point.weights, real)
+        if one.network.algebra == "real" or not one.is_finished or others is None:
+            return None
+        return mean_difference([(one.point, others)], lower=True)
+
+
+def read_rows(path: Path | None = None) -> list[dict[str, Any]]:
+    """Return the stored rows."""
+    path = path or RESULTS
+    rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+    return rows
+
+
+def measured(rows: Iterable[Row], kind: str) -> list[Measured]:
+    """Return the networks with a run that did not diverge, in the order of the plan."""
+    by_network: dict[Network, list[Row]] = {}
+    for row in rows:
+        if row["kind"] == kind:
+            by_network.setdefault(run_of(row).network, []).append(row)
+    order = list(VARIANTS), list(TASKS), list(ALGEBRAS)
+    ordered = sorted(
+        by_network,
+        key=lambda one: (
+            order[0].index(one.variant),
+            one.tokens,
+            order[1].index(one.task),
+            one.size,
+            order[2].index(one.algebra),
+        ),
+    )
+    networks = [Measured(one, Found.of(by_network[one]), by_network[one][0]["step_ms"]) for one in ordered]
+    return [one for one in networks if not math.isnan(one.found.best_rate)]
+
+
+def panels(rows: Sequence[Row]) -> Iterator[Panel]:
+    """Yield the panels that have a network."""
+    for kind in sorted({row["kind"] for row in rows}):
+        networks = [one for one in measured(rows, kind) if one.network.variant == "base"]
+        for tokens, task in dict.fromkeys((one.network.tokens, one.network.task) for one in networks):
+            those = [one for one in networks if (one.network.tokens, one.network.task) == (tokens, task)]
+            yield Panel(kind, task, tokens, those)
+
+
+def rate_text(one: Measured) -> str:
+    """Format the selected rate and those that were tried."""
+    rates = sorted(one.found.validation)
+    unfinished = "" if one.found.is_inside else " (search not finished)"
+    return f"{one.point.lr:g} of {rates[0]:g} to {rates[-1]:g}{unfinished}"
+
+
+def cells(panel: Panel, one: Measured) -> list[str]:
+    """Return the cells of a network."""
+    point, difference = one.point, panel.against_real(one)
+    has_interval = len(point.values) >= SEEDS and point.interval is not None
+    loss = f"{point.mean:.4f} ± {point.interval:.4f}" if has_interval else f"{point.mean:.4f}"
+    compared = [text_of(difference), difference.verdict] if difference else ["-", "-"]
+    step = "-" if one.step_ms is None else f"{one.step_ms:,.1f}"
+    sizes = [f"{point.weights:,}", f"{one.network.tokens:,}"]
+    return [panel.title, point.net, *sizes, rate_text(one), str(len(point.values)), loss, *compared, step]
+
+
+def results(rows: Sequence[Row]) -> Table:
+    """Tabulate all networks of the study."""
+    return Table("", HEAD, [cells(panel, one) for panel in panels(rows) for one in panel.networks])
+
+
+def variants(rows: Sequence[Row]) -> Table:
+    """Tabulate the validation losses of networks with one change beside those without it."""
+    head = ["change", "task", "network", "learning rate", "seeds", "validation loss", "without the change"]
+    lines = []
+    for kind in sorted({row["kind"] for row in rows}):
+        networks = {one.network: one for one in measured(rows, kind)}
+        for network, one in networks.items():
+            base = networks.get(network._replace(variant="base"))
+            if network.variant != "base":
+                losses = [found_loss(other) for other in (one, base) if other]
+                name, seeds = f"{network.algebra} {network.size:g}", len(one.found.validation[one.found.best_rate])
+                task = TITLES[network.task]
+                lines.append([network.variant, task, name, rate_text(one), str(seeds), *losses, *(["-"] if not base else [])])
+    return Table("", head, lines)
+
+
+def found_loss(one: Measured) -> str:
+    """Format the mean validation loss at the best rate."""
+    return f"{mean(one.found.validation[one.found.best_rate].values()):.4f}"
+
+
+def draw(rows: Sequence[Row]) -> Figure:
+    """Draw the test loss against the number of weights, a panel for each task, number of tokens and kind of device."""
+    shown = list(panels(rows))
+    figure = Figure(figsize=(4.8 * len(shown), 4.2), layout="constrained")
+    colors = colors_of(ALGEBRAS)
+    for axes, panel in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
+        for algebra, marker in zip(ALGEBRAS, MARKERS, strict=False):
+            points = [one.point for one in panel.networks if one.network.algebra == algebra]
+            if points:
+                bars = [point.interval if len(point.values) >= SEEDS and point.interval else 0.0 for point in points]
+                style: dict[str, Any] = {"color": colors[algebra], "marker": marker, "markersize": 5, "capsize": 3}
+                style |= {"linewidth": 2.2 if algebra == "real" else 1.3, "elinewidth": 1, "yerr": bars, "label": algebra}
+                axes.errorbar([point.weights for point in points], [point.mean for point in points], **style)
+        log_axis(axes, "x")
+        plain_axes(axes)
+        axes.set_title(panel.title, fontsize=10)
+        axes.set_xlabel("weights")
+        axes.set_ylabel("test loss, nats (lower is better)")
+        axes.legend(frameon=False)
+    return figure
+
+
+def not_run(rows: Sequence[Row]) -> list[str]:
+    """List what is not finished on any kind of device."""
+    kinds = {row["kind"] for row in rows}
+    finished = {one.network for kind in kinds for one in measured(rows, kind) if one.is_finished}
+    lines = []
+    for tokens, task in product((SHORT, LONG), TASKS):
+        sizes = []
+        for size in SIZES:
+            those = [algebra for algebra in ALGEBRAS if Network(task, algebra, size, tokens) in finished]
+            if not those or (tokens == SHORT and len(those) < len(ALGEBRAS)):
+                done = f" (finished: {', '.join(those)})" if those else ""
+                sizes.append(f"{size:g}{done}")
+        if sizes:
+            lines.append(f"{TITLES[task]}, {tokens / 1e6:.0f} million tokens: {', '.join(sizes)} million weights")
+    return lines
+
+
+def findings(rows: Sequence[Row]) -> list[str]:
+    """Say for each panel and algebra at which sizes it is ahead, behind or not decided."""
+    texts = []
+    for panel in panels(rows):
+        for algebra in ALGEBRAS[1:]:
+            verdicts: dict[str, list[str]] = {}
+            for one in panel.networks:
+                if one.network.algebra == algebra and (difference := panel.against_real(one)):
+                    verdicts.setdefault(difference.verdict, []).append(f"{one.network.size:g} ({text_of(difference)})")
+            if verdicts:
+                parts = [f"{verdict} at {', '.join(sizes)} million weights" for verdict, sizes in verdicts.items()]
+                texts.append(f"**{algebra}**, {panel.title}: {'; '.join(parts)}.")
+    return texts
+
+
+def limit(rows: Sequence[Row]) -> str:
+    """Say for the README how larger networks compare."""
+    pairs = [(one.network.size, panel.against_real(one)) for panel in panels(rows) for one in panel.networks]
+    compared = [(size, difference.verdict) for size, difference in pairs if difference]
+    if not compared:
+        return "Larger networks, of up to 12.8 million weights, are not compared yet."
+    sizes, verdicts = zip(*compared, strict=True)
+    counts = ", ".join(f"{verdicts.count(name)} {name}" for name in ("ahead", "behind", "not decided"))
+    return f"GPTs of {min(sizes):g} to {max(sizes):g} million weights: {counts} of {len(verdicts)} comparisons."
+
+
+TEXT = """## From 0.4 to 12.8 million weights
+
+Does the advantage continue in larger networks? GPTs of depth 4 with a feed-forward width of 4 dim and heads of 32 channels, by
+characters, with 64 x 256 tokens in a batch: 4 million training tokens, and 16 million for the two best networks of a size and
+the real one. AdamW (0.9, 0.99), weight decay 0.1, dropout 0.1, no gradient clipping, warm-up of a tenth of the steps, then a
+cosine to zero, products in bfloat16. Each network is trained at rates in steps of a factor of 2 until the best mean validation
+loss lies inside them, with three seeds at this rate and its neighbors, and five at the best rate where the comparison with the
+real network of the same size is not decided on validation data. Validation also selects the best of the validations of a run,
+one every million tokens. Test losses are those of the selected rates. Generated by
+`python -m benchmarks.studies.scale --report`."""
+
+
+def text(rows: Sequence[Row]) -> list[str]:
+    """Write the results as lines of Markdown."""
+    table, changes = results(rows), variants(rows)
+    lines = [*(f"- {finding}" for finding in findings(rows)), ""] if findings(rows) else []
+    lines += [*table.as_markdown(), ""] if table.rows else []
+    if changes.rows:
+        lines += ["One change at a time, on validation data only:", "", *changes.as_markdown(), ""]
+    if missing := not_run(rows):
+        lines += ["Not run, or not finished:", "", *(f"- {line}" for line in missing), ""]
+        lines += ["`python -m benchmarks.studies.scale --root DATA` runs what is missing.", ""]
+    return lines
+
+
+def section(images: Path) -> list[str]:
+    """Write the section of docs/frontier.md, and its picture."""
+    rows, picture = read_rows(), []
+    if results(rows).rows:
+        name = f"{PICTURE}.png"
+        (images / name).write_bytes(pictures(PICTURE, partial(draw, rows))[name])
+        picture = [f"![test loss against the number of weights](images/{name})", ""]
+    return [*TEXT.splitlines(), "", *picture, *text(rows), *about(rows)]
+
+
+def about(rows: Sequence[Row]) -> list[str]:
+    """Describe the devices and versions of the rows."""
+    lines = []
+    for kind in sorted({row["kind"] for row in rows}):
+        those = [row for row in rows if row["kind"] == kind]
+        devices = " and ".join(sorted({row["processor"] if kind == "cpu" else row["device"] for row in those}))
+        dates = " to ".join(sorted({min(row["date"] for row in those), max(row["date"] for row in those)}))
+        commits = ", ".join(sorted({short(row["commit"]) for row in those}))
+        versions = ", ".join(sorted({row["torch"] for row in those}))
+        diverged = sum(row["diverged"] is not None for row in those)
+        hours = sum(row["seconds"] for row in those) / 3600
+        work = f"{len(those)} runs on {devices}, {diverged} of them diverged, {hours:.1f} hours"
+        lines.append(f"{work}; {dates}, torch {versions}, commit {commits}.")
+    return [line for text in lines for line in (text, "")]
