@@ -1,5 +1,7 @@
 """Small networks of all backbones, and inputs for them."""
 
+from importlib.util import find_spec
+
 import torch
 
 import zoo
@@ -30,6 +32,10 @@ NETWORKS = {
     "gpt, rotary": (f"gpt({SIZE}, positions=rotary, score=hermitian, tied=false)", TOKENS),
     "transformer_xl": (f"transformer_xl({SIZE})", TOKENS),
 }
+OPTIONAL = {"hf": "transformers"}
+"""Packages that backbones need."""
+if find_spec("transformers"):
+    NETWORKS["hf"] = ("hf/bert(dim=32, layers=1, heads=2, ffn=32)", TEXT)
 
 
 def build(name, algebra="quaternion", scope="all"):

@@ -7,9 +7,10 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.errors import raises
-from zoo.algebras import Algebra, FactoredAlgebra, algebra, laws, unit
+from zoo.algebras import Algebra, FactoredAlgebra, action, algebra, laws, unit
 from zoo.checkpoint.folder import fingerprint
 from zoo.nn import Linear, set_kernel
 
@@ -265,6 +266,24 @@ def test_factors_of_learned_products(spec):
     assert list(rule.state_dict()) == ["factor_matrices"]
     assert [p.shape for p in rule.parameters()] == [(3, 5, 3)] * (rule.kind == "learned")
     assert not torch.equal(algebra(spec).for_layer().structure, algebra(spec).structure)
+
+
+@pytest.mark.parametrize("left", [None, torch.eye(4)[1:]])
+def test_learned_tables_are_computed_without_matrix_products(left):
+    """Matrix products round on a GPU under `torch.set_float32_matmul_precision`."""
+    names = []
+
+    class Record(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            names.append(func.overloadpacket.__name__)
+            return func(*args, **(kwargs or {}))
+
+    rule = FactoredAlgebra(torch.randn(3, 9, 4), learned=True, left=left)
+    with Record():
+        table = action(rule, torch.zeros(1))
+        table.sum().backward()
+    assert "mul" in names
+    assert not {"mm", "bmm", "addmm", "baddbmm"} & set(names)
 
 
 @pytest.mark.parametrize("spec", ["phm-4", "phm(n=4, learned=false)"])

@@ -1,6 +1,7 @@
 """Public API of ``import zoo``: lazy imports and public names; atomic writing of files and folders."""
 
 import json
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 import zoo
+from tests.test_architecture import REFERENCE, public_names
 from zoo import atomic
 from zoo.atomic import new_folder, write_json, write_text
 
@@ -58,6 +60,14 @@ def test_public_names_resolve_and_are_documented(name):
     assert callable(value)
     assert value.__doc__
     assert name in dir(zoo)
+
+
+def test_documented_names_exist():
+    optional = ("zoo.peft", "zoo.transformers")
+    names = sorted(name for name in public_names(REFERENCE) if not name.startswith(optional))
+    assert len(names) > 100
+    for name in names:
+        pkgutil.resolve_name(name)
 
 
 def test_unknown_names_raise_attribute_error():

@@ -7,7 +7,7 @@ tested on invalid sources.
 import ast
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -89,6 +89,8 @@ def modules(root: Path, package: str) -> Sources:
 
 ZOO = modules(ROOT, "zoo")
 PLUGINS = modules(ROOT, "plugins")
+STUDIES, SPEED = (modules(ROOT, f"benchmarks/{name}") for name in ("studies", "speed"))
+REFERENCE = [path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "reference").glob("*.md")]
 
 
 def package(module: str) -> str:
@@ -160,6 +162,24 @@ def file_graph(sources: Sources) -> dict[str, set[str]]:
             if file is not None and file != module:
                 graph.setdefault(module, set()).add(file)
     return graph
+
+
+def public_names(pages: Iterable[str]) -> set[str]:
+    """Return the dotted names that the pages of the reference document, including their modules."""
+    names = set()
+    for block in (block for page in pages for block in page.split("\n::: ")[1:]):
+        module, members = block.partition("\n")[0], re.search(r"members: \[(.*?)\]", block)
+        names |= {module, *(f"{module}.{name.strip()}" for name in (members[1].split(",") if members else ()))}
+    return names
+
+
+def private_names(sources: Sources, public: set[str]) -> list[str]:
+    """List the imported names and attributes of `zoo` and the plugins that are not public."""
+    used = {(module, target) for module, text in sources.items() for target in imports(module, text)}
+    for module, text in sources.items():
+        nodes = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute))
+        used |= {(module, f"zoo.{node.attr}") for node in nodes if ast.unparse(node.value) == "zoo"}
+    return sorted(f"{module}: {name}" for module, name in used if re.match(r"zoo(_\w+)?(\.|$)", name) and name not in public)
 
 
 def forbidden_imports(sources: Sources, forbidden: re.Pattern[str]) -> list[str]:
@@ -264,6 +284,21 @@ def test_core_code_imports_no_plugins():
     plugin = re.compile(r"(plugins|zoo_\w+)\b")
     assert forbidden_imports(ZOO, plugin) == []
     assert len(forbidden_imports({"zoo.build": "from zoo_algebras.algebras import phm"}, plugin)) == 1
+
+
+def test_studies_use_the_public_interface():
+    assert private_names(STUDIES, public_names(REFERENCE)) == []
+    public = {"zoo", "zoo.fit", "zoo.nn", "zoo.nn.Linear"}
+    good = "import zoo\nfrom zoo.nn import Linear\nfrom zoo import nn\nzoo.fit(nn)"
+    assert private_names({"benchmarks.studies.a": good}, public) == []
+    for bad in ("from zoo.nn import Weight", "from zoo.nn.linear import Linear", "import zoo.atomic", "zoo.count(net)"):
+        assert len(private_names({"benchmarks.studies.a": bad}, public)) == 1, bad
+
+
+def test_studies_and_measurements_of_speed_are_separate():
+    assert min(len(STUDIES), len(SPEED)) > 10
+    assert forbidden_imports(STUDIES, re.compile(r"benchmarks\.speed\b")) == []
+    assert forbidden_imports(SPEED, re.compile(r"benchmarks\.studies\b")) == []
 
 
 def test_lightning_is_imported_under_one_name():

@@ -4,17 +4,31 @@ import json
 import math
 import signal
 from dataclasses import replace
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 
 import pytest
 import yaml
 from scipy.stats import t
+from zoo_experiments import frontier as experiment
 from zoo_experiments.frontier import best_rate, check_frontier, frontier, next_runs
 from zoo_experiments.options import Experiment
 from zoo_experiments.sweep import sweep_points as runs_of
-from zoo_reports.frontier import BestNetwork, Frontier, best_networks, contrast, mean_difference, opponents, sentences
+from zoo_reports.frontier import (
+    COSTS,
+    BestNetwork,
+    Frontier,
+    best_networks,
+    draw_costs,
+    mean_difference,
+    network_table,
+    opponents,
+    sentences,
+)
+from zoo_reports.statistics import contrast
 
+import zoo
 from benchmarks import machine
 from benchmarks.speed import fused, speed_page
 from benchmarks.studies import digits, frontier_page, readme, recovery
@@ -27,7 +41,7 @@ CONFIGS = sorted((Path(__file__).parents[1] / "configs" / "frontier").glob("*.ya
 
 
 def point(net, weights, *values, algebra="real"):
-    return BestNetwork(net, algebra, weights, weights, 0.1, (0.1,), values, 1.0)
+    return BestNetwork(values, net=net, algebra=algebra, weights=weights, total=weights, lr=0.1, rates=(0.1,))
 
 
 def row(net, lr, seed, validation, test=0.0, weights=100, embedding=0, mode="min"):
@@ -89,6 +103,21 @@ def test_equal_step_time_by_hand():
     measured = Frontier("task", config, rows, nets, {net: {"step_ms": time} for net, time in times.items()})
     assert frontier_page.equal_step_time(measured, "complex").estimate == pytest.approx(2.5)  # (5 + 3) / 2 - 1.5
     assert frontier_page.equal_step_time(measured, "octonion").estimate == pytest.approx(1.5)
+
+
+def test_costs_that_a_network_lacks_are_not_shown(monkeypatch):
+    """A network that has no int8 file leaves its column and its panel out."""
+    nets = [point("small", 100, 4.0, 6.0), point("a", 100, 1.0, 2.0, algebra="complex")]
+    rows = [row(net.net, 0.1, 0, 1.0) | {"algebra": net.algebra, "metric": "loss"} for net in nets]
+    config = {"base": {}, "axes": {"net": {net.net: {} for net in nets}}}
+    full = dict.fromkeys(COSTS, 1.0)
+    measured = Frontier("task", config, rows, nets, {"small": full, "a": full})
+    titles = {title for title, _, _ in COSTS.values()}
+    assert titles < set(network_table(measured).head)
+    assert [axes.get_xlabel() for axes in draw_costs(measured).axes if axes.get_visible()] == [how[1] for how in COSTS.values()]
+    partly = replace(measured, costs={"small": full, "a": {"bytes": 1.0, "step_ms": 2.0}})
+    assert titles & set(network_table(partly).head) == {"bytes", "ms/step"}
+    assert len(draw_costs(partly).axes) == 2
 
 
 def of_loss(steps, *nets):
@@ -257,6 +286,8 @@ def test_the_command_trains_compares_and_draws(tmp_path, monkeypatch, capsys):
     rows, costs = stored["rows"], stored["costs"]
     assert [costs[net]["multiply_adds"] for net in ("narrow", "wide", "quaternion")] == [16, 64, 64]
     assert costs["quaternion"]["bytes"] < costs["wide"]["bytes"]
+    if find_spec("onnx"):
+        assert all(cost["int8_bytes"] > 0 for cost in costs.values())
     assert {(row["net"], row["seed"]) for row in rows} == set(product(costs, (0, 1)))
     assert main(["frontier", "tiny.yaml", "--run_dir", "out", "--json"]) == 0  # all runs finished
     assert json.loads(capsys.readouterr().out)["rows"] == rows
@@ -279,16 +310,18 @@ def test_stored_results_continue_without_their_runs(tmp_path):
 def test_an_interrupted_benchmark_stores_its_finished_runs(tmp_path, monkeypatch):
     """The rows of a sweep that has ended early are written; without any, nothing is."""
 
-    def stop(values, file, options):
+    def stop(values, file, options, say, executor):
+        Path(options.run_dir).mkdir(parents=True, exist_ok=True)
         raise Interrupted("stopped", signal.SIGTERM)
 
-    file, finished = tmp_path / "tiny.yaml", row("narrow", 0.1, 0, 1.0)
+    file, finished = tmp_path / "tiny.yaml", row("narrow", None, 0, 1.0)
     file.write_text(TINY)
-    monkeypatch.setattr(benchmark, "frontier", stop)
+    monkeypatch.setattr(experiment, "sweep", stop)
     monkeypatch.setattr(benchmark, "RESULTS", tmp_path)
     for rows in ([], [finished]):
-        monkeypatch.setattr(benchmark, "read_runs", lambda folder, rows=rows: rows)
-        with pytest.raises(SystemExit, match="stopped"):
+        monkeypatch.setattr(experiment, "read_rows", lambda folder, rows=rows: rows)
+        monkeypatch.setattr(experiment, "summarize", lambda row: row)
+        with pytest.raises(SystemExit, match="143"):
             benchmark.main([str(file), "--runs", str(tmp_path / "runs")])
         assert (tmp_path / "tiny.json").exists() == bool(rows)
     assert json.loads((tmp_path / "tiny.json").read_text())["rows"] == [finished]
@@ -324,6 +357,17 @@ def test_the_recovery_tables_match_the_results():
         results = json.loads(file.read_text(encoding="utf-8"))
         assert f"\n{recovery.table(results)}\n" in tables
         assert {row["seed"] for row in results["rows"]} == {teacher["seed"] for teacher in results["teachers"]}
+
+
+def test_a_teacher_is_projected_by_the_command(tmp_path):
+    spec, info = "vit(dim=16, depth=1, heads=2)", {"in_channels": 1, "image_size": 8, "num_classes": 4}
+    zoo.save(zoo.backbone(spec, "real", **info), tmp_path / "teacher", backbone=spec, algebra="real", **info)
+    for _ in range(2):  # the second replaces the first
+        errors = recovery.project(tmp_path / "teacher", "quaternion", tmp_path / "start")
+    assert 0.7 < errors["mean"] <= errors["worst"] < 1  # 0.866 for random matrices
+    assert zoo.load(tmp_path / "start").config.algebra == "quaternion"
+    with pytest.raises(SystemExit):
+        recovery.project(tmp_path / "nothing", "quaternion", tmp_path / "other")
 
 
 def test_the_speed_page_matches_the_results():

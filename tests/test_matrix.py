@@ -1,7 +1,10 @@
 """Backbone contract for all backbones and installed algebras."""
 
+from importlib.util import find_spec
+
 import torch
 
+from tests.networks import OPTIONAL
 from zoo import registry
 from zoo.testing import BackboneContract
 from zoo.testing.backbone import installed_algebras
@@ -31,6 +34,8 @@ BACKBONES = {
     "LSTM": ("lstm(dim={dim}, hidden={dim})", TEXT),
     "Transformer": ("transformer(dim={dim}, depth=1, heads=2, ffn={dim})", PAIR),
 }
+if find_spec("transformers"):
+    BACKBONES["HuggingFace"] = ("hf/bert(dim={dim}, layers=1, heads=2, ffn={dim})", TEXT)
 VARIANTS = {
     "ViTWithWideHeads": ("vit(dim={dim}, heads=2, head_dim=24, depth=1, representation_size=24, qkv_bias=false)", IMAGE),
     "ViTWithDropout": ("vit(dim={dim}, heads=2, depth=1, dropout=0.1, drop_path=0.1, mlp_ratio=2.0)", IMAGE),
@@ -70,4 +75,5 @@ def test_the_matrix_is_complete():
     algebras = {registry.Spec.parse(spec).name for spec in ALGEBRAS}
     assert {entry.name for entry in registry.entries("algebras") if entry.ours} <= algebras
     backbones = {registry.Spec.parse(spec.replace("{dim}", "32")).name.partition("/")[0] for spec, _ in BACKBONES.values()}
-    assert backbones == {entry.name for entry in registry.entries("backbones") if entry.ours}
+    missing = {name for name, package in OPTIONAL.items() if not find_spec(package)}
+    assert backbones == {entry.name for entry in registry.entries("backbones") if entry.ours} - missing

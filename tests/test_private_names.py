@@ -16,6 +16,7 @@ from lightning.pytorch.loggers import wandb
 from lightning.pytorch.strategies import DDPStrategy, launchers
 from packaging.requirements import Requirement
 from torch import nn
+from torch._dynamo import config as dynamo
 
 from zoo.training.resume import logged_steps, set_counters
 
@@ -77,7 +78,7 @@ PRIVATE = {
         "_len_torch_dispatch_stack",
     },
     "zoo/kernels/matrices.py": {"_version"},
-    "zoo/nn/batching.py": {"_forward_pre_hooks"},
+    "zoo/nn/batching.py": {"_dynamo", "_forward_pre_hooks"},
     "zoo/nn/weight.py": {"_forward_hooks", "_forward_pre_hooks", "_version"},
     "zoo/peft.py": {"_move_adapter_to_device_of_base_layer", "_register_custom_module", "_replace_module"},
     "zoo/pruning/masks.py": {"_ConvNd", "_ConvTransposeNd"},
@@ -128,6 +129,7 @@ def test_private_names_exist():
     assert logged_steps(trainer) == 3
     assert hasattr(trainer._signal_connector, "_sigterm_notifier_fn")
     assert hasattr(DDPStrategy(), "_timeout")
+    assert not dynamo.wrap_top_frame
     assert hasattr(launchers, "_SubprocessScriptLauncher")
     assert hasattr(torch.nn.parallel.DistributedDataParallel, "_sync_buffers")
     assert {"_save_dir", "_wandb_init"} <= set(re.findall(r"self\.(\w+)", inspect.getsource(wandb.WandbLogger.__init__)))

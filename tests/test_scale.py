@@ -12,7 +12,7 @@ import zoo
 from benchmarks.studies import scale, scale_page
 from benchmarks.studies.scale_plan import ALGEBRAS, LONG, SHORT, Network, Run, next_runs, run_of, spec_of
 from benchmarks.studies.scale_train import RECIPE, SMALL, Texts, batches, build, check_disjoint, optimizer_of, row_of, train
-from zoo.nn.weight import Weight
+from zoo.nn import Weight
 
 SHAKESPEARE = [Network("shakespeare", algebra, 0.4, SHORT) for algebra in ALGEBRAS]
 TINY = Network("glosses", "quaternion", 0.01, 4 * SMALL.batch * SMALL.length)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from zoo.conversion import fold as fold
     from zoo.conversion import quantize as quantize
     from zoo.errors import InputError as InputError
+    from zoo.hub.sources import list_models as list_models
     from zoo.inference.model import Model as Model
     from zoo.inference.model import load as load
     from zoo.inference.saving import save as save
@@ -48,6 +49,7 @@ _NAMES = {
     "backbones.build": "backbone count",
     "conversion": "adapt convert fold quantize",
     "errors": "InputError",
+    "hub.sources": "list_models",
     "inference.model": "Model load",
     "inference.saving": "save",
     "nn": "Layers batch_matrices keep_matrices",

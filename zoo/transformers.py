@@ -22,12 +22,11 @@ from torch.nn.utils.parametrize import ParametrizationList
 
 from zoo.algebras import Algebra
 from zoo.checkpoint.folder import fingerprint
-from zoo.conversion import Conversion, convert
+from zoo.conversion import Conversion
 from zoo.conversion.adapters import AdaptedLayer
-from zoo.conversion.attention_layout import MatrixLayout
-from zoo.errors import InputError, shorten
+from zoo.conversion.replacement import convert_again, record
+from zoo.errors import InputError
 from zoo.nn.computed_matrix import ComputedMatrix
-from zoo.nn.factory import ROLES
 from zoo.nn.weight import Weight
 
 try:
@@ -82,13 +81,9 @@ class ZooQuantizer(HfQuantizer):
         blocks = _blocks_by_name(model, config.converted)
         if not blocks:
             raise InputError("quantization_config names no matrix of this model", code="corrupt")
-
-        def layout(name: str, _: nn.Module) -> MatrixLayout:
-            return MatrixLayout(None, blocks[name]) if name in blocks else MatrixLayout(None, None, "was not converted")
-
         # The model is on the meta device and may be in half precision; the constants of an algebra need values.
-        with torch.device("cpu"), local_torch_dtype(torch.float32), torch.random.fork_rng(devices=[]):
-            convert(model, config.algebra, scope="+".join(ROLES), layout=layout)
+        with torch.device("cpu"), local_torch_dtype(torch.float32):
+            convert_again(model, config.algebra, blocks)
         _check_algebra(model, config)
         for module in model.modules():
             if isinstance(module, Algebra):
@@ -102,7 +97,7 @@ class ZooQuantizer(HfQuantizer):
         for module in model.modules():
             if isinstance(module, Weight):
                 module.algebra.to(module.components)
-        _describe(model, model.conversion.converted)  # by its own names, which may not be those of the saved model
+        _describe(model)  # by its own names, which may not be those of the saved model
         model.is_quantized = False  # half(), float() and the Trainer work as usual
         return model
 
@@ -148,17 +143,16 @@ def integrate(model: nn.Module) -> None:
         return
     conversion = getattr(model, "conversion", None)
     if isinstance(conversion, Conversion) and conversion.converted:
-        _describe(model, conversion.converted)
+        _describe(model)
         model.register_load_state_dict_pre_hook(_drop_placeholders)  # type: ignore[no-untyped-call]
     elif isinstance(quantizer := getattr(model, "hf_quantizer", None), ZooQuantizer):
         quantizer.remove_quantization_config(model)  # type: ignore[no-untyped-call]
 
 
-def _describe(model: Any, converted: Iterable[str]) -> None:
-    blocks = {name: _blocks_of(model.get_submodule(name)) for name in converted}
+def _describe(model: Any) -> None:
     algebra = next(module.algebra for module in model.modules() if isinstance(module, Weight))
     known = fingerprint(algebra) if algebra.kind == "fixed" else None
-    config = ZooQuantizationConfig(algebra.spec, known, {name: "{}x{}".format(*pair) for name, pair in blocks.items()})
+    config = ZooQuantizationConfig(algebra.spec, known, record(model))
     old, own = model.config, copy.copy(model.config)  # other models may be built from it
     for module in model.modules():
         if getattr(module, "config", None) is old:
@@ -180,21 +174,12 @@ def _placeholders(converted: Iterable[str]) -> list[str]:
     return [f"{name}.weight" for name in converted][:1]
 
 
-def _blocks_of(layer: Any) -> tuple[int, int]:
-    """Return the number of vectors side by side on the axes of a converted matrix."""
-    weight = getattr(layer, "in_proj", None) or next(module for module in layer.modules() if isinstance(module, Weight))
-    return weight.inp.blocks, weight.out.blocks
-
-
-def _blocks_by_name(model: PreTrainedModel, converted: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+def _blocks_by_name(model: PreTrainedModel, converted: Mapping[str, str]) -> dict[str, str]:
     """Return the blocks of the converted matrices by their names in this model, which may have another head, or none."""
     prefix, modules = f"{model.base_model_prefix}.", {name for name, _ in model.named_modules()}
-    blocks: dict[str, tuple[int, int]] = {}
+    blocks: dict[str, str] = {}
     for name, text in converted.items():
-        if not (match := re.fullmatch(r"(\d+)x(\d+)", str(text))):
-            raise InputError(f"quantization_config: {shorten(str(text))} must be two numbers such as '1x4'", code="corrupt")
-        names = modules & {name, prefix + name, name.removeprefix(prefix)}
-        blocks |= dict.fromkeys(names, (int(match[1]), int(match[2])))
+        blocks |= dict.fromkeys(modules & {name, prefix + name, name.removeprefix(prefix)}, text)
     return blocks
 
 

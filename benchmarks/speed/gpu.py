@@ -15,7 +15,7 @@ import json
 import random
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -37,6 +37,7 @@ from zoo.errors import one_line
 from zoo.kernels.base import kernels
 from zoo.nn import LSTM, Linear
 from zoo.nn.kernel_choice import set_kernel
+from zoo.nn.scores import arrange, attend
 from zoo.training.bench import Call
 
 RESULTS = machine.RESULTS / "gpu.json"
@@ -56,6 +57,7 @@ BACKBONES = (
 )
 BOUNDS = {"float32": 1e-4, "bfloat16": 5e-2}  # largest relative error of a kernel that is measured
 CHECK_SECONDS = 30.0
+FEW_ROWS = " in inference"
 MARGIN = 15.0  # seconds after the end of the time at which a row is interrupted
 
 
@@ -139,7 +141,9 @@ def timed(calls: dict[str, Call], rounds: int, deadline: float, target: float) -
 
 def measure(row: Row, wrong: set[str], rounds: int, deadline: float, target: float) -> dict[str, Any]:
     """Return the results of a row, without the variants whose algebra and kernel have a ``wrong`` result."""
-    chosen = row._replace(calls={name: make for name, make in row.calls.items() if variant(name)[0] not in wrong})
+    suffix = FEW_ROWS if row.name.startswith("inference") else ""
+    names = [name for name in row.calls if not {variant(name)[0], variant(name)[0] + suffix} & wrong]
+    chosen = row._replace(calls={name: row.calls[name] for name in names})
     calls, facts = prepared(chosen)
     times = timed(calls, rounds, deadline, target) if next(iter(row.calls)) in calls else {}
     result: dict[str, Any] = {name: times.get(name, {}) | fact for name, fact in facts.items()}
@@ -169,7 +173,8 @@ def interrupted(seconds: float) -> Iterator[None]:
 def measure_speed(done: set[str], minutes: float, rounds: int, tiny: bool) -> Iterator[dict[str, Any]]:
     """Yield the errors of the kernels, and the rows that are not ``done`` and fit into the time."""
     start, end = time.monotonic(), time.monotonic() + 60 * minutes
-    checks = [check for algebra in ALGEBRAS[1:] for check in check_layers(algebra)]
+    checks = [check for algebra in ALGEBRAS[1:] for check in (*check_layers(algebra), *check_few_rows(algebra))]
+    checks += check_attention()
     wrong = {check["layer"].partition(",")[0] for check in checks if is_wrong(check)}
     yield {"case": "errors", "checks": checks, "seconds": round(time.monotonic() - start, 1)}
     torch.set_float32_matmul_precision("high")
@@ -219,7 +224,7 @@ def check_layers(algebra: str) -> Iterator[dict[str, Any]]:
     torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.allow_tf32 = False
     names = {kernel.name for kernel in kernels() if kernel.missing() is None}
-    names -= {"triton"} if algebra == "octonion" else set()  # 30 terms take long to compile
+    names -= {"triton", "bmm"} if algebra == "octonion" else set()  # 30 terms take long to compile
     for kernel in ("lstm", "auto", *(() if algebra == "real" else sorted(names))):
         for dtype in (torch.float32, torch.bfloat16):
             torch.manual_seed(0)
@@ -237,6 +242,45 @@ def check_layers(algebra: str) -> Iterator[dict[str, Any]]:
                 yield {"layer": name, "error": max(errors)}
             except Exception as error:  # a layer that fails is a result
                 yield {"layer": name, "failed": one_line(error, 300)}
+
+
+def check_few_rows(algebra: str) -> Iterator[dict[str, Any]]:
+    """Yield the relative error of a linear layer for 1 and 9 rows, without gradients, against float64 on the CPU."""
+    for rows, dtype in itertools.product((1, 9), (torch.float32, torch.bfloat16)):
+        torch.manual_seed(0)
+        layer, x = Linear(104, 72, algebra=algebra).double(), torch.randn(rows, 104, dtype=torch.float64)
+        name = f"{algebra}{FEW_ROWS}, {rows} rows, {str(dtype).removeprefix('torch.')}"
+        with torch.no_grad():
+            yield compare(name, lambda x: [layer.to(x.device, x.dtype)(x)], x, dtype)  # noqa: B023 (called at once)
+
+
+def check_attention() -> Iterator[dict[str, Any]]:
+    """Yield the relative errors of causal hermitian attention and its gradients against float64 on the CPU."""
+    structure = zoo.algebra("quaternion").structure
+
+    def call(qkv: Tensor) -> list[Tensor]:
+        qkv = qkv.clone().requires_grad_()
+        q, k, v = qkv
+        y = attend(q, arrange(k, structure.to(k), "hermitian"), v, "hermitian", causal=True)
+        return [y.detach(), *torch.autograd.grad(y.square().sum(), qkv)]
+
+    for dtype in (torch.float32, torch.bfloat16):
+        torch.manual_seed(0)
+        yield compare(
+            f"hermitian, causal, {str(dtype).removeprefix('torch.')}", call, torch.randn(3, 2, 2, 90, 32).double(), dtype
+        )
+
+
+def compare(name: str, call: Callable[[Tensor], list[Tensor]], x: Tensor, dtype: torch.dtype) -> dict[str, Any]:
+    """Return the largest relative error of a call in a dtype against float64 on the CPU, or why it failed."""
+    expected = call(x)
+    try:
+        errors = [
+            float((a.cpu().double() - b).norm() / b.norm()) for a, b in zip(call(x.to(DEVICE, dtype)), expected, strict=True)
+        ]
+        return {"layer": name, "error": max(errors)}
+    except Exception as error:  # a layer that fails is a result
+        return {"layer": name, "failed": one_line(error, 300)}
 
 
 def gradients(layer: nn.Module, x: Tensor) -> list[Tensor]:

@@ -5,10 +5,6 @@ dimension n of the algebra. All networks run alternately in one process. Writes 
 docs/speed.md; ``--memory`` measures only memory, which does not depend on the load, and ``--draw`` only draws the pictures.
 """
 
-import os
-
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-
 import argparse
 import json
 import math

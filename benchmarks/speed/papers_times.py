@@ -9,12 +9,9 @@ All networks run alternately in one process. ``--only`` measures one of the two 
 results/papers_times.json; the tables are on docs/speed.md (`benchmarks.speed.speed_page`).
 """
 
-import os
-
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-
 import argparse
 import json
+import os
 from pathlib import Path
 from typing import Any
 

@@ -6,10 +6,6 @@ HypercomplexKeras.
 Writes results/peers.json; the table is on docs/speed.md (``python -m benchmarks.speed.speed_page``).
 """
 
-import os
-
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-
 import sys
 from collections.abc import Callable
 from importlib import import_module

@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from zoo_experiments.frontier import RATE, next_runs
+from zoo_experiments.frontier import next_runs
 from zoo_reports.frontier import (
     BestNetwork,
-    Difference,
     Frontier,
     best_networks,
-    contrast,
     draw,
     draw_costs,
     mean_difference,
@@ -23,6 +21,7 @@ from zoo_reports.frontier import (
     text_of,
 )
 from zoo_reports.page import Table, pictures
+from zoo_reports.statistics import Difference, compare
 
 from benchmarks import machine
 from benchmarks.machine import IMAGES, ROOT, short
@@ -100,10 +99,10 @@ def from_controls(frontier: Frontier) -> list[str]:
     """Compare the quaternions with the other products that have as many components, if there is one with random products."""
     nets = {point.net: point for point in frontier.points}
     alike = [frontier.algebras.get(name, []) for name in ("clifford(p=1, q=1)", RANDOM_PRODUCTS)]
-    sign, texts = -1 if frontier.lower else 1, []
+    texts = []
     for other in (point for points in alike for point in points):
         one = nets[f"quaternion-{other.net.rpartition('-')[2]}"]
-        if difference := contrast({one: sign, other: -sign}):
+        if difference := compare(one, other, lower=frontier.lower):
             texts.append(f"**{one.net} against {other.net}**: {difference.verdict}, {text_of(difference)} {frontier.metric}.")
     return texts
 
@@ -200,7 +199,7 @@ def not_run() -> list[str]:
             lines.append(f"- {path.stem.replace('_', ' ')}: {command}")
             continue
         rows = json.loads(results.read_text(encoding="utf-8"))["rows"]
-        due = {net for net, _, _ in next_runs(list(axes["net"]), axes.get(RATE, ()), axes["seed"], rows, set())}
+        due = {net for net, _, _ in next_runs(list(axes["net"]), axes.get("optimizer.lr", ()), axes["seed"], rows, set())}
         missing = [net for net in axes["net"] if net in due]
         if missing:
             lines.append(f"- {path.stem.replace('_', ' ')}, some runs of {', '.join(missing)}: {command}")

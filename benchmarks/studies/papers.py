@@ -1,6 +1,6 @@
 """Reproduce the papers' tables: ``python -m benchmarks.studies.papers configs/papers/phm/sva.yaml --seeds 3 --root DATA``.
 
-Each table is a sweep in configs/papers/, which ``zoo sweep FILE`` can also run. Comments in it apply to all rows, to the rows
+Each table is a sweep in configs/papers/, which ``zoo sweep FILE`` runs. Comments in it apply to all rows, to the rows
 that match a pattern, or to the row below:
 
     # note: AdamW (paper: Adam).            difference from the paper
@@ -14,27 +14,27 @@ that match a pattern, or to the row below:
     # setting: ten folds                    separates the row from others on the same data
     # same: phm/sva_real                    the results are those of this row, which has the same options
 
-``--root`` reads data sets from folders instead of the Hub. Results are written to results/papers/PAPER/ROW.json after each
-seed; finished seeds are skipped and interrupted ones resumed. Then docs/papers.md and docs/papers/*.md are updated.
+``--root`` reads data sets from folders instead of the Hub. Results are written to results/papers/PAPER/ROW.json when a sweep
+ends or is interrupted; finished seeds are skipped and interrupted ones resumed. Then docs/papers.md and docs/papers/*.md are
+updated.
 """
 
 import argparse
 import csv
 import json
-from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import yaml
-from zoo_experiments.options import Sweep
-from zoo_experiments.sweep import sweep
 
 import zoo
 from benchmarks import machine
 from benchmarks.studies import papers_rows
 from benchmarks.studies.papers_rows import Row, rooted
-from zoo.errors import InputError, Interrupted
+from zoo.cli import main as command
+from zoo.data import ready
+from zoo.registry import create
 
 STORED = ("parameters", "metrics", "epochs", "seconds", "data_sha256", "folds", "std")
 
@@ -48,24 +48,19 @@ def read_curve(folder: Path, metric: str) -> list[tuple[int, float]]:
 
 def chosen_epochs(run: Path) -> list[dict[str, Any]]:
     """Return the best epoch by validation (starting at 1), its step and its score, for a run or each of its folds."""
-    from zoo.training.resume import newest
-
-    states = [newest(folder)[1]["zoo_state"]["best"] for folder in sorted(run.glob("fold-*")) or [run]]
-    return [{"epoch": best["epoch"], "step": best["step"], best["monitor"]: round(best["score"], 6)} for best in states]
+    files = [folder / "summary.json" for folder in sorted(run.glob("fold-*")) or [run]]
+    found = [json.loads(file.read_text(encoding="utf-8"))["validation"] for file in files]
+    return [{"epoch": best["epoch"], "step": best["step"], f"val_{best['metric']}": best["value"]} for best in found]
 
 
 def tested(run: Path, data: str, metrics: dict[str, Any]) -> int:
     """Count the items that test metrics average over: rows of all folds, or questions in ranking."""
-    from zoo.training.options import Fit
-    from zoo.training.resolve import load_data, resolve
-
     configs = sorted(run.glob("model/config.json")) or sorted(run.glob("fold-*/model/config.json"))
     infos = [json.loads(path.read_text(encoding="utf-8")) for path in configs]
     if "map" not in metrics:
         return sum(info["info"]["sizes"]["test"] for info in infos)
-    module = load_data(resolve(Fit(backbone=infos[0]["backbone"], algebra=infos[0]["algebra"], data=data)))
-    module.setup("test")
-    return len({int(question) for _, labels, questions in module.test_dataloader() for question in questions[labels == 1]})
+    batches = ready(create("zoo.datasets", data)).test_dataloader()
+    return len({int(question) for _, labels, questions in batches for question in questions[labels == 1]})
 
 
 def measure(row: Row, run: Path, summary: dict[str, Any], root: Path | None) -> dict[str, Any]:
@@ -93,8 +88,8 @@ def store(row: Row, seed: int, run: Path, root: Path | None) -> None:
     machine.write(out, {"config": row.config, "rows": rows})
 
 
-def run(file: Path, options: argparse.Namespace) -> list[str]:
-    """Run the missing rows and seeds of a sweep and store each when it finishes; return the names of failed runs."""
+def run(file: Path, options: argparse.Namespace) -> tuple[int, list[str]]:
+    """Run the missing rows and seeds of a sweep and store them; return the exit code and the names of the missing runs."""
     rows = {row.name: row for row in papers_rows.read(file) if fnmatchcase(row.name, options.only)}
     missing = {
         f"{row.name}-seed{seed}": (row, seed)
@@ -103,22 +98,23 @@ def run(file: Path, options: argparse.Namespace) -> list[str]:
         if seed not in [run["seed"] for run in row.runs]
     }
     if not missing:
-        return []
+        return 0, []
     values = yaml.safe_load(file.read_text(encoding="utf-8"))
     values["axes"]["seed"] = list(range(max(3, options.seeds)))
     for part in (values["base"], *values["axes"]["row"].values()):
         if "data" in part:
             part["data"] = rooted(part["data"], options.root)
     folder = options.runs / file.parent.name / file.stem
-
-    def finished(result: Mapping[str, Any]) -> None:
-        store(*missing.pop(result["name"]), folder / result["folder"], options.root)
-
-    selection = Sweep(run_dir=str(folder), only=",".join(missing), jobs=options.jobs)
-    for result in sweep(values, str(file), selection, finished=finished)["rows"]:
-        if result["name"] in missing:  # finished before an interruption
-            finished(result)
-    return list(missing)
+    config = folder.with_suffix(".yaml")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+    selection = ["--run-dir", str(folder), "--only", ",".join(missing), "--jobs", str(options.jobs)]
+    code, finished = command(["sweep", str(config), *selection]), folder / "results.jsonl"
+    for line in finished.read_text(encoding="utf-8").splitlines() if finished.exists() else ():
+        result = json.loads(line)
+        if result["name"] in missing:
+            store(*missing.pop(result["name"]), folder / result["folder"], options.root)
+    return code, list(missing)
 
 
 def write() -> None:
@@ -144,17 +140,15 @@ def main(argv: list[str] | None = None) -> None:
     for file in options.sweeps:
         if not file.is_file():
             parser.error(f"file not found: {file}")
-    failed: list[str] = []
-    errors = []
-    try:
-        for file in options.sweeps:
-            failed += run(file, options)
-    except (InputError, Interrupted) as error:
-        errors.append(str(error))
+    missing: list[str] = []
+    for file in options.sweeps:
+        code, names = run(file, options)
+        missing += names
+        if code > 1:  # not a run that failed
+            break
     write()
-    errors += [f"failed: {', '.join(failed)}"] if failed else []
-    if errors:
-        raise SystemExit(f"benchmarks.studies.papers: {'; '.join(errors)}")
+    if missing:
+        raise SystemExit(f"benchmarks.studies.papers: not finished: {', '.join(missing)}")
 
 
 if __name__ == "__main__":

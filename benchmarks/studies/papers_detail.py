@@ -4,17 +4,17 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 from matplotlib.figure import Figure
-from scipy.stats import t
 from zoo_reports.page import plain_axes
+from zoo_reports.statistics import Score
 
 from benchmarks.machine import IMAGES, ROOT
 from benchmarks.studies.papers_page import PAPERS
 from benchmarks.studies.papers_rows import CONFIGS, RESULTS, Row, read_all
-from benchmarks.studies.papers_statistics import Comparison, comparisons, score, tally, verdict
+from benchmarks.studies.papers_verdicts import Comparison, comparisons, score, tally, verdict
 
 FOLDER = ROOT / "docs" / "papers"
 LISTING = "paper's listing"
@@ -72,9 +72,8 @@ def result(row: Row) -> str:
         if name == "perplexity":  # show the loss, its logarithm
             form, values = "loss {:.3f}", [run["loss"] for run in runs]
         spread, digits = "", form[form.index("{") : form.index("}") + 1]
-        if len(values) > 1:
-            half = t.ppf(0.975, len(values) - 1) * stdev(values) / len(values) ** 0.5
-            spread = f" ± {digits.format(half)}"
+        if (interval := Score(tuple(values)).interval) is not None:
+            spread = f" ± {digits.format(interval)}"
         elif "std" in row.runs[0]:
             spread = f" (standard deviation {row.runs[0]['std'][name]:.3f} over {len(row.runs[0]['folds'])} folds)"
         shown.append(form.format(mean(values)) + spread)

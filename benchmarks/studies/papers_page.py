@@ -9,14 +9,14 @@ import yaml
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from zoo_reports.curves import compare_all
-from zoo_reports.frontier import BestNetwork, Difference, contrast
 from zoo_reports.page import colors_of, plain_axes
+from zoo_reports.statistics import Difference, compare
 
 from benchmarks.machine import IMAGES, ROOT
 from benchmarks.studies import frontier_page, lottery
 from benchmarks.studies.frontier_page import CONTROLS, RANDOM_PRODUCTS, Measured
 from benchmarks.studies.papers_rows import CONFIGS, RESULTS, Row, read_all
-from benchmarks.studies.papers_statistics import LOWER_IS_BETTER, by_table, comparisons, score, tally, verdict
+from benchmarks.studies.papers_verdicts import LOWER_IS_BETTER, by_table, comparisons, score, tally, verdict
 from zoo.registry import Spec
 
 PAGE = ROOT / "docs" / "papers.md"
@@ -38,7 +38,7 @@ class Effect(NamedTuple):
 
 def relative(difference: Difference, real: float) -> Difference:
     """Convert a difference to percent of a result."""
-    return Difference(*(100 * value / abs(real) for value in (difference.estimate, difference.low, difference.high)))
+    return Difference(100 * difference.estimate / abs(real), 100 * difference.interval / abs(real))
 
 
 def groups(rows: Iterable[Row]) -> list[dict[str, Row]]:
@@ -56,14 +56,13 @@ def equal_width(rows: Iterable[Row]) -> list[Effect]:
     """Compare rows of the papers with the real row of the same network if both have several seeds."""
     effects = []
     for group in groups(rows):
-        real = group["real"]
         metric = next(name for name in METRICS if all(has_metric(row, name) for row in group.values()))
+        real = score(group["real"], metric)
         for algebra, row in group.items():
-            nets = [BestNetwork(a, a, 0, 0, 0.0, (), score(r, metric).values, 0.0) for a, r in ((algebra, row), ("real", real))]
-            sign = -1 if metric in LOWER_IS_BETTER else 1
-            if algebra != "real" and (difference := contrast({nets[0]: sign, nets[1]: -sign})):
+            difference = compare(score(row, metric), real, lower=metric in LOWER_IS_BETTER)
+            if algebra != "real" and difference:
                 task = f"{Spec.parse(row.data).name}, {row.net}".replace("_", " ")
-                effects.append(Effect(task, algebra, relative(difference, nets[1].mean)))
+                effects.append(Effect(task, algebra, relative(difference, real.mean)))
     return effects
 
 
@@ -182,9 +181,9 @@ def tickets_of_fraction() -> list[str]:
         results, arms = lottery.read(file)
         record = results["lottery"]
         (crossing,) = [one for one in compare_all(arms, record["mode"])[0] if one.arm == "quaternion"]
-        sure = crossing.interval is not None and abs(crossing.lead) > crossing.interval
-        verdict = "not decided" if not sure else "holds" if crossing.lead > 0 else "reversed here"
-        interval = "one seed" if crossing.interval is None else f"± {crossing.interval:.2g}"
+        found = crossing.difference
+        verdict = {"ahead": "holds", "behind": "reversed here"}.get(found.verdict if found else "", "not decided")
+        interval = f"± {found.interval:.2g}" if found else "one seed"
         difference = f"{crossing.lead:+.2g} {record['metric']} {interval} at {crossing.low:.2g} % of the weights"
         scope = "Algorithm 1" if record["pruning"]["scope"] == "component" else "all matrices of the blocks pruned"
         scope += f", rate {record['rate']:g}"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from zoo_experiments.sweep import merged, nested
+from zoo_experiments.sweep import grid_points
 
 from benchmarks import machine
 from benchmarks.machine import ROOT
@@ -133,10 +133,11 @@ def read(sweep: Path, results: Path | None = None) -> list[Row]:
     """Read the rows of a sweep with their results; results of other options are ignored."""
     text, paper = sweep.read_text(encoding="utf-8"), sweep.parent.name
     values = yaml.safe_load(text)
-    labels = values["axes"]["row"]
+    grid = grid_points({"base": values["base"], "axes": {"row": values["axes"]["row"]}}, sweep.name)
+    all_options = {point.axes["row"]: point.options for point in grid}
     rows = []
-    for name, pairs in comments(text, list(labels)).items():
-        options = merged(nested(values["base"]), nested(labels[name]))
+    for name, pairs in comments(text, list(all_options)).items():
+        options = all_options[name]
         extra = {key: content for key, content in pairs if key not in ("note", "published")}
         notes = [content for key, content in pairs if key == "note"]
         if "same" in extra:

@@ -7,7 +7,8 @@ from statistics import mean, median
 from textwrap import fill
 from typing import Any
 
-from zoo_reports.frontier import Difference, opponents
+from zoo_reports.frontier import opponents
+from zoo_reports.statistics import Difference
 
 from benchmarks.machine import RESULTS, ROOT, replace_table
 from benchmarks.studies import frontier_page, scale_page, tickets

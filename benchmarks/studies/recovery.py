@@ -25,9 +25,8 @@ import yaml
 import zoo
 from benchmarks import machine
 from benchmarks.machine import ROOT, replace_table
+from benchmarks.studies.command import result_of
 from benchmarks.studies.papers_rows import rooted
-from zoo.training.compress import convert
-from zoo.training.options import Convert
 
 RESULTS = machine.RESULTS / "recovery.json"
 PAGE = ROOT / "docs" / "converting.md"
@@ -107,7 +106,7 @@ def fit(run: Path, **options: Any) -> dict[str, Any]:
 def project(teacher: Path, algebra: str, start: Path) -> dict[str, Any]:
     """Project the weights of the teacher and return the errors."""
     shutil.rmtree(start, ignore_errors=True)
-    errors: dict[str, Any] = convert(Convert(source=str(teacher), algebra=algebra, to=str(start)))["error"]
+    errors: dict[str, Any] = result_of("convert", "--from", str(teacher), "--algebra", algebra, "--to", str(start))["error"]
     return errors
 
 

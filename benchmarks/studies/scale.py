@@ -46,7 +46,6 @@ from benchmarks.studies.scale_plan import (
     run_of,
 )
 from benchmarks.studies.scale_train import RECIPE, SMALL, Recipe, prepare, row_of, step_times
-from zoo.errors import one_line
 
 RESULTS = scale_page.RESULTS
 TOKENS = {4: SHORT, 16: LONG}
@@ -103,7 +102,7 @@ def finished(run: Run, future: Future[dict[str, Any]]) -> list[dict[str, Any]]:
     try:
         row = future.result()
     except (RuntimeError, OSError) as error:
-        print(f"{name}: failed: {one_line(error, 300)}", flush=True)
+        print(f"{name}: failed: {error}", flush=True)
         return []
     result = row["diverged"] or f"validation {row['validation']:.4f}"
     print(f"{name}: {result}, {row['seconds']:.0f} s", flush=True)

@@ -10,8 +10,9 @@ from statistics import mean
 from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
-from zoo_reports.frontier import BestNetwork, Difference, mean_difference, opponents, text_of
+from zoo_reports.frontier import BestNetwork, mean_difference, opponents, text_of
 from zoo_reports.page import MARKERS, Table, colors_of, log_axis, pictures, plain_axes
+from zoo_reports.statistics import Difference
 
 from benchmarks import machine
 from benchmarks.machine import short

@@ -7,7 +7,8 @@ from statistics import mean
 from typing import Any, NamedTuple, Self
 
 import torch
-from zoo_reports.frontier import BestNetwork, contrast
+from zoo_reports.frontier import BestNetwork
+from zoo_reports.statistics import compare
 
 import zoo
 
@@ -184,7 +185,8 @@ class Found(NamedTuple):
         """Return the losses of the seeds at the best rate."""
         values, rates = tuple(losses[self.best_rate].values()), tuple(self.validation)
         name = f"{network.algebra} {network.size:g}"
-        return BestNetwork(name, network.algebra, self.weights, self.weights, self.best_rate, rates, values, 0.0)
+        sizes = {"weights": self.weights, "total": self.weights}
+        return BestNetwork(values, net=name, algebra=network.algebra, lr=self.best_rate, rates=rates, **sizes)
 
 
 SEARCH, REPEAT, DECIDE = range(3)
@@ -217,7 +219,7 @@ def is_undecided(network: Network, found: Mapping[Network, Found]) -> bool:
         pair = [(one, found[one]) for one in (network, other) if one in found and found[one].is_inside]
         points = [results.point(one, results.validation) for one, results in pair]
         if len(points) == 2 and all(len(point.values) >= 3 and math.isfinite(point.mean) for point in points):
-            difference = contrast({points[0]: -1.0, points[1]: 1.0})
+            difference = compare(*points)
             if difference is not None and difference.verdict == "not decided":
                 return True
     return False

@@ -21,16 +21,19 @@ from benchmarks.studies.papers_rows import rooted
 from benchmarks.studies.scale_plan import LENGTH, Network, Run, Variant, spec_of
 from zoo import registry
 from zoo.data import ready
-from zoo.data.tokens import PAD
-from zoo.nn.weight import Weight
+from zoo.nn import Weight
+from zoo.tasks import Optimizer, Schedule
 from zoo.tasks.optimization import lr_factor, make_optimizer
-from zoo.tasks.options import Optimizer, Schedule
 from zoo.training.bench import side_by_side
 
 DATA = {
     "shakespeare": "shakespeare(max_length={length})",
     "glosses": "glosses(task=language_model, tokenizer=char, max_length={length})",
 }
+
+
+PAD = 0
+"""Padding in `zoo.data.text.Tokenizer`."""
 
 
 class Recipe(NamedTuple):

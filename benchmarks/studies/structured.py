@@ -6,8 +6,6 @@ epochs together. Forward passes before and after pruning alternate on one thread
 depends little on the load. Finished runs in FOLDER are reused. Writes results/structured.json.
 """
 
-import contextlib
-import io
 import json
 import logging
 import sys
@@ -23,21 +21,21 @@ import torch
 
 import zoo
 from benchmarks import machine
-from zoo.training.compress import prune
-from zoo.training.options import Prune
+from benchmarks.studies.command import result_of
 
 RESULTS = machine.RESULTS / "structured.json"
 ALGEBRAS, SEEDS, RATIO, EPOCHS = ("real", "quaternion"), (0, 1, 2), 0.5, 20
 BATCHES, REPEATS = (1, 64), 200
 QUIET: dict[str, Any] = {"accelerator": "cpu", "enable_progress_bar": False}
+PRUNE = ("--ratio", str(RATIO), "--epochs", str(EPOCHS), "--trainer.accelerator=cpu", "--trainer.enable_progress_bar=false")
 
 
 def accuracies(algebra: str, seed: int, folder: Path) -> dict[str, Any]:
     """Train, prune and fine-tune once; return the spec and the test accuracies in percent."""
     run = folder / f"{algebra}-{seed}"
-    options: dict[str, Any] = {"algebra": algebra, "data": "digits", "seed": seed}
+    options: dict[str, Any] = {"algebra": algebra, "data": "digits", "seed": seed, "verbose": False}
     fitted = cached(run / "fit.json", lambda: zoo.fit(backbone="vit", run_dir=str(run / "fit"), trainer=QUIET, **options))
-    result = cached(run / "pruned.json", lambda: prune(fitted["run_dir"], Prune(ratio=RATIO, epochs=EPOCHS, trainer=QUIET)))
+    result = cached(run / "pruned.json", lambda: result_of("prune", fitted["run_dir"], *PRUNE))
     stages = {name: 100 * result[name]["metrics"]["accuracy"] for name in ("before", "after", "tuned")}
     for epochs in (EPOCHS, EPOCHS + fitted["epochs"]):
         options |= {"run_dir": str(run / f"new-{epochs}"), "trainer": QUIET | {"max_epochs": epochs}}
@@ -47,10 +45,9 @@ def accuracies(algebra: str, seed: int, folder: Path) -> dict[str, Any]:
 
 
 def cached(file: Path, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Read a result from a file, or compute it without output and write the file."""
+    """Read a result from a file, or compute it and write the file."""
     if not file.exists():
-        with contextlib.redirect_stdout(io.StringIO()):
-            machine.write(file, compute())
+        machine.write(file, compute())
     result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return result
 

@@ -4,7 +4,7 @@
 and writes results/tickets/NAME.json and a section of docs/lottery.md.
 
 For each ticket the opponent is the real network with the best validation result at the same number of weights; its test result
-is interpolated between rounds. Intervals are computed by `zoo_reports.frontier`.
+is interpolated between rounds. Intervals are computed by `zoo_reports.statistics`.
 """
 
 import json
@@ -18,8 +18,9 @@ from typing import Any, Literal
 
 import yaml
 from matplotlib.figure import Figure
-from zoo_reports.frontier import BestNetwork, contrast, opponents, text_of
+from zoo_reports.frontier import BestNetwork, opponents, text_of
 from zoo_reports.page import Table, colors_of, log_axis, plain_axes
+from zoo_reports.statistics import compare
 
 import zoo
 from benchmarks import machine
@@ -94,9 +95,9 @@ def curves(results: dict[str, Any], axis: Axis) -> Curves:
         for number in sorted({row["round"] for row in rows}):
             same = sorted((row for row in rows if row["round"] == number), key=lambda row: row["seed"])
             lr = network.get("optimizer", {}).get("lr", 0.0)
-            values, seconds = tuple(row["test"] for row in same), mean(row["seconds"] for row in same)
-            size = int(mean(row[axis] for row in same))
-            point = BestNetwork(f"{name} round {number}", network["compare"], size, size, lr, (), values, seconds)
+            size, values = int(mean(row[axis] for row in same)), tuple(row["test"] for row in same)
+            facts = {"net": f"{name} round {number}", "algebra": network["compare"], "weights": size, "total": size}
+            point = BestNetwork(values, **facts, lr=lr, seconds=mean(row["seconds"] for row in same))
             tickets[name].append(Ticket(point, mean(row["val"] for row in same)))
     return tickets
 
@@ -132,8 +133,8 @@ def comparisons(results: dict[str, Any], axis: Axis) -> list[list[str]]:
             if against is None or len(point.values) < 2:
                 continue
             other, shares = against
-            rival, sign = interpolated(shares), -1 if lower else 1
-            difference = contrast({point: sign, rival: -sign})
+            rival = interpolated(shares)
+            difference = compare(point, rival, lower=lower)
             if difference is not None:
                 cells = [f"{point.mean:.4f}", f"{other} {rival.mean:.4f}", text_of(difference), difference.verdict]
                 rows.append((list(by_network).index(name), -point.weights, [name, f"{point.weights:,}", *cells]))

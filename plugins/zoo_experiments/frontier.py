@@ -24,16 +24,21 @@ from typing import Any
 
 from safetensors.torch import save_model
 from torch.utils.flop_counter import FlopCounterMode
+from zoo_export.export import export
 
 from zoo.atomic import write_json
+from zoo.checkpoint import ModelConfig
 from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError
+from zoo.inference.model import Model
 from zoo.nn import keep_matrices
+from zoo.tasks import Task
 from zoo.training.bench import batch_length, evaluation_step, first_batch, side_by_side, training_step
 from zoo.training.folder import RUNS, file_name
+from zoo.training.options import Fit
 from zoo_experiments.grid import processes
 from zoo_experiments.options import Experiment, Sweep, check_execution
-from zoo_experiments.sweep import read_rows, sweep, sweep_points
+from zoo_experiments.sweep import ROWS, read_rows, sweep, sweep_points
 
 RATE = "optimizer.lr"
 RESULT = "frontier.json"
@@ -52,8 +57,9 @@ def frontier(
 ) -> dict[str, Any]:
     """Train the missing runs of a frontier and write frontier.json, which the report ``frontier`` reads.
 
-    Rows of an existing frontier.json count as finished runs, even if their folders are gone. The costs of the networks
-    are measured once, see `costs`. Arguments, result and errors are those of `sweep`, with rows of `summarize`.
+    Rows of an existing frontier.json count as finished runs, even if their folders are gone. It is also written at an
+    interruption. The costs of the networks are measured once, see `costs`. Arguments, result and errors are those of `sweep`,
+    with rows of `summarize`.
     """
     check_frontier(values, file)
     axes, options = values["axes"], options or Experiment()
@@ -64,8 +70,11 @@ def frontier(
         raise InputError(f"'{file}': the axes {RATE} and seed must be lists of numbers") from error
     check_stored(folder / RESULT, values)
     check_execution(options)
+    if (folder / RESULT).exists():
+        (folder / ROWS).touch()  # without it, a sweep refuses a folder that is not empty
     failed = set[Run]()
     with ExitStack() as stack:
+        stack.callback(write_result, folder, values)  # also at an interruption
         executor = None
         while due := next_runs(list(axes["net"]), rates, seeds, read_runs(folder), failed):
             known = {row["lr"] for row in read_runs(folder)} | {rate for _, rate, _ in due} | set(rates)
@@ -74,13 +83,21 @@ def frontier(
             executor = executor or stack.enter_context(processes(options))
             sweep({**values, "axes": grid}, file, wanted, say=say, executor=executor)
             failed |= set(due) - {run_of(row) for row in read_runs(folder)}
-    rows, path = read_runs(folder), folder / RESULT
-    measured = read_json(path).get("costs", {}) if path.exists() else {}
-    if set(measured) != set(axes["net"]):
+    if set(stored_costs(folder)) != set(axes["net"]):
         say(f"measuring the costs of {len(axes['net'])} networks")
-        measured = costs(values, file)
-    write_json(path, {"config": values, "rows": rows, "costs": measured})
-    return {"run_dir": str(folder), "rows": rows, "failed": sorted(name(run) for run in failed)}
+        write_result(folder, values, costs(values, file))
+    return {"run_dir": str(folder), "rows": read_runs(folder), "failed": sorted(name(run) for run in failed)}
+
+
+def stored_costs(folder: Path) -> dict[str, Any]:
+    """Return the costs in the frontier.json of a folder; none if there is no such file."""
+    return dict(read_json(folder / RESULT).get("costs", {})) if (folder / RESULT).exists() else {}
+
+
+def write_result(folder: Path, values: Mapping[str, Any], measured: dict[str, Any] | None = None) -> None:
+    """Write frontier.json with the finished runs of a folder and the costs of its networks, by default the stored ones."""
+    if rows := read_runs(folder):
+        write_json(folder / RESULT, {"config": values, "rows": rows, "costs": measured or stored_costs(folder)})
 
 
 def check_stored(path: Path, values: Mapping[str, Any]) -> None:
@@ -193,8 +210,9 @@ def costs(values: Mapping[str, Any], file: str) -> dict[str, dict[str, float]]:
     """Measure the networks of a frontier in turns in one process, on the first batch of their training data.
 
     Returns:
-        For each network ``bytes`` of its weights file, ``multiply_adds`` of the forward pass of one example, and the medians
-        ``step_ms`` (forward, backward and AdamW) and ``inference_ms`` (with `zoo.keep_matrices`) of a batch.
+        For each network ``bytes`` of its weights file, ``int8_bytes`` of its ONNX file with 8-bit weights if it can be
+        exported, ``multiply_adds`` of the forward pass of one example, and the medians ``step_ms`` (forward, backward and
+        AdamW) and ``inference_ms`` (with `zoo.keep_matrices`) of a batch.
     """
     points = {point.axes["net"]: point for point in reversed(sweep_points(values, file))}
     tasks = {net: first_batch(points[net].fit) for net in values["axes"]["net"]}
@@ -213,5 +231,17 @@ def costs(values: Mapping[str, Any], file: str) -> dict[str, dict[str, float]]:
                 save_model(task.net, f"{folder}/model.safetensors")
                 size = Path(folder, "model.safetensors").stat().st_size
             times = {"step_ms": steps[net]["ms"], "inference_ms": inferences[net]["ms"]}
-            measured[net] = {"bytes": size, "multiply_adds": adds} | times
+            exported = int8_bytes(task, points[net].fit)
+            measured[net] = {"bytes": size, "multiply_adds": adds, **times, **({"int8_bytes": exported} if exported else {})}
     return measured
+
+
+def int8_bytes(task: Task, options: Fit) -> int | None:
+    """Return the bytes of the ONNX file of a network with 8-bit weights; None if it, or this installation, has no such file."""
+    model = Model(task.net, ModelConfig(backbone=options.backbone, algebra=options.algebra), task)
+    with TemporaryDirectory() as folder:
+        try:
+            written = export(model, Path(folder, "int8"), "onnx", quantize="int8", measure=False)
+        except InputError:
+            return None
+    return int(written["bytes"])

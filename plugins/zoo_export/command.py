@@ -23,13 +23,13 @@ def export(
     """Export a model to ONNX, torch.export or safetensors: zoo export runs/NAME --format onnx --to FOLDER.
 
     Args:
-        run: A run (runs/NAME), a model folder, a name of zoo list checkpoints, hf:owner/name@revision or https://HOST/FOLDER.
+        run: A run (runs/NAME), a model folder, a name of zoo list checkpoints, owner/name@revision or https://HOST/FOLDER.
         to: The new folder.
-        format: zoo, a model folder; pt2 (torch.export) or onnx, a program; safetensors, the folded network's weights.
+        format: zoo, a model folder; pt2 (torch.export), onnx or executorch, a program; safetensors, the folded weights.
         folded: Whether a program stores the real matrices instead of components; it is n times as large.
-        quantize: int8 or int4: all weights in 8 or 4 bits, with --format onnx or pt2; dynamic: onnxruntime's dynamic
+        quantize: int8 or int4: all weights in 8 or 4 bits, in a program; dynamic: onnxruntime's dynamic
             quantization of the folded network, with --format onnx. Prints test metrics before and after.
-        sparse: Store a bit mask and only the nonzero weights, with --format zoo, onnx or pt2.
+        sparse: Store a bit mask and only the nonzero weights, in a model folder or a program.
     """
     if to is None:
         raise InputError("missing --to: use --to FOLDER", code="missing")
@@ -88,6 +88,9 @@ def print_program(result: dict[str, Any]) -> None:
         quantized = {None: "the model", "dynamic": "the model, before quantization,"}
         which = quantized.get(result["quantize"], "the quantized network in torch")
         print(unchecked if difference is None else f"its outputs equal those of {which} within {difference:.1e}")
+    if "activation_bytes" in result:
+        besides = ", which allocates more by itself" if result["backend"] == "XNNPACK" else ""
+        print(f"{result['activation_bytes']:,} bytes of planned memory for activations; run by {result['backend']}{besides}")
     if "unmeasured" in result:
         print(f"the cost of the quantization is not measured: {result['unmeasured']}")
     for name, before in result.get("float_metrics", {}).items():

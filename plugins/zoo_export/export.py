@@ -10,13 +10,18 @@ from torch import nn
 from zoo.atomic import new_folder, write_json, write_text
 from zoo.checkpoint.folder import library_versions, save_weights
 from zoo.conversion import fold
-from zoo.conversion.quantization import dequantized, store
+from zoo.conversion.quantization import BITS, dequantized, store
 from zoo.errors import InputError
 from zoo.inference.model import Model
-from zoo_export import BITS, FORMATS, check_options
+from zoo_export import FORMATS, check_options
+from zoo_export.component_products import with_component_products
+from zoo_export.executorch_file import write_executorch
 from zoo_export.onnx_file import write_dynamic, write_onnx
 from zoo_export.pt2_file import write_program
 from zoo_export.tracing import cost, describe_inputs
+
+WRITERS = {"pt2": write_program, "onnx": write_onnx, "executorch": write_executorch}
+"""Functions that write a program, by format."""
 
 
 def export(
@@ -37,6 +42,8 @@ def export(
     - ``safetensors``: the state dict of the folded network (`zoo.fold`) with torch's names; ``config.json`` lists the layers.
     - ``pt2``: a program for `torch.export.load`, with dynamic batch size and sequence length.
     - ``onnx``: the same as ONNX; requires the packages onnx and onnxscript.
+    - ``executorch``: a program for ExecuTorch with one row per call, which multiplies by components instead of matrices
+      (`zoo_export.component_products`); requires the package executorch.
 
     Programs are compared with the model on inputs of several sizes before the folder is written.
 
@@ -52,7 +59,8 @@ def export(
 
     Returns:
         ``file``, ``bytes``, ``float_bytes`` of the model's parameters, ``weight_bytes`` of those in a program, and
-        ``max_difference`` from the model (int8 and int4: from `zoo.quantize` of it), None if it cannot be run; if quantized
+        ``max_difference`` from the model (int8 and int4: from `zoo.quantize` of it), None if it cannot be run; for executorch
+        ``activation_bytes``, the planned memory of activations, and the ``backend``; if quantized
         also ``metrics`` and ``float_metrics`` on the test split or the reason ``unmeasured``.
 
     Raises:
@@ -62,6 +70,8 @@ def export(
     check_options(folder, format, quantize, sparse, folded)
     config = describe_model(model, format) | {"folded": folded or format == "safetensors" or quantize == "dynamic"}
     small = fold(model) if config["folded"] else deepcopy(model)
+    if format == "executorch":  # its runtime would assemble the matrices at every call
+        small.net = with_component_products(small.net)
     details: dict[str, Any] = {"float_bytes": parameter_bytes(model.net)}
     with new_folder(folder) as part:
         file = part / FORMATS[format]
@@ -95,8 +105,7 @@ def write(
     if quantize is not None and measure:
         details = cost(model, expected)
     details["weight_bytes"] = parameter_bytes(small.net)
-    write_file = write_program if format == "pt2" else write_onnx
-    return details | write_file(expected, small.net, file, output)
+    return details | WRITERS[format](expected, small.net, file, output)
 
 
 def parameter_bytes(net: nn.Module) -> int:
@@ -120,6 +129,8 @@ def describe_model(model: Model, format: str) -> dict[str, Any]:
     if info is not None:
         with suppress(InputError):  # data without example inputs, which only programs require
             inputs = {name: {"dtype": dtype, "shape": axes} for name, (dtype, axes) in describe_inputs(model).items()}
+            if format == "executorch":
+                inputs = {name: facts | {"shape": [1, *facts["shape"][1:]]} for name, facts in inputs.items()}
             description["inputs"] = inputs
         description |= {"output": output_name(model), "info": info.to_dict()}
     return description | {"metrics": model.metrics or None, "versions": library_versions(config)}

@@ -13,7 +13,6 @@ from zoo.algebras import reals
 from zoo.conversion import convert
 from zoo.errors import InputError, one_line
 from zoo.inference.model import Model
-from zoo.nn.embedding import length_limit
 from zoo.nn.weight import Weight
 
 LONGEST = 1024  # maximum length of the texts to compare, because the memory of attention is quadratic
@@ -57,9 +56,13 @@ def trials(model: Model) -> list[tuple[Tensor, ...]]:
     return [example_inputs(model, rows, max(1, longest // part), seed=rows) for rows, part in ((1, 1), (3, 2), (5, 3))]
 
 
-def program(model: Model, net: nn.Module) -> torch.export.ExportedProgram:
-    """Trace a network with the inputs of a model, with dynamic batch size and sequence lengths; the network is changed."""
-    inputs, limit, batch = example_inputs(model, 3), length_limit(net), torch.export.Dim("batch")
+def program(model: Model, net: nn.Module, rows: int | None = None) -> torch.export.ExportedProgram:
+    """Trace a network with the inputs of a model, with dynamic batch size and sequence lengths; the network is changed.
+
+    For a fixed number of rows the lengths are bounded: runtimes that plan the memory need it.
+    """
+    inputs, limit, batch = example_inputs(model, rows or 3), getattr(net, "max_length", None), None if rows else torch.export.Dim("batch")
+    limit = limit or (getattr(model.info, "max_length", None) if rows else None)
     lengths = [torch.export.Dim(f"length_{number}" if number else "length", max=limit) for number in range(len(inputs))]
     shapes = tuple({0: batch, 1: lengths[i]} if is_text(x) else {0: batch} for i, x in enumerate(inputs))
     for module in net.modules():

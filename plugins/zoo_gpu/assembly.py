@@ -15,11 +15,12 @@ from zoo.kernels import Kernel, Part, Work
 from zoo.kernels.assembly import fold, is_channels_last, unfold
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-OLDEST = (7, 0)  # compute capability
+OLDEST = (8, 0)  # compute capability, of Triton itself
 MOST_BLOCKS = 64  # blocks n * n of a matrix for which a kernel is compiled
 TILE = (8, 128)  # elements of a program; (4, 128), (4, 256) and (16, 64) were equally fast on an H100
 INTERPRETED_TILE = (32, 32)
 ALIGNMENT = 16  # bytes
+FUSED = {"enable_fp_fusion": True}  # multiplications and additions; from 3.10 on not the default of Triton
 VECTOR = 8  # columns that are stored together: 16 bytes in bfloat16
 
 
@@ -60,6 +61,16 @@ def is_interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
+def multiplies(dtype: torch.dtype) -> bool:
+    """Return whether kernels multiply matrices of a dtype; the interpreter would multiply the bits of bfloat16 numbers."""
+    return dtype in DTYPES and not (is_interpreted() and dtype == torch.bfloat16)
+
+
+def input_precision() -> str:
+    """Return how kernels multiply matrices in float32: with three products in tf32 unless torch may round to it."""
+    return "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+
+
 @cache
 def missing() -> str | None:
     """Return why the kernels cannot run on this machine, or None."""
@@ -69,14 +80,15 @@ def missing() -> str | None:
 
 
 @cache
-def _is_recent(device: torch.device) -> bool:
+def is_recent(device: torch.device) -> bool:
+    """Return whether Triton supports a device."""
     return device.type != "cuda" or torch.cuda.get_device_capability(device) >= OLDEST
 
 
 def supports(part: Part, dtype: torch.dtype) -> bool:
     """Return whether the kernels assemble a matrix in a dtype."""
     w, table = part.components, part.table
-    if missing() or not (w.device.type == "cuda" or is_interpreted()) or not _is_recent(w.device):
+    if missing() or not (w.device.type == "cuda" or is_interpreted()) or not is_recent(w.device):
         return False
     is_typed = w.dtype in DTYPES and dtype in DTYPES and (table is None or table.dtype == w.dtype)
     is_short = part.out.n**2 <= MOST_BLOCKS and len(w) <= part.out.n
@@ -188,8 +200,8 @@ def launch_gradients(jobs: list[Job]) -> None:
     from zoo_gpu.source import sum_tiles
 
     size, types = table.numel(), _types(jobs[0])
-    options = {"SIZE": size, "WIDTH": 1 << (size - 1).bit_length(), "IN": types["IN"]}
-    with _device(table.device):
+    options = {"SIZE": size, "WIDTH": 1 << (size - 1).bit_length(), "IN": types["IN"]} | FUSED
+    with on_device(table.device):
         sum_tiles[(len(jobs),)](bounds, partial, *_addresses(jobs, lambda job: job.g_table), **options)
 
 
@@ -199,9 +211,9 @@ def _launch(jobs: list[Job], backward: int, addresses: list[list[int]], partial:
     literal, m, n, *_, vector, padded, device = jobs[0].kind
     meta, tiles, _ = _plan(jobs)
     rows, columns = INTERPRETED_TILE if is_interpreted() else TILE
-    options = _types(jobs[0]) | {"V": 1 if is_interpreted() else vector, "PADDED": padded, "TP": rows, "TQ": columns}
+    options = _types(jobs[0]) | {"V": 1 if is_interpreted() else vector, "PADDED": padded, "TP": rows, "TQ": columns} | FUSED
     buffers = [] if partial is None else [partial]
-    with _device(device):
+    with on_device(device):
         kernels(literal, m, n)[backward][(len(tiles),)](meta, tiles, *buffers, *chain(*addresses), **options)
 
 
@@ -230,5 +242,6 @@ def _addresses(jobs: list[Job], tensor: Callable[[Job], Tensor | None]) -> list[
     return places + places[:1] * (SLOTS - len(places))
 
 
-def _device(device: torch.device) -> Any:
+def on_device(device: torch.device) -> Any:
+    """Return a context in which launches are on a device."""
     return torch.cuda.device(device if device.type == "cuda" else -1)

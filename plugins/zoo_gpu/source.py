@@ -46,7 +46,7 @@ def _slots(*names: str) -> str:
     return ", ".join(f"{name}{i}" for name in names for i in range(SLOTS))
 
 
-def _sum(terms: list[tuple[str, str]]) -> str:
+def weighted_sum(terms: list[tuple[str, str]]) -> str:
     """Write a sum of coefficients times names."""
     parts = [f"{value} * {name}" if value not in ("1.0", "-1.0") else value[:-3] + name for value, name in terms]
     return " + ".join(parts)
@@ -79,7 +79,7 @@ def _assembly(m: int, n: int, known: Coefficients, learned: bool) -> str:
         for j in range(n):
             terms = [(known[i, j, k], f"w{i}_") for i in range(m) if (i, j, k) in known]
             offset, mask = _block(k, j)
-            value = _sum(terms) or "tl.zeros((TP, TQ), tl.float32)"
+            value = weighted_sum(terms) or "tl.zeros((TP, TQ), tl.float32)"
             text += f"    tl.store(o + {offset}, ({value}).to(OUT), mask={mask})\n"
     return text
 
@@ -97,7 +97,7 @@ def _gradient(m: int, n: int, known: Coefficients, learned: bool) -> str:
                 continue
             offset, mask = _block(k, j)
             text += f"    b = tl.load(g + {offset}, mask={mask}, other=0.0).to(tl.float32)\n"
-            text += "".join(f"    s{i} += {_sum([(known[i, j, k], 'b')])}\n" for i in used)
+            text += "".join(f"    s{i} += {weighted_sum([(known[i, j, k], 'b')])}\n" for i in used)
             if learned:
                 places = [f"partial + pid * {m * n * n} + {(i * n + j) * n + k}" for i in used]
                 text += "".join(f"    tl.store({place}, tl.sum(b * w{i}_))\n" for i, place in zip(used, places, strict=True))
@@ -133,7 +133,7 @@ def compiled(text: str, name: str) -> Any:
     linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
     namespace: dict[str, Any] = {"triton": triton, "tl": tl, "__name__": __name__}
     exec(compile(text, path, "exec"), namespace)
-    return next(value for key, value in namespace.items() if key in ("assemble", "gradient", "sum_tiles"))
+    return namespace.popitem()[1]  # the last name that the text defines
 
 
 sum_tiles = compiled(SUMS, "sum_tiles")

@@ -14,8 +14,8 @@ from zoo_experiments.rows import GridRow, LotteryResults, Metrics
 
 from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError, check_rules
-from zoo_reports.frontier import half_width
 from zoo_reports.page import REAL, Table, percent_text, plus_minus
+from zoo_reports.statistics import Difference, with_interval
 
 Floats = NDArray[np.float64]
 LARGEST = 1e100
@@ -193,21 +193,22 @@ class Crossing(NamedTuple):
     lead_spread: float | None
 
     @property
-    def interval(self) -> float | None:
-        """Half of the 95 % t-interval of the lead over seeds; None for fewer than two seeds."""
+    def difference(self) -> Difference | None:
+        """The lead with its interval over pairs of runs with the same seed; None for fewer than two."""
         seeds = len(self.by_seed)
-        return None if self.lead_spread is None else half_width(self.lead_spread**2 / seeds, seeds - 1)
+        return None if self.lead_spread is None else with_interval(self.lead, [(self.lead_spread**2 / seeds, seeds - 1)])
 
     @property
     def statement(self) -> str:
         """The result in one sentence."""
         at = f"at {self.low:.3g} % of the real weights: {self.lead:+.3g}"
-        if self.interval is None or abs(self.lead) <= self.interval:
-            half = ", one seed" if self.interval is None else f" ± {self.interval:.2g}"
+        found = self.difference
+        if found is None or found.verdict == "not decided":
+            half = ", one seed" if found is None else f" ± {found.interval:.2g}"
             return f"{self.arm} against {self.real}: not decided {at}{half}"
         means = f"; the means cross at {self.below:.3g} %" if self.below and self.crossings else ""
-        better = "better" if self.lead > 0 else "worse"
-        return f"{self.arm} is {better} than {self.real} {at} ± {self.interval:.2g}{means}"
+        better = "better" if found.verdict == "ahead" else "worse"
+        return f"{self.arm} is {better} than {self.real} {at} ± {found.interval:.2g}{means}"
 
 
 def compare_all(arms: Sequence[Curve], mode: str) -> tuple[list[Crossing], list[str]]:

@@ -1,10 +1,7 @@
 """The report ``frontier``: networks over an algebra against real networks of the same number of weights.
 
-Every network has a mean test metric m over k seeds, with the variance of the mean v = s^2 / k. A comparison is a weighted sum
-of such means: the network over an algebra has weight 1, and the real networks on both sides of its size share -1 by the
-position of its size between theirs on a logarithmic axis. Networks are independent, so the variances add up,
-V = sum c^2 v, and the interval is t * sqrt(V) with the degrees of freedom of Welch and Satterthwaite,
-V^2 / sum((c^2 v)^2 / (k - 1)).
+A comparison is a weighted sum of mean test metrics (`zoo_reports.statistics`): the network over an algebra has weight 1, and
+the real networks on both sides of its size share -1 by the position of its size between theirs on a logarithmic axis.
 """
 
 import math
@@ -13,17 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from statistics import mean, variance
+from statistics import mean
 from typing import Any
 
 from matplotlib.figure import Figure
-from scipy.stats import t
 from zoo_experiments.frontier import best_rate
 
 from zoo.checkpoint.manifest import read_json
 from zoo.errors import check_rules
 from zoo.reports import Report
 from zoo_reports.page import MARKERS, Page, Table, colors_of, log_axis, pictures, plain_axes
+from zoo_reports.statistics import Difference, Score, contrast
 
 SHARE = 0.2
 """If word tables hold more than this share of the weights of some network, sizes are compared without them."""
@@ -32,6 +29,7 @@ MARGIN = 0.05
 UNITS = {"loss": ", nats", "mse": ", mean squared error"}
 COSTS = {
     "bytes": ("bytes", "bytes of the weights file", ",.0f"),
+    "int8_bytes": ("int8 bytes", "bytes of the ONNX file with int8 weights", ",.0f"),
     "multiply_adds": ("multiply-adds", "multiply-adds of an inference, per example", ",.0f"),
     "step_ms": ("ms/step", "milliseconds of a training step", ",.1f"),
     "inference_ms": ("ms/inference", "milliseconds of the inference of a batch", ",.1f"),
@@ -39,13 +37,8 @@ COSTS = {
 """The title of the column, of the axis, and the format of each cost of `zoo_experiments.frontier.costs`."""
 
 
-def half_width(variance_of_mean: float, freedom: float) -> float:
-    """Return half of the 95 % t-interval of a mean."""
-    return float(t.ppf(0.975, freedom)) * math.sqrt(variance_of_mean)
-
-
-@dataclass(frozen=True)
-class BestNetwork:
+@dataclass(frozen=True, kw_only=True)
+class BestNetwork(Score):
     """A network at its best learning rate by validation, of the ``rates`` that were tried, with a test metric for each seed.
 
     ``weights`` are the trainable parameters that the comparison counts, ``total`` are all of them; ``seconds`` is the mean
@@ -56,51 +49,9 @@ class BestNetwork:
     algebra: str
     weights: int
     total: int
-    lr: float
-    rates: tuple[float, ...]
-    values: tuple[float, ...]
-    seconds: float
-
-    @property
-    def mean(self) -> float:
-        """The mean over seeds."""
-        return mean(self.values)
-
-    @property
-    def variance(self) -> float:
-        """The variance of the mean over seeds; needs two seeds."""
-        return variance(self.values) / len(self.values)
-
-    @property
-    def interval(self) -> float | None:
-        """Half of the 95 % t-interval of the mean; None for one seed."""
-        return half_width(self.variance, len(self.values) - 1) if len(self.values) > 1 else None
-
-
-@dataclass(frozen=True)
-class Difference:
-    """An estimate with its 95 % interval; positive favors the algebra."""
-
-    estimate: float
-    low: float
-    high: float
-
-    @property
-    def verdict(self) -> str:
-        """``ahead`` or ``behind`` if the interval excludes zero, else ``not decided``."""
-        return "ahead" if self.low > 0 else "behind" if self.high < 0 else "not decided"
-
-
-def contrast(coefficients: Mapping[BestNetwork, float]) -> Difference | None:
-    """Return a weighted sum of means with its interval; None if a network has one seed."""
-    terms = [(point, factor) for point, factor in coefficients.items() if factor]
-    if any(len(point.values) < 2 for point, _ in terms):
-        return None
-    estimate = sum(factor * point.mean for point, factor in terms)
-    parts = [(factor**2 * point.variance, len(point.values) - 1) for point, factor in terms]
-    total = sum(part for part, _ in parts)
-    half = half_width(total, total**2 / sum(part**2 / degrees for part, degrees in parts)) if total else 0.0
-    return Difference(estimate, estimate - half, estimate + half)
+    lr: float = 0.0
+    rates: tuple[float, ...] = ()
+    seconds: float = 0.0
 
 
 def opponents(weights: int, real: Iterable[BestNetwork]) -> dict[BestNetwork, float] | None:
@@ -144,7 +95,8 @@ def best_networks(rows: Iterable[Mapping[str, Any]]) -> list[BestNetwork]:
         values, seconds = tuple(row["test"] for row in best if row["test"] is not None), mean(row["seconds"] for row in best)
         if not values:  # the metric is undefined
             continue
-        networks.append(BestNetwork(net, of_net[0]["algebra"], weights, total, lr or 0.0, rates, values, seconds))
+        tried = {"lr": lr or 0.0, "rates": rates, "seconds": seconds}
+        networks.append(BestNetwork(values, net=net, algebra=of_net[0]["algebra"], weights=weights, total=total, **tried))
     return sorted(networks, key=lambda point: point.weights)
 
 
@@ -163,6 +115,12 @@ class Frontier:
     rows: list[dict[str, Any]]
     points: list[BestNetwork]
     costs: dict[str, dict[str, float]]
+
+    @property
+    def shown_costs(self) -> dict[str, tuple[str, str, str]]:
+        """Those of `COSTS` that every network has."""
+        known = self.costs.values()
+        return {cost: how for cost, how in COSTS.items() if known and all(cost in costs for costs in known)}
 
     @property
     def metric(self) -> str:
@@ -220,7 +178,7 @@ def frontier(runs: Sequence[str]) -> Report:
     about = "Every network at its best learning rate by validation; ± is a 95 % t-interval over seeds."
     page = Page(f"Quality at equal weights: {folder.name}", about, [text.replace("**", "") for text in texts], [table])
     files = pictures("frontier", lambda: draw(measured))
-    files |= pictures("costs", lambda: draw_costs(measured)) if measured.costs else {}
+    files |= pictures("costs", lambda: draw_costs(measured)) if measured.shown_costs else {}
     return page.report("frontier", {"table": table.rows, "sentences": texts}, files)
 
 
@@ -261,13 +219,16 @@ def draw(frontier: Frontier) -> Figure:
 
 def draw_costs(frontier: Frontier) -> Figure:
     """Draw the test metric against each cost, in a panel each."""
-    figure = Figure(figsize=(9.6, 7.2), layout="constrained")
-    panels = figure.subplots(2, 2, sharey=True)
-    for axes, (cost, (_, title, _)) in zip(panels.flat, COSTS.items(), strict=True):
+    rows = -(-len(frontier.shown_costs) // 2)
+    figure = Figure(figsize=(9.6, 3.6 * rows), layout="constrained")
+    panels = figure.subplots(rows, 2, sharey=True, squeeze=False)
+    for axes, (cost, (_, title, _)) in zip(panels.flat, frontier.shown_costs.items(), strict=False):
         draw_lines(frontier, axes, {net: costs[cost] for net, costs in frontier.costs.items()})
         axes.set_xlabel(title)
     for axes in panels[:, 1]:
         axes.set_ylabel("")
+    for axes in panels.flat[len(frontier.shown_costs) :]:
+        axes.set_visible(False)
     panels[0, 0].legend(frameon=False)
     return figure
 
@@ -301,9 +262,9 @@ def network_table(frontier: Frontier) -> Table:
             edge = " (edge)" if len(point.rates) > 1 and point.lr in (point.rates[0], point.rates[-1]) else ""
             rate = f"{point.lr:g} of {point.rates[0]:g} to {point.rates[-1]:g}{edge}"
         sizes = [f"{point.weights:,}", *([f"{1 - point.weights / point.total:.0%}"] if share else [])]
-        costs = [format(frontier.costs[point.net][cost], digits) for cost, (_, _, digits) in COSTS.items() if frontier.costs]
+        costs = [format(frontier.costs[point.net][cost], digits) for cost, (_, _, digits) in frontier.shown_costs.items()]
         figures = [f"{point.mean:.4f}{half}", str(len(point.values)), f"{point.seconds:.0f}"]
         rows.append([point.net, *sizes, rate, *figures, *costs])
     head = ["network", "weights", *(["in word embeddings"] if share else []), "learning rate", f"test {frontier.metric}"]
-    head += ["seeds", "s/run", *([title for title, _, _ in COSTS.values()] if frontier.costs else [])]
+    head += ["seeds", "s/run", *(title for title, _, _ in frontier.shown_costs.values())]
     return Table("Networks", head, rows)

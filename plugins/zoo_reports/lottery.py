@@ -25,6 +25,7 @@ from zoo_reports.curves import METHOD, Curve, collect, compare_all, crossing_tab
 from zoo_reports.page import Page, Table, axis_title, percent_text
 
 ALL = "all layers"
+"""The name of all layers together."""
 BINS = 60
 REACH = 99.9
 """Percent of the weights of each round within the axis of a histogram."""

@@ -26,6 +26,7 @@ MORE_COLORS = ("#8c564b", "#a0a0a0", "#999933", "#882255")
 COMMON = ("complex", "octonion", "phm-4", "quaternion")
 """Algebras whose colors are assigned first, so that they are the same in all pictures."""
 MARKERS = "os^DvP<>"
+"""The markers of the lines of a picture."""
 HEAD = """<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:"><style>
 body { font: 15px/1.5 system-ui, "DejaVu Sans", sans-serif; color: #222; margin: 0 auto; padding: 1.2rem; max-width: 1080px; }

@@ -21,7 +21,7 @@ def serve(run: str, *, port: int = 7860, host: str = "127.0.0.1", device: str = 
     """Serve a trained model as a web page with a JSON interface, until Ctrl-C: zoo serve vit-digits-quaternion.
 
     Args:
-        run: A run (runs/NAME), a model folder, a name of zoo list checkpoints, hf:owner/name@revision or https://HOST/FOLDER.
+        run: A run (runs/NAME), a model folder, a name of zoo list checkpoints, owner/name@revision or https://HOST/FOLDER.
         port: Port; 0 selects a free one.
         host: Address to listen at; the default is reachable only from this computer.
         device: Device: auto, cpu, cuda, cuda:1 or mps.

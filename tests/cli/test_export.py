@@ -135,9 +135,12 @@ def test_a_folded_program_is_n_times_as_large(call, tmp_path):
 
 def test_missing_packages_are_named(refused, monkeypatch):
     monkeypatch.setattr("zoo_export.find_spec", lambda name: None if name in ("onnx", "onnxruntime") else True)
-    assert "ONNX needs onnx: pip install" in refused("export", NAME, "--to", "x", "--format", "onnx")
+    assert "--format onnx needs onnx: pip install" in refused("export", NAME, "--to", "x", "--format", "onnx")
     message = refused("export", NAME, "--to", "x", "--format", "onnx", "--quantize", "dynamic")
-    assert "ONNX needs onnx, onnxruntime" in message
+    assert "--format onnx needs onnx, onnxruntime" in message
+    monkeypatch.setattr("zoo_export.find_spec", lambda name: None)
+    message = refused("export", NAME, "--to", "x", "--format", "executorch")
+    assert "needs executorch: pip install 'hypercomplex-zoo[executorch]'" in message
 
 
 @needs_onnx
@@ -175,14 +178,16 @@ class Stubborn(nn.Module):
 
 
 def test_invalid_exports_leave_no_files(call, refused, tmp_path):
-    assert "format 'pickle': use zoo, safetensors, pt2, onnx" in refused("export", NAME, "--to", "x", "--format", "pickle")
+    assert "format 'pickle': use zoo, safetensors, pt2, onnx, executorch" in refused(
+        "export", NAME, "--to", "x", "--format", "pickle"
+    )
     for options, message in [
         (("--format", "onnx", "--quantize", "int3"), "quantize 'int3': use int8, int4 or dynamic"),
         (("--format", "pt2", "--quantize", "dynamic"), "--quantize dynamic requires --format onnx"),
-        (("--format", "safetensors", "--quantize", "int4"), "--quantize int4 requires --format onnx or pt2"),
-        (("--quantize", "int8"), "--quantize int8 requires --format onnx or pt2"),
+        (("--format", "safetensors", "--quantize", "int4"), "--quantize int4 requires --format onnx or pt2 or executorch"),
+        (("--quantize", "int8"), "--quantize int8 requires --format onnx or pt2 or executorch"),
         (("--folded",), "--folded requires --format"),
-        (("--format", "safetensors", "--sparse"), "--sparse requires --format zoo, onnx or pt2"),
+        (("--format", "safetensors", "--sparse"), "--sparse requires --format zoo or onnx or pt2 or executorch"),
         (("--format", "onnx", "--quantize", "dynamic", "--sparse"), "--sparse does not apply to --quantize dynamic"),
     ]:
         assert message in refused("export", NAME, "--to", "x", *options)

@@ -149,7 +149,7 @@ def networks() -> list[str]:
         factory = registry.load(entry)
         for name, parameter in signature(factory).parameters.items():
             if parameter.kind is parameter.KEYWORD_ONLY and name not in ("variant", "pretrained"):
-                head = "timm/vit_tiny_patch16_224" if entry.name == "timm" else entry.name
+                head = {"timm": "timm/vit_tiny_patch16_224", "hf": "hf/bert"}.get(entry.name, entry.name)
                 specs += [str(registry.Spec(head, {name: value})) for value in HOSTILE]
     return random.Random(0).sample(specs, len(specs))
 

@@ -40,6 +40,10 @@ def hub(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
     with serving() as server:
         monkeypatch.setattr(constants, "ENDPOINT", server.url)
+        template = server.url + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(home.parent / "hub"))
+        monkeypatch.setenv("HF_HUB_CACHE", str(home.parent / "hub"))
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
         monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
         monkeypatch.setenv("HF_TOKEN", "")

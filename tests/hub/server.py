@@ -11,6 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 Fault = Callable[["Handler", bytes], bool]
 """Handles a GET request and returns true, or returns false to leave it to the server."""
 
@@ -79,6 +81,9 @@ class Handler(BaseHTTPRequestHandler):
         return not self.hub.token or self.headers.get("Authorization") == f"Bearer {self.hub.token}"
 
     def do_GET(self) -> None:
+        if self.path == "/api/agent-harnesses":  # which huggingface_hub asks for once a day
+            self.send(404)
+            return
         self.note()
         match = re.fullmatch(r"/([\w.-]+/[\w.-]+)/resolve/([^/]+)/(.+)", self.path)
         headers = {}
@@ -86,7 +91,9 @@ class Handler(BaseHTTPRequestHandler):
             repo, revision, name = match.groups()
             sha = self.hub.refs.get((repo, revision), revision)
             content = self.hub.repos.get(repo, {}).get(sha, {}).get(name) if self.allowed() else None
-            headers = {"X_Repo_Commit": sha} if content is not None else {"X_Error_Message": "Repository not found"}
+            headers = {"X_Error_Message": "Repository not found", "X_Error_Code": "RepoNotFound"}
+            if content is not None:
+                headers = {"X_Repo_Commit": sha, "ETag": f'"{hashlib.sha256(content).hexdigest()}"'}
         else:
             content = self.hub.files.get(self.path)
         if self.hub.fault is not None and self.hub.fault(self, content or b""):
@@ -114,8 +121,12 @@ class Handler(BaseHTTPRequestHandler):
             repo = f"{values.get('organization') or 'me'}/{values['name']}"
             self.hub.repos.setdefault(repo, {})
             self.send(200, {"url": f"{self.hub.url}/{repo}"})
+        elif match := re.fullmatch(r"/api/models/([\w.-]+/[\w.-]+)/branch/([^/]+)", self.path):
+            self.hub.refs[match[1], match[2]] = self.hub.refs.get((match[1], "main"), "")
+            self.send(200, {})
         elif self.path == "/api/validate-yaml":
-            self.send(200, {"errors": [], "warnings": []})
+            errors = [{"message": text} for text in card_errors(json.loads(body)["content"])]
+            self.send(400 if errors else 200, {"errors": errors, "warnings": []})
         elif "/preupload/" in self.path:
             wanted = [{**one, "shouldIgnore": False} for one in json.loads(body)["files"]]
             mode = {True: "lfs", False: "regular"}
@@ -140,6 +151,37 @@ class Handler(BaseHTTPRequestHandler):
                 yield value["path"], base64.b64decode(value["content"])
             elif entry["key"] == "lfsFile":
                 yield value["path"], self.hub.blobs[value["oid"]]
+
+
+PIPELINES = {"text-classification", "token-classification", "question-answering", "translation", "text-generation"}
+PIPELINES |= {"text-ranking", "image-classification", "tabular-classification", "tabular-regression"}
+"""Pipeline tags of the Hub (huggingface.js, packages/tasks/src/pipelines.ts)."""
+LICENSES = ("apache-2.0", "mit", "bsd-3-clause", "cc-by-4.0", "cc-by-sa-4.0", "gpl-3.0", "other", "unknown")
+
+
+def card_errors(text: str) -> Iterator[str]:
+    """Yield the errors that the Hub finds in the metadata of a model card."""
+    values = yaml.safe_load(text.split("---")[1])
+    lists = {key: values.get(key) or [] for key in ("tags", "datasets", "metrics")}
+    if not all(isinstance(item, str) for items in lists.values() for item in items):
+        yield '"tags", "datasets" and "metrics" must be arrays of strings'
+    if values.get("license") not in (None, *LICENSES):
+        yield f'"license" must be one of [{", ".join(LICENSES)}]'
+    if values.get("pipeline_tag") not in (None, *PIPELINES):
+        yield '"pipeline_tag" must be one of the tasks of the Hub'
+    for model in values.get("model-index") or []:
+        for result in model["results"]:
+            parts = [
+                model.get("name"),
+                result["task"].get("type"),
+                result["dataset"].get("type"),
+                result["dataset"].get("name"),
+            ]
+            parts += [metric.get("type") for metric in result["metrics"]]
+            if not all(isinstance(part, str) and part for part in parts):
+                yield '"model-index" needs names and types'
+            if not all(isinstance(metric.get("value"), int | float) for metric in result["metrics"]):
+                yield '"model-index[0].results[0].metrics[0].value" is required'
 
 
 @contextmanager

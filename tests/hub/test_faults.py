@@ -92,7 +92,7 @@ def test_redirects_from_https_to_http_are_refused():
     first, last = (httpx2.Request("GET", f"{scheme}://host/x") for scheme in ("https", "http"))
     for start, code in ((first, "untrusted"), (last, None)):
         response = httpx2.Response(200, request=last, history=[httpx2.Response(302, request=start)])
-        address = cache.Address(str(start.url))
+        address = str(start.url)
         if code is None:
             cache._check(address, response)
         else:

@@ -29,6 +29,11 @@ def published(home: Path) -> list[Path]:
     return folders
 
 
+def snapshots(home: Path, repo: str) -> list[Path]:
+    """Return the folders of a repository in the cache of the Hub."""
+    return sorted((home.parent / "hub" / f"models--{repo.replace('/', '--')}" / "snapshots").iterdir())
+
+
 def test_a_folder_of_a_web_server(hub, home, sound):
     url = hub.put("release", sound)
     folder = locate(url)
@@ -52,7 +57,7 @@ def test_revisions_of_the_hub_are_immutable(hub, home, model):
     hub.log.clear()
     locate(f"hf:me/net@{first}")
     assert hub.log == [], "a commit cannot change"
-    assert len(published(home)) == 2
+    assert {path.name for path in snapshots(home, "me/net")} == {first, second}
 
 
 def test_all_files_come_from_one_commit_during_a_push(hub, home, sound, model):
@@ -61,7 +66,7 @@ def test_all_files_come_from_one_commit_during_a_push(hub, home, sound, model):
     seal(model)
 
     def push(handler, content):
-        if handler.path.endswith("main/manifest.json") and len(hub.got("manifest.json")) == 1:
+        if handler.command == "GET" and handler.path.endswith("main/manifest.json") and len(hub.got("manifest.json")) == 1:
             handler.send(200, content, X_Repo_Commit=first)
             hub.commit("me/net", contents(model))
             return True
@@ -79,26 +84,28 @@ def test_the_token_is_sent_only_to_the_hub(hub, home, sound, monkeypatch):
         locate("hf:me/net")
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     with serving() as other:
-        seen = []
+        seen, weights = set(), contents(sound)["model.safetensors"]
         other.files = {f"/{name}": data for name, data in contents(sound).items()}
-        other.fault = lambda handler, content: bool(seen.append(handler.headers.get("Authorization")))
+        other.fault = lambda handler, content: bool(seen.add(handler.headers.get("Authorization")))
 
         def redirect(handler, content):
             if content and handler.path.endswith(".safetensors"):
-                handler.send(302, Location=f"{other.url}/model.safetensors")
+                digest, place = hashlib.sha256(weights).hexdigest(), f"{other.url}/model.safetensors"
+                linked = {"X_Repo_Commit": hub.refs["me/net", "main"], "X_Linked_ETag": f'"{digest}"'}
+                handler.send(302, Location=place, X_Linked_Size=str(len(weights)), **linked)
                 return True
             return False
 
         hub.fault = redirect
         assert contents(locate("hf:me/net")) == contents(sound)
-        assert seen == [None]
+        assert seen == {None}
     hub.fault = lambda handler, content: (
         "/me/old/" in handler.path and (handler.send(307, Location=handler.path.replace("old", "net")) or True)
     )
     assert contents(locate("hf:me/old")) == contents(sound), "a redirect on the same server keeps the token"
 
 
-def test_the_cached_copy_is_used_offline(hub, home, sound, monkeypatch, capsys):
+def test_the_cached_copy_is_used_offline(hub, home, sound, monkeypatch):
     hub.commit("me/net", contents(sound))
     folder = locate("hf:me/net")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -109,12 +116,18 @@ def test_the_cached_copy_is_used_offline(hub, home, sound, monkeypatch, capsys):
         locate("hf:me/other")
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     hub.fault = lambda handler, content: bool(handler.send(503)) or True
-    capsys.readouterr()
     assert locate("hf:me/net") == folder
-    err = capsys.readouterr().err
-    assert "503 Service Unavailable" in err
-    assert len(err.splitlines()) == 1
-    assert len(hub.got()) == 1, "one attempt, since a copy is cached"
+    assert len(hub.log) == 1, "one attempt, since a copy is cached"
+    monkeypatch.setenv("ZOO_OFFLINE", "1")
+    weights = (folder / "model.safetensors").resolve()
+    weights.write_bytes(bytes(weights.stat().st_size))
+    with raises("corrupt", "model.safetensors"):
+        locate("me/net")
+    monkeypatch.delenv("ZOO_OFFLINE")
+    hub.fault = None
+    assert contents(locate("me/net")) == contents(sound), "a damaged copy is downloaded again"
+    (folder / "manifest.json").resolve().write_text("{}")
+    assert contents(locate("me/net")) == contents(sound)
 
 
 def test_partial_downloads_are_resumed(hub, home, sound):
@@ -179,6 +192,42 @@ def test_a_damaged_copy_is_downloaded_again(hub, home, sound, monkeypatch):
     assert not weights.is_symlink()
 
 
+def test_names_of_the_hub(hub, home, sound, monkeypatch):
+    """``owner/name`` is a repository, with a revision, a token and the cache folder of the Hub."""
+    monkeypatch.chdir(home.parent)
+    first, tagged = (
+        hub.commit("me/net", contents(sound) | {"extra": text}, name) for text, name in ((b"", "main"), (b"1", "v1"))
+    )
+    assert locate("me/net").name == first
+    assert locate("me/net@v1") == locate("me/net", revision="v1") == locate("hf:me/net", revision=tagged)
+    assert locate("me/net") in snapshots(home, "me/net")
+    hub.token = "hf_secret"
+    hub.commit("me/private", contents(sound))
+    with raises("failed", "there is no folder 'me/private'", "401", "HF_TOKEN"):
+        locate("me/private")
+    assert contents(locate("me/private", token="hf_secret")) == contents(sound)
+    hub.token = ""
+    for source, options, code, text in (
+        ("me/net@v1", {"revision": "v2"}, "conflict", "once"),
+        ("me/net", {"revision": "v3"}, "missing", "404"),
+        ("me/nothing", {}, "missing", "there is no folder 'me/nothing'"),
+        (str(sound), {"revision": "v1"}, "invalid", "leave them out"),
+        ("a--b/net", {}, "invalid", "Cannot have -- or .."),
+    ):
+        with raises(code, source, text) as caught:
+            locate(source, **options)
+        assert len(str(caught.value).splitlines()) == 1
+
+
+def test_files_that_differ_from_the_manifest_are_not_used(hub, home, sound):
+    hub.commit("me/net", contents(sound) | {"README.md": b"other"})
+    with raises("corrupt", "hf:me/net", "README.md"):
+        locate("hf:me/net")
+    hub.commit("me/empty", {"README.md": b""})
+    with raises("missing", "manifest.json", "me/empty"):
+        locate("hf:me/empty")
+
+
 @pytest.mark.parametrize("source", ["hf:net", "hf:me/net@", "hf:../etc", "hf:me/net/sub", "https://"])
 def test_malformed_sources(hub, source):
     with raises("invalid", source):
@@ -195,7 +244,7 @@ def test_pull_push_and_list_do_not_import_torch(hub, home, sound, tmp_path, monk
     for words in (*calls, ["list", "checkpoints"]):
         done = subprocess.run([sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-    assert len(published(home)) == 1
+    assert len(snapshots(home, "me/net")) == 1
     assert (site / "catalogue.json").is_file()
 
 
@@ -205,7 +254,9 @@ def test_local_folders_take_precedence(hub, sound, tmp_path, monkeypatch):
     (tmp_path / "hf:me" / "net").symlink_to(sound)
     assert locate("hf:me/net") == Path("hf:me/net")
     assert locate(f"file:{sound}") == locate(sound.as_uri()) == sound
-    assert locate("runs/nothing") == Path("runs/nothing")
+    (tmp_path / "mine").mkdir()
+    for nothing in ("runs/nothing", "mine/nothing"):
+        assert locate(nothing) == Path(nothing)
     with raises("unknown", "nothing"):
         locate("nothing")
     assert hub.log == []

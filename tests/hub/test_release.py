@@ -7,6 +7,8 @@ from shutil import copytree
 
 import pytest
 import torch
+import yaml
+from huggingface_hub import ModelCard
 from PIL import Image
 from sklearn.datasets import load_digits
 
@@ -14,7 +16,7 @@ import zoo
 from benchmarks import checkpoints
 from tests.errors import raises
 from tests.faults.hostile import seal
-from tests.hub.server import serving
+from tests.hub.server import PIPELINES, card_errors, serving
 from tests.hub.test_pull import contents, published
 from tests.test_matrix import BACKBONES, Contract
 from zoo import registry
@@ -22,7 +24,7 @@ from zoo.checkpoint import read_config
 from zoo.checkpoint.manifest import file_record, read_manifest, verify
 from zoo.cli import main
 from zoo.hub import sources
-from zoo.hub.release import publish, push
+from zoo.hub.release import publish, push, write_release
 from zoo.hub.sources import find_release, locate
 from zoo.testing.backbone import fitting_dim
 
@@ -229,7 +231,7 @@ def test_push_and_pull_are_bit_equal_for_every_backbone(hub, home, tmp_path, alg
 
 
 def test_push_to_a_folder_names_the_command_that_writes_one(sound, tmp_path):
-    with raises("invalid", "hf:OWNER/NAME", f"zoo publish {sound} --to {tmp_path}"):
+    with raises("invalid", "OWNER/NAME", f"zoo publish {sound} --to {tmp_path}"):
         push(str(sound), str(tmp_path))
 
 
@@ -243,10 +245,13 @@ def test_push_returns_the_commit_and_the_card_runs(hub, home, sound, capsys, tmp
     folder = locate(source)
     text = (folder / "README.md").read_text()
     front = text.split("---")[1]
-    for line in ("library_name: hypercomplex-zoo", 'license: "apache-2.0"', 'datasets: ["digits"]', 'tags: ["hypercomplex"'):
-        assert line in front
+    values = yaml.safe_load(front)
+    assert values["library_name"] == "hypercomplex-zoo"
+    assert (values["license"], values["datasets"]) == ("apache-2.0", ["digits"])
+    assert values["pipeline_tag"] == "image-classification"
+    assert values["tags"][0] == "hypercomplex"
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert '"hf:me/net"' in code
+    assert '"me/net"' in code
     exec(compile(code, "README.md", "exec"), {})
     assert "zoo.Model(" in capsys.readouterr().out
     assert read_manifest(folder)["license"] == "apache-2.0"
@@ -254,12 +259,80 @@ def test_push_returns_the_commit_and_the_card_runs(hub, home, sound, capsys, tmp
     assert read_config(folder) == read_config(sound)
 
 
+def test_the_metadata_of_a_card_is_that_of_the_hub(hub, home, sound, tmp_path):
+    """The Hub's own reader returns every fact, its rules accept the card, and the model index has the test metrics."""
+    model = zoo.load(sound)
+    model.metrics = {"loss": 0.25, "accuracy": 0.9, "auroc": None}
+    model.save_pretrained(tmp_path / "saved")
+    write_release(tmp_path / "saved", fresh(tmp_path / "release"), "me/net", "mit", [])
+    card = ModelCard.load(tmp_path / "release" / "README.md")
+    assert (card.data.license, card.data.pipeline_tag, card.data.library_name) == (
+        "mit",
+        "image-classification",
+        "hypercomplex-zoo",
+    )
+    assert card.data.metrics == ["loss", "accuracy"]
+    assert {(result.task_type, result.dataset_type, result.dataset_split) for result in card.data.eval_results} == {
+        ("image-classification", "digits", "test")
+    }
+    assert {result.metric_type: result.metric_value for result in card.data.eval_results} == {"loss": 0.25, "accuracy": 0.9}
+    card.validate()
+    assert [*card_errors(str(card).replace("pipeline_tag: image", "pipeline_tag: picture"))]
+    assert [*card_errors(str(card).replace("type: digits", "type: 3"))]
+    ours = [entry for entry in registry.entries("tasks") if entry.ours]
+    assert {entry.name: registry.load(entry).pipeline_tag in PIPELINES for entry in ours} == {
+        entry.name: True for entry in ours
+    }
+
+
+def fresh(folder):
+    folder.mkdir()
+    return folder
+
+
+def test_models_have_the_methods_of_the_hub(hub, home, sound, tmp_path, monkeypatch):
+    model = zoo.Model.from_pretrained(sound)
+    assert equal(weights(model.save_pretrained(tmp_path / "saved")), weights(sound))
+    source = model.push_to_hub("me/net", revision="dev", license="mit")
+    assert source == f"hf:me/net@{hub.refs['me/net', 'dev']}"
+    again = zoo.Model.from_pretrained("me/net", revision="dev")
+    assert equal(again.net.state_dict(), weights(sound))
+    assert repr(again) == repr(model)
+    with raises("missing", "me/net"):
+        zoo.load("me/net", revision="other")
+    names = zoo.list_models()
+    assert names == sorted(names)
+    assert {"vit-digits-quaternion", "gpt-glosses-real"} <= {*names}
+    assert zoo.list_models("vit-*-octonion") == ["vit-digits-octonion"]
+
+
+def test_networks_of_images_have_the_description_of_timm(sound):
+    from timm.data import resolve_model_data_config
+
+    model = zoo.load(sound)
+    config = resolve_model_data_config(model.net)
+    size = model.info.image_size
+    assert config["input_size"] == (model.info.in_channels, size, size)
+    assert (config["mean"], config["std"]) == (model.info.mean, model.info.std)
+    assert (config["crop_pct"], config["interpolation"]) == (1.0, "bicubic")
+    assert model.net.default_cfg is model.net.pretrained_cfg
+    assert model.net.pretrained_cfg["label_names"] == model.info.classes
+    net = zoo.backbone("timm/test_resnet", "quaternion", in_channels=1, image_size=32, num_classes=5)
+    assert (net.pretrained_cfg["input_size"], net.pretrained_cfg["num_classes"]) == ((1, 32, 32), 5)
+    assert net.default_cfg["first_conv"] in net.conversion.real
+
+
 def test_push_errors(hub, home, model, sound, monkeypatch):
     hub.token = "hf_secret"
     with raises("failed", "me/net", "HF_TOKEN"):
         push(str(sound), "hf:me/net")
-    with raises("invalid", "me/net"):
-        push(str(sound), "me/net")
+    with raises("invalid", "'net'", "OWNER/NAME"):
+        push(str(sound), "net")
+    with raises("conflict", "once"):
+        push(str(sound), "me/net@v1", revision="v2")
+    with raises("failed", "me/net", '"license" must be one of'):
+        push(str(sound), "me/net", license="nonsense", token="hf_secret")
+    hub.repos.clear()
     monkeypatch.setenv("ZOO_OFFLINE", "1")
     with raises("conflict", "ZOO_OFFLINE"):
         push(str(sound), "hf:me/net")

@@ -1,6 +1,7 @@
 """`zoo.Model`: prediction from all kinds of inputs, devices, evaluation, saving and loading."""
 
 import sys
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import zoo
 from tests.errors import raises
+from tests.faults.hostile import seal
 from zoo.cli import main
+from zoo.conversion.attention_layout import MatrixLayout
 from zoo.data import ready
 from zoo.data.images import digits
 from zoo.inference.model import _reads_any_length, choose_device
@@ -357,6 +360,22 @@ def test_a_converted_network_is_loaded_bit_for_bit(tmp_path, algebra, weights):
     wider.mlp = nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.Linear(64, 16))
     with raises("invalid", "mlp.0.bias"):
         zoo.load(tmp_path / "net", module=wider)
+
+
+def test_a_layout_of_the_user_is_stored(tmp_path):
+    layout = {"0": MatrixLayout("ffn", (1, 2)), "2": MatrixLayout("ffn", (2, 1))}
+    real = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16))
+    net = zoo.convert(deepcopy(real), "quaternion", layout=lambda name, _: layout[name])
+    zoo.save(net, tmp_path / "net")
+    loaded = zoo.load(tmp_path / "net", module=deepcopy(real)).net
+    x = torch.randn(3, 16)
+    assert torch.equal(loaded(x), net(x))
+    assert not torch.allclose(zoo.convert(deepcopy(real), "quaternion")(x), net(x))
+    file = tmp_path / "net" / "config.json"
+    file.write_text(file.read_text().replace("1x2", "two"))
+    seal(tmp_path / "net")
+    with raises("corrupt", "'two'", "'1x4'"):
+        zoo.load(tmp_path / "net", module=deepcopy(real))
 
 
 def test_a_network_over_an_algebra_without_a_spec(tmp_path):

@@ -12,6 +12,8 @@ from torch.nn.utils import parametrizations, prune
 from torch.utils.checkpoint import checkpoint
 
 import zoo
+from zoo.kernels.block import Block
+from zoo.kernels.factored import Factored
 from zoo.nn import LSTM, Conv1d, Conv2d, Embedding, Linear, batch_matrices, batching, set_kernel, weight
 from zoo.nn.weight import Weight
 
@@ -141,6 +143,19 @@ def test_compiled_graphs_contain_one_operator_for_a_bucket():
     assert len(graphs) == 2
     assert sum("zoo.matrices" in target for target in targets) == 2
     assert sum("linear" in target for target in targets) == 6
+
+
+def test_a_network_compiled_in_place_is_one_graph(monkeypatch):
+    def backend(graph, inputs):
+        graphs.append([str(node.target) for node in graph.graph.nodes if node.op == "call_function"])
+        return graph
+
+    graphs, compiled = [], nn.Module.compile
+    monkeypatch.setattr(nn.Module, "compile", lambda net: compiled(net, backend=backend, fullgraph=True))
+    net = batch_matrices(Net("quaternion"))
+    compare(net, change=lambda net: batching.compile_in_place(net) or net)
+    assert len(graphs) == 1
+    assert sum("zoo.matrices" in target for target in graphs[0]) == 2
 
 
 def test_buckets(calls):
@@ -380,6 +395,26 @@ def test_other_kernels_are_left_to_their_layers(calls):
     set_kernel(net.blocks[0], "factored")
     compare(net)
     assert max(calls) <= 4
+
+
+def test_weights_that_the_plan_factors_are_left_to_their_layers(calls, monkeypatch):
+    """Before the forward pass the number of rows is unknown: the plan is asked about many, once, with autocast's dtype."""
+    asked = []
+
+    def plan(work, name):
+        asked.append(work)
+        return Factored() if work.inp.channels == 32 else Block()
+
+    monkeypatch.setattr("zoo.nn.weight.plan", plan)
+    net = batch_matrices(Net("quaternion"))
+    for _ in range(2):
+        with torch.autocast("cpu", torch.bfloat16):
+            net(torch.randn(5, 16)).sum().backward()
+    assert sum(calls) == 2 * 3 + 2 * 3  # of a bucket, and of layers: under autocast `factored` is not used
+    assert len(asked) == 6
+    assert {(work.rows, work.dtype, work.training, work.rank) for work in asked} == {
+        (weight.MANY_ROWS, torch.bfloat16, True, 8)
+    }
 
 
 def test_networks_of_the_zoo_batch_by_themselves(calls):

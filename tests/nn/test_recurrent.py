@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from tests.errors import raises
 from zoo.algebras import algebra, reals
 from zoo.conversion import convert
-from zoo.nn import GRU, LSTM
+from zoo.nn import GRU, LSTM, batching, keep_matrices, weight
 from zoo.testing import definition
 from zoo.testing.backbone import installed_algebras
 
@@ -199,6 +199,62 @@ def test_weights_are_contiguous_for_cudnn():
         assert w.is_contiguous()
         assert w.data_ptr() == start
         start += w.numel() * w.element_size()
+
+
+@pytest.fixture
+def assembled(monkeypatch):
+    """The number of weights of each call that assembles matrices."""
+    calls, one, several = [], weight.assembled, batching.matrices
+    monkeypatch.setattr(weight, "assembled", lambda part, dtype: calls.append(1) or one(part, dtype))
+    monkeypatch.setattr(batching, "matrices", lambda parts, dtype: calls.append(len(parts)) or several(parts, dtype))
+    return calls
+
+
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}], ids=str)
+@pytest.mark.parametrize("steps", [2, 9])
+def test_matrices_are_assembled_once_per_sequence(options, steps, assembled):
+    net, x = make("quaternion", **options), draw(3, steps, 10)
+    once = [1, 1] * len(net.cells)
+    net(x)[0].sum().backward()
+    assert assembled == once
+    net(x, lengths=torch.tensor([2, 1, 2]))[0].sum().backward()
+    assert assembled == 2 * once
+    with torch.no_grad(), keep_matrices(net):
+        net(x[:, :1], net(x)[1])
+    assert assembled == 3 * once
+
+
+def test_steps_of_a_compiled_graph_assemble_nothing():
+    torch._dynamo.reset()
+    graphs = []
+    torch.compile(make("quaternion"), fullgraph=True, backend=lambda graph, _: graphs.append(graph) or graph.forward)(
+        draw(3, 5, 10)
+    )
+    (graph,) = graphs
+    counts = [
+        sum(node.target is torch.ops.zoo.matrices.default or node.target is torch.ops.zoo.matrices for node in part.graph.nodes)
+        for part in graph.modules()
+        if isinstance(part, torch.fx.GraphModule)
+    ]
+    assert counts == [2] + [0] * (len(counts) - 1)
+    assert len(counts) > 1
+
+
+def test_training_on_a_gpu_assembles_all_matrices_at_once(assembled, monkeypatch):
+    monkeypatch.setattr(weight, "BATCHED", ("cpu",))  # a GPU is treated alike
+    for options in ({"num_layers": 2, "bidirectional": True}, {"rules": "gate"}):
+        net, x = make("quaternion", **options), draw(3, 5, 10)
+        y = net(x)[0]
+        weights = [part for part in net.modules() if isinstance(part, weight.Weight)]
+        assert assembled == [len(weights)]
+        assert all(part.opened() is None for part in weights)
+        gradients = torch.autograd.grad(y.square().sum(), list(net.parameters()))
+        monkeypatch.setattr(weight, "BATCHED", ())
+        torch.testing.assert_close(gradients, torch.autograd.grad(net(x)[0].square().sum(), list(net.parameters())))
+        monkeypatch.setattr(weight, "BATCHED", ("cpu",))
+        assembled.clear()
+    batching.batch_matrices(net)(x)[0].sum().backward()
+    assert assembled == [len(weights)]
 
 
 @pytest.mark.parametrize(

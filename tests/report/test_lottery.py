@@ -153,7 +153,7 @@ def test_the_crossing_point_of_two_lines(lottery_run, mode, sign):
     assert found.crossings == [found.below]
     assert found.by_seed == {0: pytest.approx(10.0), 1: pytest.approx(10**1.2), 2: pytest.approx(10**1.4)}
     assert found.lead == pytest.approx(0.6 - log10(found.low) / 2)
-    assert found.interval == pytest.approx(4.303 * 0.1 / 3**0.5, rel=1e-3)
+    assert found.difference.interval == pytest.approx(4.303 * 0.1 / 3**0.5, rel=1e-3)
     assert f"is better than real at {found.low:.3g} % of the real weights: +{found.lead:.3g} ± " in found.statement
     assert found.statement.endswith("; the means cross at 15.8 %")
     assert "not decided" in found._replace(lead=0.24).statement
@@ -340,7 +340,7 @@ def test_validation_chooses_the_real_ticket_at_equal_weights():
 def test_rounds_are_interpolated_for_each_seed():
     """What one seed loses in a round and the other gains does not add to the spread."""
     first, second = (
-        BestNetwork("real", "real", size, size, 0.1, (), values, 1.0) for size, values in ((9, (1, 3)), (5, (3, 1)))
+        BestNetwork(values, net="real", algebra="real", weights=size, total=size) for size, values in ((9, (1, 3)), (5, (3, 1)))
     )
     rival = interpolated({first: 0.5, second: 0.5})
     assert (rival.mean, rival.variance) == (2.0, 0.0)

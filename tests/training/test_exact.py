@@ -207,6 +207,14 @@ def test_a_signal(workdir, change, uninterrupted):
         Path("stopped").rename(f"stopped-{step}")
 
 
+def test_rounded_weights(workdir, uninterrupted):
+    trainer = IMAGE["trainer"] | {"accumulate_grad_batches": 2, "val_check_interval": 0.4}
+    options = IMAGE | {"trainer": trainer, "quantize_aware": "int8", "ema": 0.9, "checkpoint_every": "1steps"}
+    stopped(options, Crash(7))
+    resumed()
+    assert differences(uninterrupted(options), "stopped") == []
+
+
 def test_a_run_can_be_interrupted_repeatedly(workdir):
     options = IMAGE | {"checkpoint_every": "1steps"}
     zoo.fit(**options, run_dir="whole")

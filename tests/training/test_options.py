@@ -147,7 +147,8 @@ def test_the_kernels_of_a_network(monkeypatch, capsys):
     rows = kernel_table(Fit(backbone=TINY, algebra="quaternion", batch_size=4))
     assert {row["features"]: row["layers"] for row in rows} == {"8 -> 24": 1, "8 -> 8": 1, "8 -> 32": 1, "32 -> 8": 1}
     assert {row["rows"] for row in rows} == {4 * 17}
-    assert {row[mode]["kernel"] for row in rows for mode in ("training", "evaluation", "decoding")} == {"block"}
+    assert {row[mode]["kernel"] for row in rows for mode in ("training", "evaluation", "decoding", "gpu")} == {"block"}
+    assert {row["gpu"]["ratio"] for row in rows} == {1.0}
     monkeypatch.setattr(Factored, "cost", lambda self, work: 0.0 if work.training else 1.0)
     assert main(["info", "--backbone", TINY, "--algebra", "quaternion", "--kernels"]) == 0
     assert "8 -> 24" in capsys.readouterr().out

@@ -5,6 +5,7 @@ from zoo.algebras.product import Draw as Draw
 from zoo.algebras.product import FactoredAlgebra as FactoredAlgebra
 from zoo.algebras.product import action as action
 from zoo.algebras.product import algebra as algebra
+from zoo.algebras.product import factor_literals as factor_literals
 from zoo.algebras.product import factors_of as factors_of
 from zoo.algebras.product import is_reals as is_reals
 from zoo.algebras.product import laws as laws

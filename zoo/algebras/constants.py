@@ -18,6 +18,7 @@ class Constants:
         self.table = table
         self.is_one = table.numel() == 1 and not table.is_meta and table.item() == 1
         self.literal = ""  # see `zoo.algebras.literal`
+        self.factor_literals: tuple[str, ...] = ()  # see `zoo.algebras.factor_literals`
         self._derived: dict[Hashable, Any] = {}
 
     def get(self, key: str, like: Tensor, make: Callable[[], Any]) -> Any:

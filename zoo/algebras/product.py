@@ -338,7 +338,12 @@ def action(algebra: Algebra, like: Tensor) -> Tensor:
     left = algebra.left
     if left is None:
         return algebra.table(like)
-    return algebra._derive("action", like, lambda structure: torch.einsum("mi,ijk->mjk", left.to(structure), structure))
+    return algebra._derive("action", like, lambda structure: _restrict(left.to(structure), structure))
+
+
+def _restrict(left: Tensor, structure: Tensor) -> Tensor:
+    """Restrict a product to a basis [m, n] of left factors, without a matrix product, which may round on a GPU."""
+    return (left[:, :, None, None] * structure).sum(1)
 
 
 def literal(algebra: Algebra) -> str:
@@ -372,6 +377,17 @@ def factors_of(algebra: Algebra, like: Tensor) -> Factors | None:
         constants.find("factors", like) if is_compiling else constants.get("factors", like, lambda: _fixed_factors(algebra))
     )
     return found
+
+
+def factor_literals(algebra: Algebra) -> tuple[str, ...]:
+    """Return `factors_of` of a fixed product as text, each with R, the number of columns and the rows; empty for any other."""
+    constants = algebra._constants
+    if constants is None:
+        return ()
+    if not constants.factor_literals and (factors := factors_of(algebra, constants.table.double())) is not None:
+        tables = [[*factor.shape, *factor.flatten().tolist()] for factor in factors]
+        constants.factor_literals = tuple(" ".join(map(str, table)) for table in tables)
+    return constants.factor_literals
 
 
 def _fixed_factors(algebra: Algebra) -> Factors | None:

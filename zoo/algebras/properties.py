@@ -26,7 +26,8 @@ class Factors(NamedTuple):
 
     def reconstruct(self) -> Tensor:
         """Return the structure tensor, [n, n, n]."""
-        return torch.einsum("ri,rj,rk->ijk", self.left, self.right, self.result)
+        # Not by a matrix product, which may round on a GPU.
+        return (self.left[:, :, None, None] * self.right[:, None, :, None] * self.result[:, None, None]).sum(0)
 
 
 class Laws(NamedTuple):

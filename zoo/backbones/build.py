@@ -65,6 +65,13 @@ def recipe_of(factory: Callable[..., object]) -> Recipe:
     return attached if isinstance(attached, Recipe) else Recipe()
 
 
+def describe(net: nn.Module, **facts: Any) -> nn.Module:
+    """Add facts to timm's description of a network, ``pretrained_cfg``, which `timm.data.resolve_model_data_config` reads."""
+    net.pretrained_cfg = dict(getattr(net, "pretrained_cfg", {})) | facts  # type: ignore[assignment]
+    net.default_cfg = net.pretrained_cfg  # timm's older name
+    return net
+
+
 Factory = Callable[..., nn.Module]  # maps a `Layers` (positional) and facts about the data (keywords) to a network
 WIDTHS = ("dim", "ffn", "hidden", "filters", "embedding_dim")  # options of backbones that are numbers of channels
 SMALLEST = 200_000

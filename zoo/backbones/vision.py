@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.backbones.build import recipe
+from zoo.backbones.build import describe, recipe
 from zoo.conversion import convert
 from zoo.conversion.attention_layout import MatrixLayout
 from zoo.errors import InputError, check_choice, check_rules, one_line
@@ -17,6 +17,8 @@ from zoo.nn import Layers
 from zoo.nn.attention import check_heads
 from zoo.registry.limits import LARGEST
 
+PREPROCESSING = {"interpolation": "bicubic", "crop_pct": 1.0}
+"""How the zoo resizes images, by timm's names: the short side to the image size, see `zoo.data.pixels`."""
 # Options of timm.create_model with file names and URLs, or that replace timm's configuration of a model.
 _UNSUPPORTED_OPTIONS = {"checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "cache_dir", "pretrained_strict"}
 # Exceptions of timm's models for invalid arguments and weights.
@@ -86,14 +88,16 @@ def _vision_transformer(options: dict[str, Any], heads: int, head_dim: int | Non
 
     dim, bias, dropout = (options[name] for name in ("embed_dim", "qkv_bias", "proj_drop_rate"))
     model: Any = VisionTransformer(**options, num_heads=heads if head_dim is None else 1)
-    model.pretrained_cfg = {"first_conv": "patch_embed.proj", "classifier": "head"}
+    classifier = "head" if representation_size is None else ("head.0", "head.2")
+    size = options["in_chans"], options["img_size"], options["img_size"]
+    facts = {"first_conv": "patch_embed.proj", "classifier": classifier, "fixed_input_size": True}
+    describe(model, architecture="vit", input_size=size, num_classes=options["num_classes"], **PREPROCESSING, **facts)
     if head_dim is not None:
         for block in model.blocks:
             block.attn = Attention(dim, heads, attn_head_dim=head_dim, qkv_bias=bias, proj_drop=dropout)
     if representation_size is not None:
         hidden, last = nn.Linear(dim, representation_size), nn.Linear(representation_size, options["num_classes"])
         model.head = nn.Sequential(hidden, nn.Tanh(), last)
-        model.pretrained_cfg["classifier"] = ("head.0", "head.2")
     if head_dim is not None or representation_size is not None:
         model.init_weights()
     return model
@@ -137,6 +141,7 @@ def timm(
             raise InputError(f"cannot load the weights of timm/{variant}: {one_line(error)}", code="failed") from error
         model_name = f"'{variant}' for {image_size}-pixel images" + (f" with {options}" if options else "")
         raise InputError(f"timm cannot build {model_name}: {one_line(error)}") from error
+    describe(model, input_size=(in_channels, image_size, image_size), num_classes=num_classes, **PREPROCESSING)
     return convert(model, layers, weights="project" if pretrained else "fresh")
 
 

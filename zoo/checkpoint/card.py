@@ -3,17 +3,17 @@
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from zoo.checkpoint.config import ModelConfig
 from zoo.checkpoint.manifest import number
 
+if TYPE_CHECKING:
+    from huggingface_hub import ModelCardData
+
 CARD = """\
 ---
-library_name: hypercomplex-zoo
-{license}tags: {tags}
-datasets: {datasets}
-metrics: {names}
+{metadata}
 ---
 
 # {title}
@@ -37,17 +37,44 @@ other data may differ. Versions: {versions}.
 def card(config: ModelConfig, facts: Mapping[str, Any], source: str = "path/to/this/folder", license: str | None = None) -> str:
     """Write the card of a model; the facts have ``versions`` and the available values of `MEASURED`."""
     metrics, backbone = facts.get("metrics") or {}, config.backbone
+    title = f"{backbone or 'A converted network'} over {config.algebra}"
     return CARD.format(
-        title=f"{backbone or 'A converted network'} over {config.algebra}",
+        metadata=metadata(config, facts, title, license).to_yaml(),
+        title=title,
         facts=_facts(config, facts),
-        tags=json.dumps(["hypercomplex", *([backbone.partition("(")[0]] if backbone else []), config.algebra]),
-        names=json.dumps(list(metrics)),
-        datasets=json.dumps(re.findall(r"^[\w./-]+", config.data or "")),
-        license=f"license: {json.dumps(license)}\n" if license else "",
         source=json.dumps(source, ensure_ascii=False),
         table=_table(metrics, facts.get("undefined") or {}, facts.get("spread")),
         module="" if backbone else ", module=the_real_network",
         versions=", ".join(f"{name} {version}" for name, version in facts["versions"].items()),
+    )
+
+
+def metadata(config: ModelConfig, facts: Mapping[str, Any], title: str, license: str | None) -> "ModelCardData":
+    """Return the metadata of a card by which the Hugging Face Hub finds, filters and compares models."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    measured = {name: value for name, value in (facts.get("metrics") or {}).items() if value is not None}
+    backbone, datasets, task = config.backbone, re.findall(r"^[\w./-]+", config.data or ""), facts.get("pipeline_tag")
+    results = [
+        EvalResult(
+            task_type=task,
+            dataset_type=datasets[0],
+            dataset_name=str(config.data),
+            dataset_split="test",
+            metric_type=name,
+            metric_value=value,
+        )
+        for name, value in measured.items()
+        if task and datasets
+    ]
+    return ModelCardData(
+        library_name="hypercomplex-zoo",
+        license=license,
+        pipeline_tag=task,
+        tags=[tag for tag in ("hypercomplex", backbone and backbone.partition("(")[0], config.algebra) if tag],
+        datasets=datasets or None,
+        metrics=list(measured) or None,
+        **({"model_name": title, "eval_results": results} if results else {}),
     )
 
 

@@ -73,9 +73,9 @@ class ModelConfig:
         return config
 
     def _invalid_names(self) -> list[str]:
-        converted = (self.conversion or {}).get("converted", [])
+        converted = (self.conversion or {}).get("converted", {})
         are_versions = len(self.versions) <= MAX_PACKAGES and all(map(NAME.fullmatch, self.versions))
-        are_names = isinstance(converted, list) and all(isinstance(name, str) for name in converted)
+        are_names = isinstance(converted, dict) and all(isinstance(text, str) for text in converted.values())
         return [name for name, is_valid in (("versions", are_versions), ("conversion", are_names)) if not is_valid]
 
 

@@ -33,9 +33,8 @@ from zoo.checkpoint.manifest import (
     read_small,
     sealed,
 )
-from zoo.conversion import convert
+from zoo.conversion.replacement import convert_again, record
 from zoo.errors import InputError, one_line, shorten
-from zoo.nn.factory import ROLES
 from zoo.pruning.masks import load_packed, pack_file, unpack_header
 from zoo.registry.spec import Spec
 from zoo.tasks import task_type
@@ -69,6 +68,8 @@ def save(
     """
     if config.algebra is not None:
         config = replace(config, algebra_sha256=fingerprint_of(config.algebra))
+    if config.task is not None and (tag := task_type(config.task)[0].pipeline_tag):
+        facts = {**facts, "pipeline_tag": tag}
     with new_folder(folder) as part:
         packed = save_weights(net, part / WEIGHTS, folder, sparse)
         write_json(part / "config.json", replace(config, versions=facts["versions"], sparse=packed).to_json())
@@ -167,17 +168,12 @@ def network_options(config: ModelConfig, info: Any) -> dict[str, Any]:
 
 def _convert_again(module: nn.Module, over: str | Algebra, config: ModelConfig) -> nn.Module:
     """Convert the layers of a module that are recorded as converted in the configuration."""
-    record = config.conversion
-    if config.backbone is not None or record is None:
+    if config.backbone is not None or config.conversion is None:
         raise InputError(f"the model has a spec, {config.backbone}: remove the argument module")
-    names = set(record.get("converted", ()))
-    if missing := sorted(names - {name for name, _ in module.named_modules()}):
+    converted = config.conversion.get("converted", {})
+    if missing := sorted(converted.keys() - {name for name, _ in module.named_modules()}):
         raise InputError(f"the module has no '{missing[0]}', which was converted: use the architecture that was saved")
-    if not names:
-        return module
-    with torch.random.fork_rng(devices=[]):
-        others = [name for name, _ in module.named_modules() if name not in names]
-        return convert(module, over, skip=others, scope="+".join(ROLES))
+    return convert_again(module, over, converted) if converted else module
 
 
 def model_files(model: Path) -> dict[str, str]:
@@ -198,8 +194,7 @@ def read_text(model: Path, name: str) -> str:
 
 def conversion_record(net: nn.Module) -> dict[str, Any]:
     """Return the class and the converted layers of a network without a spec, to convert it again."""
-    converted = getattr(getattr(net, "conversion", None), "converted", ())
-    return {"module": f"{type(net).__module__}.{type(net).__qualname__}", "converted": list(converted)}
+    return {"module": f"{type(net).__module__}.{type(net).__qualname__}", "converted": record(net)}
 
 
 def _with_missing_plugins(error: InputError, config: ModelConfig) -> InputError:

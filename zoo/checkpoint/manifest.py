@@ -27,6 +27,7 @@ RUNS = ("*", "seed-*/round-*", "*/seed-*/round-*")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 MEASURED = ("metrics", "undefined", "spread", "validation", "averaged", "parameters", "pruned", "projected", "epochs", "seed")
+MEASURED += ("pipeline_tag",)
 """Keys of a manifest that describe the training, from which the card can be regenerated."""
 
 

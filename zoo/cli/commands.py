@@ -32,8 +32,8 @@ convert and compress
   export      Export a model to ONNX, torch.export or safetensors: zoo export runs/NAME --format onnx --to FOLDER
 
 share
-  pull        Download and verify a trained model: zoo pull hf:OWNER/NAME
-  push        Upload a model with its card to the Hugging Face Hub: zoo push runs/NAME hf:OWNER/NAME
+  pull        Download and verify a trained model: zoo pull OWNER/NAME
+  push        Upload a model with its card to the Hugging Face Hub: zoo push runs/NAME OWNER/NAME
   publish     Write a release folder and its catalogue entry: zoo publish runs/NAME --to FOLDER
 
 plugins

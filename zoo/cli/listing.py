@@ -175,6 +175,7 @@ def _checks() -> Iterator[tuple[str, str, Callable[[], str]]]:
     yield "device", "cpu", _cpu
     yield "device", "accelerators", _accelerators
     yield "kernel", "products on the CPU", _kernel
+    yield "kernel", "products on a GPU", _gpu_kernel
     for kind in registry.GROUPS:
         for entry in registry.entries(kind):
             yield kind.removesuffix("s"), entry.name, partial(_loaded, entry)
@@ -201,6 +202,12 @@ def _kernel() -> str:
     from zoo.kernels.compiled import status
 
     return status()
+
+
+def _gpu_kernel() -> str:
+    from zoo.kernels.base import gpu_status
+
+    return gpu_status()
 
 
 def _accelerators() -> str:

@@ -69,11 +69,11 @@ class Evaluate(Measuring, Use):
     data: str | None = None
 
 
-def locate(source: str) -> Path:
+def locate(source: str, **options: Any) -> Path:
     """Return the local folder of a model, see `zoo.hub.sources.locate`, after checking without torch that it contains one."""
     from zoo.hub import sources
 
-    path = sources.locate(source)
+    path = sources.locate(source, **options)
     find(path)
     return path
 
@@ -212,13 +212,16 @@ def read_prompt(word: str | None) -> str | None:
     return word
 
 
-def pull(source: str) -> Result:
+def pull(source: str, *, revision: str | None = None, token: str | None = None) -> Result:
     """Download a trained model to the cache and verify it.
 
     Args:
-        source: A name of zoo list checkpoints, hf:owner/name@revision, https://HOST/FOLDER, or file:FOLDER.
+        source: A name of zoo list checkpoints, OWNER/NAME on the Hugging Face Hub, https://HOST/FOLDER, or file:FOLDER.
+        revision: A branch, tag or commit on the Hub; by default main.
+        token: A token of the Hub; by default that of hf auth login or HF_TOKEN.
     """
-    folder, name = find(locate(source)), quote(source)
+    folder = find(locate(source, revision=revision, token=token))
+    name = quote(f"{source}@{revision}" if revision else source)
     sizes = [record["size"] for record in verify(folder).values()]
     metrics = read_manifest(folder).get("metrics") or {}
     measured = "".join(f"; test {name} {number(value)}" for name, value in metrics.items())
@@ -228,17 +231,28 @@ def pull(source: str) -> Result:
     return Result(value, text)
 
 
-def push(run: str, to: str, *, private: bool = False, license: str | None = None) -> Result:
+def push(
+    run: str,
+    to: str,
+    *,
+    private: bool = False,
+    license: str | None = None,
+    revision: str | None = None,
+    token: str | None = None,
+) -> Result:
     """Upload a trained model, with its card, to the Hugging Face Hub (or to HF_ENDPOINT).
 
     Args:
         run: A run (runs/NAME) or model folder.
-        to: hf:owner/name or hf:owner/name@branch; created if it does not exist.
+        to: OWNER/NAME; created if it does not exist.
         private: Make a new repository private.
+        license: The Hub's name of a license, such as mit or apache-2.0.
+        revision: The branch, created if it does not exist; by default main.
+        token: A token of the Hub with write access; by default that of hf auth login or HF_TOKEN.
     """
     from zoo.hub import release
 
-    result = release.push(run, to, license=license, private=private)
+    result = release.push(run, to, license=license, private=private, revision=revision, token=token)
     source = quote(result["source"])
     return Result(result, f"pushed: {result['source']}\n\nnext:\n  zoo pull {source}\n  zoo test {source}")
 

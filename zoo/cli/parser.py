@@ -26,7 +26,7 @@ from zoo.training.options import SPECS, TRAINER_ARGUMENTS, check_not_tickets
 SHORT = (("-h", "help"), ("-c", "config"), ("--from", "init_from"), ("--from", "source"))
 """Short flags and their options."""
 SHARED = {
-    "run": "A run (runs/NAME), a model folder, a name of zoo list checkpoints, hf:owner/name@revision or https://HOST/FOLDER",
+    "run": "A run (runs/NAME), a model folder, a name of zoo list checkpoints, owner/name@revision or https://HOST/FOLDER",
     "license": "License of the weights, as an identifier of the Hub: apache-2.0, mit, cc-by-4.0",
 }
 """Help texts of arguments that several commands have; their docstrings may replace them."""

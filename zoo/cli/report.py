@@ -19,7 +19,7 @@ def info(run: str | None = None, *, options: Info, kernels: bool = False) -> Res
     """Count the parameters of a network and of the same network over the reals.
 
     Args:
-        run: A run (runs/NAME), a model folder, a name of zoo list checkpoints or hf:owner/name, instead of specs.
+        run: A run (runs/NAME), a model folder, a name of zoo list checkpoints or owner/name, instead of specs.
         kernels: List the kernels of the layers and their predicted times instead.
     """
     config = None if run is None else _trained_config(run, options)

@@ -53,8 +53,6 @@ class Int4(nn.Module):
         flat = w.float().flatten()
         groups = nn.functional.pad(flat, (0, -len(flat) % self.group)).view(-1, self.group)
         scale = (groups.gather(1, groups.abs().argmax(1, keepdim=True)) / -8).half()
-        if not scale.isfinite().all():
-            raise InputError("a weight is too large for 4 bits and float16 scales: use bits=8", code="unsupported")
         rounded = scale.float()
         q = (groups / rounded.where(rounded != 0, 1)).round().add(8).clamp(0, 15).to(torch.uint8)
         low, high = q.chunk(2, 1)
@@ -113,6 +111,8 @@ FORMATS: dict[int, type[nn.Module]] = {8: Int8, 4: Int4}
 """The integers that store a weight, by their bits."""
 SIZES = {None: 32, 8: 8, 4: 4.5}
 """Bits of a stored number, with its scale."""
+BITS = {f"int{bits}": bits for bits in FORMATS}
+"""Bits by the name of an option."""
 
 
 def quantize(model: Model, bits: int = 8) -> Model:
@@ -151,7 +151,8 @@ def store(model: Model, bits: int | None, sparse: bool = False) -> Model:
     if getattr(net, "is_quantized", False):
         raise InputError("the network is already quantized: quantize the original one", code="conflict")
     stored: dict[int, Any] = {}
-    for module, key, w in list(_weights(net)):
+    for name, module, key, w in list(_weights(net)):
+        _check_range(name, w, bits)
         form = _form(w, _scaled_axes(module, w), bits, sparse)
         if form is None:
             continue
@@ -161,8 +162,8 @@ def store(model: Model, bits: int | None, sparse: bool = False) -> Model:
         forms: Any = module.parametrizations
         parts = forms[key]
         if shared is not None:
-            for name, part in shared.named_parameters():
-                setattr(parts, name, part)
+            for original, part in shared.named_parameters():
+                setattr(parts, original, part)
         stored[id(w)] = parts
         if isinstance(module, Weight):
             module.forget()
@@ -189,8 +190,8 @@ def dequantized(net: nn.Module) -> nn.Module:
     return net
 
 
-def _weights(net: nn.Module) -> Iterator[tuple[nn.Module, str, Tensor]]:
-    """Yield the module, the name in it and the tensor of all parameters with two axes longer than 1."""
+def _weights(net: nn.Module) -> Iterator[tuple[str, nn.Module, str, Tensor]]:
+    """Yield the name of the module, the module, the name in it and the tensor of all parameters with two axes longer than 1."""
     for name, module in net.named_modules():
         if isinstance(module, parametrize.ParametrizationList):
             raise InputError(f"'{name}' cannot be quantized: call remove_parametrizations of torch first", code="unsupported")
@@ -199,9 +200,15 @@ def _weights(net: nn.Module) -> Iterator[tuple[nn.Module, str, Tensor]]:
         for key, w in module.named_parameters(recurse=False, remove_duplicate=False):
             if not w.is_floating_point() or sum(size > 1 for size in w.shape) < 2:
                 continue
-            if not w.isfinite().all():
-                raise InputError(f"'{name}' cannot be quantized: it has weights that are not finite", code="unsupported")
-            yield module, key, w
+            yield name, module, key, w
+
+
+def _check_range(name: str, w: Tensor, bits: int | None) -> None:
+    """Raise `InputError` if a weight is not finite, or too large for the scales of `Int4`."""
+    if not w.isfinite().all():
+        raise InputError(f"'{name}' cannot be quantized: it has weights that are not finite", code="unsupported")
+    if bits == 4 and not (w.float().abs().max() / 8).half().isfinite():
+        raise InputError(f"'{name}' is too large for 4 bits and float16 scales: use bits=8", code="unsupported")
 
 
 def _scaled_axes(module: nn.Module, w: Tensor) -> int:
@@ -209,3 +216,30 @@ def _scaled_axes(module: nn.Module, w: Tensor) -> int:
     if isinstance(module, Weight) and module.inp.n > 1:
         return 2
     return 1 + next(axis for axis, size in enumerate(w.shape) if size > 1)
+
+
+class RoundedWeights:
+    """The weights of a network, which can be rounded in place to the numbers that `quantize` stores, and restored.
+
+    `quantize` returns the same integers for the restored network.
+    """
+
+    def __init__(self, net: nn.Module, bits: int) -> None:
+        weights = {id(w): (w, FORMATS[bits](w, _scaled_axes(module, w))) for _, module, _, w in reversed(list(_weights(net)))}
+        self.weights: list[tuple[Tensor, Any]] = list(weights.values())  # shared ones have the form of the first
+        self.originals: list[Tensor] = []
+
+    @torch.no_grad()
+    def round(self) -> None:
+        """Round the weights, unless they are rounded."""
+        if not self.originals:
+            self.originals = [w.clone() for w, _ in self.weights]
+            for w, form in self.weights:
+                w.copy_(form(*form.right_inverse(w)))
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Restore the weights, if they are rounded."""
+        for (w, _), original in zip(self.weights, self.originals, strict=False):
+            w.copy_(original)
+        self.originals = []

@@ -1,7 +1,8 @@
 """Replace the matrices of a network of torch, timm or Hugging Face by matrices over an algebra."""
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from typing import Any, NamedTuple
 
@@ -24,10 +25,11 @@ from zoo.conversion.torch_layers import (
     torch_class,
 )
 from zoo.conversion.transfer import project
-from zoo.errors import InputError, check_choice
+from zoo.errors import InputError, check_choice, shorten
 from zoo.kernels import axis_layout
 from zoo.nn import Layers, Linear, MultiheadAttention, batch_matrices
 from zoo.nn.conv import computes_as
+from zoo.nn.factory import ROLES
 from zoo.nn.recurrent import Recurrent
 from zoo.nn.weight import Weight
 
@@ -166,6 +168,35 @@ class Conversion(NamedTuple):
 
     converted: tuple[str, ...]
     real: dict[str, str]
+
+
+def record(model: nn.Module) -> dict[str, str]:
+    """Return the converted layers by name, with the vectors side by side on their input and output axis: ``1x4`` for 1 and 4.
+
+    `convert_again` converts a network of the same structure in the same way.
+    """
+    conversion = getattr(model, "conversion", Conversion((), {}))
+    return {name: "{}x{}".format(*_blocks_of(model.get_submodule(name))) for name in conversion.converted}
+
+
+def _blocks_of(layer: Any) -> tuple[int, int]:
+    weight = getattr(layer, "in_proj", None) or next(module for module in layer.modules() if isinstance(module, Weight))
+    return weight.inp.blocks, weight.out.blocks
+
+
+def convert_again(model: nn.Module, algebra: str | Algebra, converted: Mapping[str, str]) -> nn.Module:
+    """Convert the layers of a `record`, in place, and return the model; its weights are to be loaded."""
+    blocks: dict[str, tuple[int, int]] = {}
+    for name, text in converted.items():
+        if not (match := re.fullmatch(r"(\d{1,6})x(\d{1,6})", str(text))):
+            raise InputError(f"layout {shorten(str(text))} of '{name}': must be two numbers such as '1x4'", code="corrupt")
+        blocks[name] = int(match[1]), int(match[2])
+
+    def layout(name: str, _: nn.Module) -> MatrixLayout:
+        return MatrixLayout(None, blocks[name]) if name in blocks else MatrixLayout(None, None, "was not converted")
+
+    with torch.random.fork_rng(devices=[]):
+        return convert(model, algebra, scope="+".join(ROLES), layout=layout)
 
 
 def stayed_real(model: nn.Module) -> dict[str, list[str]]:

@@ -7,10 +7,10 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from filelock import FileLock
 
@@ -34,24 +34,14 @@ class UnreachableError(InputError):
     """A server cannot be reached or keeps failing; a cached copy may do instead."""
 
 
-class Address(NamedTuple):
-    """A URL and the headers for its server, which redirects to other servers do not receive."""
-
-    url: str
-    headers: Mapping[str, str] = {}
-
-    def __str__(self) -> str:
-        return self.url
-
-
 def download(
-    address: Address,
+    url: str,
     file: BinaryIO,
     limit: int,
     advance: Callable[[int], None] = lambda count: None,
     attempts: int = ATTEMPTS,
-) -> Mapping[str, str]:
-    """Append the rest of a document to a file that may contain its beginning; return the headers of the response.
+) -> None:
+    """Append the rest of a document to a file that may contain its beginning.
 
     Raises:
         UnreachableError: If all attempts fail because the server is busy or the connection is lost.
@@ -61,29 +51,30 @@ def download(
 
     for attempt in range(attempts):
         try:
-            return _attempt(address, file, limit, advance)
+            _attempt(url, file, limit, advance)
+            return
         except (httpx2.UnsupportedProtocol, httpx2.InvalidURL, httpx2.LocalProtocolError) as error:
-            raise InputError(f"{address} is not the address of a web server: use https://HOST/FOLDER") from error
+            raise InputError(f"{url} is not the address of a web server: use https://HOST/FOLDER") from error
         except httpx2.HTTPError as error:
             failure = error
         if attempt + 1 < attempts:
             time.sleep(PAUSE * 2**attempt)
-    raise UnreachableError(f"cannot download {address}: {one_line(failure, 100)} ({attempts} attempts)", code="failed")
+    raise UnreachableError(f"cannot download {url}: {one_line(failure, 100)} ({attempts} attempts)", code="failed")
 
 
-def _attempt(address: Address, file: BinaryIO, limit: int, advance: Callable[[int], None]) -> Mapping[str, str]:
+def _attempt(url: str, file: BinaryIO, limit: int, advance: Callable[[int], None]) -> None:
     """Send one request for the rest of a document; raise ``httpx2.HTTPError`` if another attempt may succeed."""
     import httpx2
 
     size = file.seek(0, os.SEEK_END)
-    headers = {"User-Agent": "hypercomplex-zoo", "Accept-Encoding": "identity", **address.headers}
+    headers = {"User-Agent": "hypercomplex-zoo", "Accept-Encoding": "identity"}
     if size:
         headers["Range"] = f"bytes={size}-"
     with (
         httpx2.Client(follow_redirects=True, timeout=TIMEOUT) as client,
-        client.stream("GET", address.url, headers=headers) as response,
+        client.stream("GET", url, headers=headers) as response,
     ):
-        _check(address, response)
+        _check(url, response)
         if response.status_code != 206:  # the whole document
             size = file.seek(0)
             file.truncate()
@@ -92,27 +83,26 @@ def _attempt(address: Address, file: BinaryIO, limit: int, advance: Callable[[in
         for chunk in response.iter_raw():
             size += len(chunk)
             if size > limit:
-                raise InputError(f"{address} has more than {limit:,} bytes: not used", code="corrupt")
+                raise InputError(f"{url} has more than {limit:,} bytes: not used", code="corrupt")
             file.write(chunk)
             advance(len(chunk))
-        return response.headers
 
 
-def _check(address: Address, response: httpx2.Response) -> None:
+def _check(url: str, response: httpx2.Response) -> None:
     """Raise the error of a status code, or of a redirect from https to http."""
     import httpx2
 
     path = [str(step.url) for step in (*response.history, response)]
-    if address.url.startswith("https:") and not all(url.startswith("https:") for url in path):
-        raise InputError(f"cannot download {address}: it redirects to {path[-1][:100]}", code="untrusted")
+    if url.startswith("https:") and not all(step.startswith("https:") for step in path):
+        raise InputError(f"cannot download {url}: it redirects to {path[-1][:100]}", code="untrusted")
     code, phrase = response.status_code, response.reason_phrase[:100]
     if code in BUSY:
         raise httpx2.HTTPStatusError(f"{code} {phrase}", request=response.request, response=response)
     if code in (200, 206, 416):
         return
     reason = response.headers.get("X-Error-Message", phrase)[:200]
-    advice = {401: "; check the name and your access (HF_TOKEN)", 404: "; check the name"}.get(code, "")
-    raise InputError(f"cannot download {address}: {code} {reason}{advice}", code="missing" if code == 404 else "failed")
+    advice = "; check the name" if code == 404 else ""
+    raise InputError(f"cannot download {url}: {code} {reason}{advice}", code="missing" if code == 404 else "failed")
 
 
 def offline() -> str | None:
@@ -131,7 +121,7 @@ def model(digest: str) -> Path | None:
     return folder
 
 
-def store(manifest: bytes, address: Callable[[str], Address], source: str) -> Path:
+def store(manifest: bytes, address: Callable[[str], str], source: str) -> Path:
     """Download the files of a manifest to the cache, unless they are cached, and return the verified folder."""
     digest = hashlib.sha256(manifest).hexdigest()
     try:
@@ -145,7 +135,7 @@ def store(manifest: bytes, address: Callable[[str], Address], source: str) -> Pa
         raise InputError(message, code="failed") from error
 
 
-def _fetch(digest: str, manifest: bytes, address: Callable[[str], Address], source: str) -> Path:
+def _fetch(digest: str, manifest: bytes, address: Callable[[str], str], source: str) -> Path:
     """Download the files of a manifest to a temporary folder, resuming partial downloads, and move it to the cache."""
     from rich.console import Console
     from rich.progress import Progress
@@ -175,17 +165,17 @@ def _fetch(digest: str, manifest: bytes, address: Callable[[str], Address], sour
     return target
 
 
-def _fetch_file(path: Path, record: dict[str, Any], address: Address, advance: Callable[[int], None]) -> None:
+def _fetch_file(path: Path, record: dict[str, Any], url: str, advance: Callable[[int], None]) -> None:
     """Download one file unless it is complete; start again once if its checksum differs."""
     for _ in range(2):
         if is_intact(path, record):
             return
         with path.open("ab") as file:
-            download(address, file, record["size"], advance)
+            download(url, file, record["size"], advance)
         if not is_intact(path, record):
             path.unlink()
     if not path.exists():
-        raise InputError(f"{address}: the checksum differs from the manifest: not used", code="corrupt")
+        raise InputError(f"{url}: the checksum differs from the manifest: not used", code="corrupt")
 
 
 def lock(name: str) -> FileLock:

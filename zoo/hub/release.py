@@ -15,7 +15,7 @@ from zoo.checkpoint.config import read_config
 from zoo.checkpoint.manifest import MEASURED, file_record, find, read_manifest, sealed, verify
 from zoo.errors import InputError, check_rules, one_line, shorten
 from zoo.hub import cache
-from zoo.hub.sources import FORMAT, HUB, NAME, locate, of_catalogue
+from zoo.hub.sources import FORMAT, NAME, locate, of_catalogue, repository
 
 FACTS = ("backbone", "algebra", "task", "data")
 SETTINGS = (*FACTS, "scope", "init", "embedding")
@@ -50,28 +50,38 @@ def publish(
 
 
 def push(
-    model: str, to: str, *, license: str | None = None, private: bool = False, repeats: Sequence[str] = ()
+    model: str,
+    to: str,
+    *,
+    license: str | None = None,
+    private: bool = False,
+    revision: str | None = None,
+    token: str | None = None,
+    repeats: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Upload a model to ``hf:owner/name`` or ``hf:owner/name@branch``, creating the repository if needed.
+    """Upload a model to ``owner/name`` on the Hub, creating the repository and the branch ``revision`` if needed.
 
     Returns the ``source`` of the upload, with its commit, and its ``facts`` for a catalogue.
     """
-    match = HUB.fullmatch(to)
-    if match is None:
-        text = f"{shorten(to)}: not a repository on the Hub; use hf:OWNER/NAME or hf:OWNER/NAME@BRANCH"
-        raise InputError(f"{text}; for a folder: zoo publish {quote(str(model))} --to {quote(to)}")
+    try:
+        repo, branch = repository(to, revision)
+    except InputError as error:
+        if error.code == "conflict":
+            raise
+        raise InputError(f"{error}; for a folder: zoo publish {quote(str(model))} --to {quote(to)}") from error
     if variable := cache.offline():
         raise InputError(f"cannot push: {variable} disables the network", code="conflict")
     with TemporaryDirectory() as temporary:
-        facts = write_release(find(locate(model)), Path(temporary), to, license, repeats)
-        commit = _upload(Path(temporary), match["repo"], match["revision"], private)
-    return {"source": f"hf:{match['repo']}@{commit}", "facts": facts}
+        source = repo if branch is None else f"{repo}@{branch}"
+        facts = write_release(find(locate(model)), Path(temporary), source, license, repeats)
+        commit = _upload(Path(temporary), repo, branch, private, token)
+    return {"source": f"hf:{repo}@{commit}", "facts": facts}
 
 
-def _upload(folder: Path, repo: str, branch: str | None, private: bool) -> str:
+def _upload(folder: Path, repo: str, branch: str | None, private: bool, token: str | None) -> str:
     from huggingface_hub import HfApi, constants
 
-    api, message = HfApi(endpoint=constants.ENDPOINT), "Upload with hypercomplex-zoo"
+    api, message = HfApi(constants.ENDPOINT, token, "hypercomplex-zoo"), "Upload with hypercomplex-zoo"
     try:
         api.create_repo(repo, private=private, exist_ok=True)
         if branch:

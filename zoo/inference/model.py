@@ -6,6 +6,7 @@ from dataclasses import fields
 from inspect import signature
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, Self, TextIO, overload
 
 import torch
@@ -13,15 +14,18 @@ from lightning.pytorch.utilities import move_data_to_device
 from torch import Tensor, nn
 
 from zoo.algebras import Algebra
+from zoo.backbones.build import describe
 from zoo.checkpoint import ModelConfig, find, load_network, read_config
 from zoo.checkpoint.folder import read_text
 from zoo.checkpoint.manifest import MEASURED, read_json
 from zoo.data.info import DataInfo, ImageInfo
 from zoo.data.tokenizer import Tokenizer
 from zoo.errors import InputError, one_line
+from zoo.hub import release
 from zoo.hub.sources import locate
 from zoo.inference.inputs import attempt, input_list
 from zoo.inference.predictions import Example, collate, prediction_rows, read_inputs
+from zoo.inference.saving import save
 from zoo.nn import keep_matrices
 from zoo.nn.embedding import PositionEmbedding
 from zoo.registry import build_options
@@ -71,6 +75,27 @@ class Model:
         """Show the specs and the device."""
         names = ", ".join(f"{key}={getattr(self.config, key)!r}" for key in ("backbone", "algebra", "task", "data"))
         return f"zoo.Model({names}, device='{self.device}')"
+
+    @classmethod
+    def from_pretrained(cls, path: str | Path, **options: Any) -> "Model":
+        """Load a trained model, see `load` for the options."""
+        return load(path, **options)
+
+    def save_pretrained(self, folder: str | Path, **options: Any) -> Path:
+        """Save a model folder, see `zoo.save` for the options; the folder can be uploaded to the Hugging Face Hub."""
+        return save(self, folder, **options)
+
+    def push_to_hub(self, repo_id: str, *, license: str | None = None, **options: Any) -> str:
+        """Upload the model with its card to ``owner/name`` on the Hugging Face Hub; return its source, with the commit.
+
+        Args:
+            repo_id: The repository, created if it does not exist.
+            license: The Hub's name of a license, such as ``mit`` or ``apache-2.0``.
+            options: ``private``, ``revision`` and ``token``, see `zoo.hub.release.push`.
+        """
+        with TemporaryDirectory() as temporary:
+            folder = save(self, Path(temporary) / "model")
+            return str(release.push(str(folder), repo_id, license=license, **options)["source"])
 
     @property
     def device(self) -> torch.device:
@@ -271,22 +296,26 @@ def load(
     algebra: Algebra | None = None,
     task: str | type[Task] | None = None,
     device: str | torch.device = "cpu",
+    revision: str | None = None,
+    token: str | None = None,
 ) -> Model:
     """Load a trained model and verify its files.
 
     Args:
-        path: A run or model folder, a name of the catalogue, ``hf:owner/name@revision``, ``https://host/folder``; see
-            `zoo.hub.sources.locate`.
+        path: A run or model folder, a name of the catalogue, ``owner/name`` on the Hugging Face Hub, ``https://host/folder``;
+            see `zoo.hub.sources.locate`.
         module: For a network without a spec, a network of the same structure. For a converted network, the real network,
             which is converted in place.
         algebra: For an algebra without a spec, the algebra.
         task: For a model that was trained with a task in Python, its class or a spec. Without it, the model has no task.
         device: The device; ``auto`` is the best available one.
+        revision: A branch, tag or commit on the Hub; by default main.
+        token: A token of the Hub; by default that of ``hf auth login`` or HF_TOKEN.
 
     Raises:
         InputError: If the folder is damaged, a required plugin is not installed, or the device does not exist.
     """
-    path = locate(path)
+    path = locate(path, revision=revision, token=token)
     config, target = read_config(path), choose_device(device)
     spec: Any = task or config.task
     kind, options = task_type(spec) if isinstance(spec, str) else (spec, {})
@@ -300,6 +329,8 @@ def load(
     net = load_network(path, config, info=info, module=module, product=algebra)
     if kind is not None and info is not None:
         trained_task = build_task(kind, net, info, _read_tokenizer(path, info), options)
+    if isinstance(info, ImageInfo) and isinstance(getattr(net, "pretrained_cfg", None), dict):
+        describe(net, mean=info.mean, std=info.std, label_names=info.classes)
     manifest = read_json(find(path) / "manifest.json")
     known = {key: manifest[key] for key in MEASURED if key in manifest}
     return Model(net, config, trained_task, manifest.get("metrics"), known).to(target)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -15,12 +15,23 @@ from zoo.backbones.build import count, untrained
 from zoo.checkpoint import ModelConfig
 from zoo.checkpoint.folder import conversion_record, fingerprint, library_versions, network_options
 from zoo.conversion import Conversion
+from zoo.data.tokenizer import Tokenizer
 from zoo.errors import InputError
-from zoo.inference.model import Model
+
+
+class Trained(Protocol):
+    """A `zoo.Model`: a network with its configuration, tokenizer, and facts about its data and training."""
+
+    net: nn.Module
+    config: ModelConfig
+    info: Any
+    tokenizer: Tokenizer | None
+    metrics: dict[str, float | None]
+    known: dict[str, Any]
 
 
 def save(
-    model: Model | nn.Module,
+    model: Trained | nn.Module,
     folder: str | Path,
     *,
     backbone: str | None = None,
@@ -40,7 +51,7 @@ def save(
     spec. The loaded weights are bit-for-bit identical.
 
     Args:
-        model: The model or network.
+        model: The `zoo.Model` or network.
         folder: The folder. An existing model folder is replaced after the new one is complete; other folders must be empty.
         backbone: Spec of a network, such as ``"timm/resnet18"``.
         algebra: Spec of its algebra; not needed for a converted network.
@@ -57,13 +68,13 @@ def save(
     folder = Path(folder).expanduser()
     if folder.exists() and any(folder.iterdir()) and not (folder / "manifest.json").is_file():
         raise InputError(f"'{folder}' is not empty and not a model folder: choose another")
-    net = model.net if isinstance(model, Model) else model
+    net = model if isinstance(model, nn.Module) else model.net
     if getattr(net, "is_folded", False):
         raise InputError("a folded network has no components: save the original network, or its state_dict with torch.save")
     if getattr(net, "is_quantized", False):
         raise InputError("a quantized network is no model folder: save the original network, or use zoo export --quantize")
     files, known = dict[str, str](), dict[str, Any]()
-    if isinstance(model, Model):
+    if not isinstance(model, nn.Module):
         if backbone or algebra or embedding or model_kwargs:
             raise InputError("a zoo.Model contains its specs: leave backbone, algebra, embedding and sizes out")
         known = dict(model.known if metrics is None else {})

@@ -160,7 +160,8 @@ class Kernel:
 
     Attributes:
         name: Name for `zoo.nn.set_kernel`; a linear and a convolution kernel may share it.
-        casts: Whether the kernel supports autocast: it then receives operands in autocast's dtype.
+        casts: Whether the kernel supports autocast: it then receives x and the bias in autocast's dtype, and the components in
+            their own.
     """
 
     name: ClassVar[str]
@@ -193,7 +194,7 @@ class Kernel:
         for the backward pass.
 
         Args:
-            x: Rows or images in the dtype and on the device of the components.
+            x: Rows or images on the device of the components and, without autocast, in their dtype.
             weight: The weight, which receives gradients if ``work.training``.
             bias: A vector [out], or None.
             prepared: The result of `prepare` if ``work.prepared``, else None.
@@ -210,6 +211,12 @@ class Kernel:
 
     def matrix_gradients(self, parts: Sequence[Part], grads: Sequence[Tensor]) -> list[tuple[Tensor, Tensor | None]] | None:
         """Return the gradients of the components, and of the table of parts that have one, or None as `matrices`."""
+        return None
+
+    def hermitian_attention(
+        self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, first: int | None, dropout: float, seed: int
+    ) -> Tensor | None:
+        """Average values as `zoo.nn.scores.HermitianAttention`, or return None to leave it to that; with gradients."""
         return None
 
 
@@ -245,18 +252,28 @@ def _load(entry: registry.Entry) -> Kernel | None:
     return kernel
 
 
-def plan(work: Work, name: str = AUTO) -> Kernel:
+def plan(work: Work, name: str = AUTO, elsewhere: bool = False) -> Kernel:
     """Return the kernel of a name if it supports the product, else ``block``; for ``auto`` that of the lowest cost.
 
-    A kernel is asked whether it is `Kernel.missing` only when it is chosen, because the answer may take a compiler.
+    A kernel is asked whether it is `Kernel.missing` only when it is chosen, because the answer may take a compiler, and not at
+    all if the product is computed ``elsewhere``, on a machine that lacks nothing.
     """
     candidates = [kernel for kernel in kernels() if name in (AUTO, kernel.name) or kernel.name == "block"]
     candidates = [kernel for kernel in candidates if kernel.can(work)]
     while True:
         kernel = min(candidates, key=lambda kernel: kernel.cost(work) if name == AUTO else kernel.name == "block")
-        if kernel.missing() is None:
+        if elsewhere or kernel.missing() is None:
             return kernel
         candidates.remove(kernel)
+
+
+def gpu_status() -> str:
+    """Describe in one line which kernels train on a GPU of this machine, and why."""
+    wide = axis_layout(8192, 4)
+    kernel = plan(Work(2**14, wide, wide, 4, 8, training=True, dtype=torch.bfloat16, device="cuda"), elsewhere=True)
+    if reason := kernel.missing():
+        return f"block, in torch operations: {reason}"
+    return f"{kernel.name} in training of wide layers in bfloat16, else block"
 
 
 def check_kernel(name: str) -> None:

@@ -10,14 +10,15 @@ combined once per position, for a few images at a time so that the combinations 
 """
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.algebras import Factors
+from zoo.errors import InputError
 from zoo.kernels import fused
 from zoo.kernels.assembly import differentiable_gradients, real_matrix
 from zoo.kernels.base import BYTES, AxisLayout, Geometry, Kernel, Operand, Work, product_cost, real_cost
@@ -50,22 +51,58 @@ class Factored(Kernel):
 
     def prepare(self, weight: Operand) -> Tensor:
         """Combine the components to [R, out elements, in elements]."""
-        return _combine(weight.factors().left, weight.components)
+        return _combine(mix, weight.factors().left, weight.components, weight.components.dtype)
 
     def apply(self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any, geometry: Geometry | None) -> Tensor:
         """Multiply, by the combinations if they are cached."""
         return factored_linear(x, weight.components, weight.factors(), weight.out, weight.inp, bias, prepared)
 
 
+Mix = Callable[[Tensor, Tensor, Tensor, bool], None]
+"""A function like `mix`, which a GPU kernel can replace."""
+
+
+def mix(x: Tensor, factor: Tensor, y: Tensor, transposed: bool) -> None:
+    """Combine components, x [n, vectors, width] to y [R, vectors, width], by a factor [R, n], or back by its transpose."""
+    factor, columns = (factor.T if transposed else factor).to(x.dtype), x.flatten(1)
+    if y.is_contiguous() and y.dtype == x.dtype:
+        torch.mm(factor, columns, out=y.view(len(y), -1))
+    else:
+        y.copy_((factor @ columns).view(y.shape))
+
+
+class Method(NamedTuple):
+    """How a factored product is computed.
+
+    Attributes:
+        mixes: The functions that combine components by each of the three factors.
+        keep: Whether to save the combinations of the input and the weight for the backward pass, instead of the input, where
+            the factors need no gradient; then there are no second derivatives.
+    """
+
+    mixes: tuple[Mix, Mix, Mix] = (mix, mix, mix)
+    keep: bool = False
+
+
+PLAIN = Method()
+
+
 def factored_linear(
-    x: Tensor, w: Tensor, factors: Factors, out: AxisLayout, inp: AxisLayout, bias: Tensor | None, combined: Any = None
+    x: Tensor,
+    w: Tensor,
+    factors: Factors,
+    out: AxisLayout,
+    inp: AxisLayout,
+    bias: Tensor | None,
+    combined: Any = None,
+    method: Method = PLAIN,
 ) -> Tensor:
     """Multiply rows by the weight: [..., in] to [..., out], for w [m, out elements, in elements].
 
-    The factors, [R, m], [R, n] and [R, n] in the dtype and on the device of x and w, receive gradients too. Second derivatives
-    go through the real matrix. ``combined`` is the cached result of `Factored.prepare`.
+    The factors, [R, m], [R, n] and [R, n] in the dtype and on the device of w, receive gradients too. Products are computed in
+    the dtype of x. Second derivatives go through the real matrix. ``combined`` is the cached result of `Factored.prepare`.
     """
-    y: Tensor = _Factored.apply(pad_rows(x, inp), w, *factors, out, inp, combined)
+    y: Tensor = _Factored.apply(pad_rows(x, inp), w, *factors, out, inp, combined, method)
     return truncate_rows(y, x.shape[:-1], out, bias)
 
 
@@ -91,63 +128,78 @@ class _Factored(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor, left: Tensor, right: Tensor, result: Tensor, *options: Any) -> Tensor:
-        out, inp, combined = options
-        ctx.save_for_backward(x, w, left, right, result)
-        ctx.layouts = out, inp
-        matrices = _combine(left, w) if combined is None else combined
-        return _scatter(torch.bmm(_gather(right, x, inp), matrices.mT), result, out)
+        out, inp, combined, method = options
+        of_left, of_right, of_result = method.mixes
+        matrices = _combine(of_left, left, w, x.dtype) if combined is None else combined
+        parts = _gather(of_right, right, x, inp)
+        ctx.keep = method.keep and not ctx.needs_input_grad[3]
+        ctx.save_for_backward(*((parts, matrices) if ctx.keep else (x, None)), w, left, right, result)
+        ctx.options = out, inp, method.mixes
+        return _scatter(of_result, result, torch.bmm(parts, matrices.mT), out)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
         """Return the gradients; if they are to be differentiated, by the definition."""
-        x, w, left, right, result = ctx.saved_tensors
-        (out, inp), needs = ctx.layouts, ctx.needs_input_grad[:5]
+        x, matrices, w, left, right, result = ctx.saved_tensors
+        (out, inp, mixes), needs = ctx.options, ctx.needs_input_grad[:5]
+        (of_left, of_right, of_result), (need_x, need_w, need_left, need_right, need_result) = mixes, needs
         if torch.is_grad_enabled():
+            if ctx.keep:
+                raise InputError("a kernel that keeps combinations has no second derivatives: use another", code="unsupported")
             whole = (layout._replace(channels=layout.n * layout.elements) for layout in (out, inp))
             y = factored_definition(x, w, (left, right, result), None, *whole)
-            return *differentiable_gradients(y, ctx.saved_tensors, needs, g), None, None, None
-        need_x, need_w, need_left, need_right, need_result = needs
-        matrices, g_parts = _combine(left, w), _gather(result, g, out)
+            return *differentiable_gradients(y, (x, w, left, right, result), needs, g), None, None, None, None
+        matrices = matrices if ctx.keep else _combine(of_left, left, w, x.dtype)
+        g_parts = _gather(of_result, result, g, out)
         gx = gw = g_left = g_right = g_result = None
         if need_x or need_right:
             gx_parts = torch.bmm(g_parts, matrices)
-            gx = _scatter(gx_parts, right, inp) if need_x else None
-            g_right = gx_parts.flatten(1) @ _components(x, inp).T if need_right else None
+            gx = _scatter(of_right, right, gx_parts, inp) if need_x else None
+            g_right = gx_parts.flatten(1) @ _components(x, inp).flatten(1).T if need_right else None
         if need_w or need_left or need_result:
-            x_parts = _gather(right, x, inp)
-            flat = torch.bmm(g_parts.mT, x_parts).flatten(1) if need_w or need_left else left
-            gw = (left.T @ flat).view_as(w) if need_w else None
-            g_left = flat @ w.flatten(1).T if need_left else None
-            g_result = torch.bmm(x_parts, matrices.mT).flatten(1) @ _components(g, out).T if need_result else None
-        return gx, gw, g_left, g_right, g_result, None, None, None
+            x_parts = x if ctx.keep else _gather(of_right, right, x, inp)
+            if need_w or need_left:
+                g_matrices = torch.bmm(g_parts.mT, x_parts)
+                gw = _sum_combinations(of_left, left, g_matrices, w) if need_w else None
+                g_left = g_matrices.flatten(1) @ w.to(x.dtype).flatten(1).T if need_left else None
+            if need_result:
+                g_result = torch.bmm(x_parts, matrices.mT).flatten(1) @ _components(g, out).flatten(1).T
+        return gx, gw, g_left, g_right, g_result, None, None, None, None
 
 
-def _combine(left: Tensor, w: Tensor) -> Tensor:
+def _combine(mix: Mix, left: Tensor, w: Tensor, dtype: torch.dtype) -> Tensor:
     """Combine the components of the weight to [R, out elements, in elements]."""
-    return (left.detach() @ w.detach().flatten(1)).view(-1, *w.shape[1:])
+    matrices = w.new_empty(len(left), *w.shape[1:], dtype=dtype)
+    mix(w.detach().reshape(len(w), 1, -1), left.detach(), matrices.view(len(left), 1, -1), False)
+    return matrices
 
 
-def _gather(factor: Tensor, rows: Tensor, layout: AxisLayout) -> Tensor:
+def _sum_combinations(mix: Mix, left: Tensor, matrices: Tensor, w: Tensor) -> Tensor:
+    """Sum [R, out elements, in elements] into components like those of w."""
+    summed = torch.empty_like(w, memory_format=torch.contiguous_format)
+    mix(matrices.view(len(left), 1, -1), left, summed.view(len(w), 1, -1), True)
+    return summed
+
+
+def _gather(mix: Mix, factor: Tensor, rows: Tensor, layout: AxisLayout) -> Tensor:
     """Combine the components of rows to [R, rows, elements] by a factor [R, n]."""
-    return (factor @ _components(rows, layout)).view(len(factor), -1, layout.elements)
+    components = _components(rows, layout)
+    parts = rows.new_empty(len(factor), *components.shape[1:])
+    mix(components, factor, parts, False)
+    return parts.view(len(factor), -1, layout.elements)
 
 
-def _scatter(parts: Tensor, factor: Tensor, layout: AxisLayout) -> Tensor:
+def _scatter(mix: Mix, factor: Tensor, parts: Tensor, layout: AxisLayout) -> Tensor:
     """Sum [R, rows, elements] into the components of rows by a factor [R, n]."""
     rows = parts.new_empty(parts.shape[1], layout.n * layout.elements)
-    components = _as_components(rows, layout)
-    components.copy_((factor.T @ parts.flatten(1)).view(components.shape))
+    components = _components(rows, layout)
+    mix(parts.view(len(parts), *components.shape[1:]), factor, components, True)
     return rows
 
 
 def _components(rows: Tensor, layout: AxisLayout) -> Tensor:
-    """Return the components of rows, [n, rows * elements]."""
-    return _as_components(rows, layout).reshape(layout.n, -1)
-
-
-def _as_components(rows: Tensor, layout: AxisLayout) -> Tensor:
-    """View rows of whole elements as components, [n, rows, blocks, width]."""
-    return rows.view(len(rows), layout.blocks, layout.n, layout.width).permute(2, 0, 1, 3)
+    """Return the components of the vectors of rows of whole elements, [n, rows * blocks, width], a view if possible."""
+    return rows.reshape(-1, layout.n, layout.width).transpose(0, 1)
 
 
 GROUP_UNIT = 16  # Torch's convolution is fast if the channels of a group are a multiple of this

@@ -21,4 +21,5 @@ from zoo.nn.linear import Linear as Linear
 from zoo.nn.multihead_attention import MultiheadAttention as MultiheadAttention
 from zoo.nn.recurrent import GRU as GRU
 from zoo.nn.recurrent import LSTM as LSTM
+from zoo.nn.weight import Weight as Weight
 from zoo.nn.weight import keep_matrices as keep_matrices

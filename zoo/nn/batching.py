@@ -1,6 +1,7 @@
 """Assemble the matrices of all layers of a network at once, in its forward pass."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -37,16 +38,44 @@ def batch_matrices(net: Module) -> Module:
     return net
 
 
+def compile_in_place(net: nn.Module) -> None:
+    """Compile a network as `torch.nn.Module.compile`, with its hooks in the graph of its forward pass.
+
+    By default torch compiles the hooks of the module that it is called with as graphs of their own.
+    """
+    from torch._dynamo import config  # takes a second to import
+
+    with config.patch(wrap_top_frame=True):
+        net.compile()
+
+
+@contextmanager
+def opened_matrices(net: nn.Module) -> Iterator[None]:
+    """Assemble the matrices of a network at once inside this context, as `batch_matrices` does in its forward pass."""
+    opened = _open_all(net)
+    try:
+        yield
+    finally:
+        for weight in opened:
+            weight.open(None)
+
+
 def _open(net: nn.Module, _: Any) -> None:
-    if not torch.is_grad_enabled() or (is_exporting() if is_compiling() else not is_plain_mode()):
-        return
+    if opened := _open_all(net):
+        net.__dict__["_opened"] = opened
+
+
+def _open_all(net: nn.Module) -> list[Weight]:
+    """Set the matrices of the weights that are batched, and not yet set, and return these weights."""
     opened: list[Weight] = []
+    if not torch.is_grad_enabled() or (is_exporting() if is_compiling() else not is_plain_mode()):
+        return opened
     for weights in _buckets(net):
         made = matrices([weight.part() for weight in weights], weights[0].product_dtype())
         for weight, matrix in zip(weights, made, strict=True):
             weight.open(matrix)
         opened += weights
-    net.__dict__["_opened"] = opened
+    return opened
 
 
 def _buckets(net: nn.Module) -> Iterator[list[Weight]]:

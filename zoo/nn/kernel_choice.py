@@ -66,9 +66,11 @@ def apply_kernel(weight: Weight, x: Tensor, bias: Tensor | None, geometry: Geome
     kernel, prepared = _planned(weight, x, geometry, cast or x.dtype)
     if kernel is None or (cast is not None and not kernel.casts) or (geometry is not None and kernel.name == "block"):
         return None
-    operand = Operand(w if cast is None else w.to(cast), weight.algebra, weight.out, weight.inp)
+    operand = Operand(w, weight.algebra, weight.out, weight.inp)
     written = version(w) if prepared else None
-    value = weight.cached(kernel, lambda: kernel.prepare(operand)) if prepared else None
+    value = None
+    if prepared:
+        value = weight.cached(kernel, lambda: kernel.prepare(operand._replace(components=w.to(cast or w.dtype))))
     if cast is not None:
         with torch.autocast(x.device.type, enabled=False):
             return kernel.apply(x.to(cast), operand, None if bias is None else bias.to(cast), value, geometry)

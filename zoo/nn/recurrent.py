@@ -12,6 +12,7 @@ from zoo.algebras import Algebra
 from zoo.algebras import algebra as named
 from zoo.errors import InputError, check_choice
 from zoo.kernels.internals import autocast_dtype, scan
+from zoo.nn.batching import opened_matrices
 from zoo.nn.weight import Weight, one_line, shown
 
 RULES = ("fused", "gate")
@@ -221,7 +222,8 @@ class Recurrent(nn.Module):
     def _weights(self, contiguous: bool) -> list[Tensor]:
         """Return the weights for torch's kernel: for every cell two matrices and, with a bias, two biases."""
         cells: list[Any] = list(self.cells)
-        parts = [matrix for cell in cells for matrix in cell.matrices()]
+        with opened_matrices(self):  # in one launch on a GPU
+            parts = [matrix for cell in cells for matrix in cell.matrices()]
         parts += [bias for cell in cells for bias in cell.biases()]
         if contiguous:
             # cuDNN expects one buffer with matrices before biases; otherwise it copies the weights at every call and warns.

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from zoo.kernels.base import kernels
 from zoo.kernels.internals import is_plain_mode, is_recording
 
 SCORES = ("dot", "product", "hermitian")
@@ -73,16 +74,19 @@ def arrange(k: Tensor, structure: Tensor, score: str) -> Tensor:
 def _attend_hermitian(
     q: Tensor, keys: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float, scale: float
 ) -> Tensor:
-    """Attend with the score ``hermitian``, see `HermitianAttention`."""
+    """Attend with the score ``hermitian`` by an installed kernel, or else by `HermitianAttention`."""
     batch, heads, queries, _ = q.shape
     if torch.is_autocast_enabled(q.device.type):
         q, keys, v = (t.to(torch.get_autocast_dtype(q.device.type)) for t in (q, keys, v))
     padding = None if mask is None else mask[:, None].expand(-1, heads, -1).flatten(0, 1)
     seed = int(torch.empty((), dtype=torch.int64).random_()) if dropout else 0
     visible = Visible(padding, keys.shape[3] - queries + 1 if causal else None, dropout, seed)
-    parts = (t.flatten(0, 1).contiguous() for t in (q * scale, keys, v))
-    y: Tensor = HermitianAttention.apply(*parts, visible)
-    return y.view(batch, heads, queries, -1)
+    q, keys, v = (t.flatten(0, 1).contiguous() for t in (q * scale, keys, v))
+    for kernel in kernels():
+        if (y := kernel.hermitian_attention(q, keys, v, *visible)) is not None:
+            return y.view(batch, heads, queries, -1)
+    tiled: Tensor = HermitianAttention.apply(q, keys, v, visible)
+    return tiled.view(batch, heads, queries, -1)
 
 
 def _attend_product(

@@ -13,10 +13,12 @@ from torch.compiler import is_compiling, is_exporting
 from zoo.algebras import Algebra, action, factors_of, is_reals, literal
 from zoo.algebras import algebra as named
 from zoo.errors import InputError, check_choice
-from zoo.kernels import AxisLayout, Kernel, Operand, Part, assembled, axis_layout, matrix_by_product, real_matrix
+from zoo.kernels import AxisLayout, Kernel, Operand, Part, Work, assembled, axis_layout, matrix_by_product, real_matrix
+from zoo.kernels.base import AUTO, plan
 from zoo.kernels.internals import autocast_dtype, is_plain_mode, is_recording
 
 _LOCK = Lock()
+MANY_ROWS = 2**14
 BATCHED = ("cuda",)  # types of devices where training assembles all matrices of a network at once
 
 
@@ -170,7 +172,19 @@ class Weight(nn.Module):
             return False
         is_plain = type(w) is nn.Parameter and not (self.transposed or self._forward_pre_hooks or self._forward_hooks)
         is_trained = torch.is_grad_enabled() and self.requires_gradient()
-        return is_plain and is_trained and self.inp.n > 1 and self.kernel in ("auto", "block")
+        return is_plain and is_trained and self.inp.n > 1 and self._multiplies_by_matrix()
+
+    def _multiplies_by_matrix(self) -> bool:
+        """Return whether the plan, for many rows, trains this weight by its matrix."""
+        if is_compiling():
+            return self.kernel in (AUTO, "block")
+        key = "many rows", self.kernel, self.product_dtype(), self.components.device.type, self.algebra.stored
+        if key not in self.plans:
+            factors = factors_of(self.algebra, self.components)
+            work = Work(MANY_ROWS, self.out, self.inp, self.algebra.m, 0 if factors is None else factors.rank, training=True)
+            work = work._replace(dtype=key[2], device=key[3], learned=self.algebra.kind != "fixed")
+            self.plans[key] = plan(work, self.kernel)
+        return self.plans[key].name == "block"
 
     @property
     def needs_matrix(self) -> bool:

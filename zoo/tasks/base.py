@@ -44,6 +44,7 @@ class Task(LightningModule):
         columns: Names of the texts of an example, for tasks on text.
         per_token: Whether the network returns outputs for every token of its last input instead of one for each example.
         has_soft_targets: Whether the network returns logits, and `step` calls `distillation`.
+        pipeline_tag: The Hugging Face Hub's name of the task, for model cards.
         next_commands: Pairs of a command to suggest after training, with ``{run}`` for the run folder, and its purpose.
         info: Facts about the data, set by `from_info`; predictions need it.
         tokenizer: The tokenizer of the data, for tasks on text.
@@ -58,6 +59,7 @@ class Task(LightningModule):
     columns: ClassVar[tuple[str, ...]] = ("text",)
     per_token: ClassVar[bool] = False
     has_soft_targets: ClassVar[bool] = False
+    pipeline_tag: ClassVar[str | None] = None
     next_commands: ClassVar[tuple[tuple[str, str], ...]] = ()
     info: Any = None
     tokenizer: Any = None

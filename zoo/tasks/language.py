@@ -145,6 +145,7 @@ class LanguageModel(GenerativeTask):
     """
 
     info_type = CorpusInfo
+    pipeline_tag = "text-generation"
     inputs = ("tokens", "token_stream")
     has_soft_targets = True
     next_commands: ClassVar[tuple[tuple[str, str], ...]] = (('generate {run} --prompt "some text"', "continue a text"),)

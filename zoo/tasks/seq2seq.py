@@ -55,6 +55,7 @@ class Seq2Seq(GenerativeTask):
     """
 
     info_type = ParallelInfo
+    pipeline_tag = "translation"
     inputs = ("source_target",)
     columns = ("source",)
     continues_prompt = False

@@ -74,6 +74,7 @@ class ImageClassification(Classification):
     """Classification of images."""
 
     info_type = ImageInfo
+    pipeline_tag = "image-classification"
     inputs = ("image",)
     next_commands = (("predict {run} IMAGE...", "classify your own pictures"),)
 
@@ -82,6 +83,7 @@ class VectorClassification(Classification):
     """Classification of vectors, such as the rows of a table."""
 
     info_type = TableInfo
+    pipeline_tag = "tabular-classification"
     inputs = ("vector",)
     next_commands = (("predict {run} ROWS.csv", "classify the rows of a table"),)
 
@@ -90,6 +92,7 @@ class TextClassification(Classification):
     """Classification of texts; accuracy selects the best epoch, because the loss rises long before accuracy falls."""
 
     info_type = TextInfo
+    pipeline_tag = "text-classification"
     inputs = ("text",)
     monitor = "val_accuracy", "max"
     next_commands: ClassVar[tuple[tuple[str, str], ...]] = (
@@ -116,6 +119,7 @@ class AnswerRanking(Task):
     """
 
     info_type = TextInfo
+    pipeline_tag = "text-ranking"
     inputs = ("text_pair",)
     has_soft_targets = True
     monitor = "val_map", "max"
@@ -168,6 +172,7 @@ class Regression(Task):
     """
 
     info_type = VectorInfo
+    pipeline_tag = "tabular-regression"
     inputs = ("vector",)
 
     def __init__(self, net: nn.Module, num_targets: int = 1, **options: Any) -> None:

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from zoo.backbones.build import count
 from zoo.data import ready
 from zoo.errors import InputError
-from zoo.kernels.base import plan, real_cost
+from zoo.kernels.base import gpu_status, plan, real_cost
 from zoo.kernels.compiled import status
 from zoo.nn import Linear
 from zoo.nn.kernel_choice import describe_work
@@ -71,6 +71,7 @@ def bench(options: Bench) -> dict[str, Any]:
         "batch_size": batch_length(batch),
         "threads": torch.get_num_threads(),
         "kernel": status(),
+        "gpu": gpu_status(),
     }
     return setting | {"rows": rows}
 
@@ -119,7 +120,7 @@ def kernel_table(options: Fit) -> list[dict[str, Any]]:
     """List the kernels that are chosen for the hypercomplex linear layers of a network, on a batch of its data.
 
     Each size of layer and input has a row, with the kernels for training, evaluation and decoding (evaluation of one row), and
-    the ratio of their predicted time to that of the real layer.
+    for training on a GPU in bfloat16, and the ratio of their predicted time to that of the real layer.
     """
     task, batch = first_batch(options)
     groups: dict[tuple[Any, ...], list[Any]] = {}
@@ -139,25 +140,27 @@ def kernel_table(options: Fit) -> list[dict[str, Any]]:
         layer, x = layers[0]
         modes = {"training": (batch_rows, True), "evaluation": (batch_rows, False), "decoding": (1, False)}
         choices = {name: _choice(layer, x, *mode) for name, mode in modes.items()}
+        choices["gpu"] = _choice(layer, x, batch_rows, True, device="cuda", dtype=torch.bfloat16)
         rows.append({"layers": len(layers), "features": f"{inp} -> {out}", "rows": batch_rows, **choices})
     return rows
 
 
-def _choice(layer: Linear, x: torch.Tensor, rows: int, training: bool) -> dict[str, Any]:
-    work = describe_work(layer.weight_module, x, training, prepared=not training)._replace(rows=rows)
-    kernel = plan(work, layer.weight_module.kernel)
+def _choice(layer: Linear, x: torch.Tensor, rows: int, training: bool, **elsewhere: Any) -> dict[str, Any]:
+    work = describe_work(layer.weight_module, x, training, prepared=not training)._replace(rows=rows, **elsewhere)
+    kernel = plan(work, layer.weight_module.kernel, elsewhere=bool(elsewhere))
     return {"kernel": kernel.name, "ratio": round(kernel.cost(work) / real_cost(work), 2)}
 
 
 def print_kernels(rows: list[dict[str, Any]]) -> None:
     """Print the result of `kernel_table`."""
-    view = plain_table("features", "layers", "rows", "training", "evaluation", "one row")
+    view = plain_table("features", "layers", "rows", "training", "evaluation", "one row", "training on a GPU")
     for row in rows:
-        modes = [f"{row[mode]['kernel']} {row[mode]['ratio']:.2f}" for mode in ("training", "evaluation", "decoding")]
+        modes = [f"{row[mode]['kernel']} {row[mode]['ratio']:.2f}" for mode in ("training", "evaluation", "decoding", "gpu")]
         view.add_row(row["features"], str(row["layers"]), f"{row['rows']:,}", *modes)
     console = plain_console()
     console.print(view)
     console.print("kernels, and their predicted time on the reference machine relative to the real layer")
+    console.print("on a GPU in bfloat16, on an H100 that lacks nothing; zoo doctor names the kernels of this machine")
 
 
 def print_bench(result: dict[str, Any]) -> None:
@@ -170,7 +173,8 @@ def print_bench(result: dict[str, Any]) -> None:
         view.add_row(row["algebra"], *cells)
     console = plain_console()
     console.print(f"\n{result['backbone']}, batches of {result['batch_size']}, {result['threads']} threads")
-    console.print(f"CPU kernel: {result['kernel']}\n", soft_wrap=True)
+    console.print(f"CPU kernel: {result['kernel']}", soft_wrap=True)
+    console.print(f"on a GPU: {result['gpu']}\n", soft_wrap=True)
     console.print(view)
     console.print("ratios: median over interleaved steps +- half the interquartile range; operations of a training step:")
     console.print(", ".join(f"{row['algebra']} {row['flops'] / 1e9:.3g} GFLOP" for row in result["rows"]))

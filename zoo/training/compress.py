@@ -33,6 +33,7 @@ from zoo.training.bench import side_by_side
 from zoo.training.fit import run_fit
 from zoo.training.folder import read_run_config
 from zoo.training.options import Convert, Fit, Prune
+from zoo.training.pretrained import is_of_transformers
 from zoo.training.resolve import REALS, algebras_of, canonical, load_data, plan_run, resolve
 from zoo.training.runs import measure_splits, new_path
 from zoo.training.trainer import check_trainer
@@ -103,6 +104,9 @@ def _load_zoo(options: Convert) -> RealModel:
     source = options.source
     check_rules((options.data is None, f"{source} has its own data: leave --data out"))
     path = locate(source)
+    if is_of_transformers(path):
+        text = f"{source} is a model of transformers: zoo fit --backbone hf/NAME --from {source} projects its weights"
+        raise InputError(text, code="unsupported")
     model = load(path)
     if algebras_of(model.net):
         raise InputError(f"{source} is already over {model.config.algebra or 'an algebra'}: use a real network")

@@ -17,6 +17,7 @@ from zoo.checkpoint import ModelConfig, save
 from zoo.checkpoint.manifest import read_manifest
 from zoo.data.loader import check_order
 from zoo.errors import LOGGERS, InputError, Interrupted, Stop, quiet
+from zoo.nn.batching import compile_in_place
 from zoo.registry import build_options
 from zoo.registry.resolution import named_options
 from zoo.tasks.base import Task
@@ -43,6 +44,7 @@ from zoo.training.network import (
 )
 from zoo.training.options import Fit, check_not_tickets
 from zoo.training.processes import Processes, Signals, is_first_process, join
+from zoo.training.quantization import evaluate_quantized
 from zoo.training.resolve import NO_OBJECTS, Objects, Plan, check_data, plan_run, take_objects
 from zoo.training.resume import Resumed, check_unchanged, checkpoint_files, position_of, read_checkpoint, resume, set_counters
 from zoo.training.summary import Summary
@@ -234,7 +236,7 @@ def set_up(planned: Plan, session: Session, resumed: Resumed | None, folder: Pat
     options, data, (settings, processes, signals) = planned.options, planned.data, session
     intervals = options.keep, options.checkpoint_every
     checkpoints = Checkpoints(folder, planned.fixed, planned.task.monitor, signals, *intervals)
-    trainer = make_trainer(settings, folder, checkpoints, resumed, options.ema, options.data or "the data")
+    trainer = make_trainer(settings, folder, checkpoints, resumed, options)
     signals.replace_lightning(trainer)
     pl.seed_everything(options.seed if extension.weight_seed is None else extension.weight_seed, verbose=False)
     restore_batch_size(data, settings, resumed)
@@ -265,7 +267,7 @@ def set_up(planned: Plan, session: Session, resumed: Resumed | None, folder: Pat
         for logger in trainer.loggers if resumed is None else ():
             logger.log_hyperparams(planned.config)
     if options.compile:
-        net.compile()  # in place, which keeps the names in its state_dict
+        compile_in_place(net)  # which keeps the names in its state_dict
     return Run(planned, folder, task, trainer, checkpoints, config, files, summary, extension.sparse)
 
 
@@ -302,9 +304,11 @@ def test(run: Run) -> None:
     if getattr(run.plan.data, "has_test", True):
         with lightning_errors():
             measured = run.trainer.test(run.task, run.plan.data, verbose=False)
-        for metrics in measured:  # empty with limit_test_batches=0
-            run.summary.metrics = {name.removeprefix("test_"): finite(value) for name, value in metrics.items()}
-            run.summary.undefined = run.task.test_metrics.undefined()
+            for metrics in measured:  # empty with limit_test_batches=0
+                run.summary.metrics = {name.removeprefix("test_"): finite(value) for name, value in metrics.items()}
+                run.summary.undefined = run.task.test_metrics.undefined()
+                if (format := run.plan.options.quantize_aware) is not None:
+                    run.summary.quantized = evaluate_quantized(run.trainer, run.task, run.plan.data, format)
         save_model(run)
     if run.trainer.is_global_zero:
         write_summary(run.folder, run.summary)

@@ -17,6 +17,7 @@ from zoo.errors import InputError, one_line
 from zoo.hub.sources import locate
 from zoo.inference.evaluation import required_facts
 from zoo.inference.model import load
+from zoo.nn import Layers
 from zoo.nn.batching import batch_matrices
 from zoo.nn.kernel_choice import set_kernel
 from zoo.reports import plain_console, plain_table
@@ -25,6 +26,7 @@ from zoo.tasks.base import Task
 from zoo.tasks.distillation import Distillation
 from zoo.tasks.options import DistillationOptions
 from zoo.training.options import is_object
+from zoo.training.pretrained import is_of_transformers, load_pretrained
 from zoo.training.resolve import Plan, algebras_of, stands_for_spec
 from zoo.training.summary import Summary
 
@@ -83,6 +85,10 @@ def load_vectors(net: nn.Module, vectors: Vectors) -> None:
 def _load_initial(net: nn.Module, planned: Plan) -> None:
     options = planned.options
     path = locate(str(options.init_from))
+    if is_of_transformers(path):
+        layers = Layers(planned.objects.algebra or options.algebra, options.scope, options.init)
+        load_pretrained(net, path, layers, getattr(getattr(planned.data, "tokenizer", None), "tokens", None))
+        return
     config = read_config(path)
     source = f"--from {options.init_from} is {config.backbone or 'a network without a spec'} over {config.algebra}"
     has_specs = planned.objects.algebra is None and not is_object(options.algebra)
@@ -185,6 +191,8 @@ def print_summary(summary: Summary) -> None:
     table.add_row("parameters", f"{parameters['total']:,}", *comparison)
     for name, value in summary.metrics.items():
         table.add_row(f"test {name}", number(value) + spread(summary, name))
+    for name, value in (quantized := summary.quantized or {"metrics": {}})["metrics"].items():
+        table.add_row(f"test {name}, {quantized['format']}", number(value))
     console.print()
     console.print(table)
     for name, reason in summary.undefined.items():

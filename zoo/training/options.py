@@ -46,8 +46,8 @@ FREE |= {"max_parameters"}
 MOST_PARAMETERS = 1e9
 """Default limit of the size of a network: 4 GB of float32 weights, 16 GB with gradients and the state of AdamW."""
 _NETWORK = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "task")
-_TRAINING = ("init_from", "teacher", "distillation", "optimizer", "schedule", "label_smoothing", "ema", "batch_size", "seed")
-FIXED = (*_NETWORK, *_TRAINING)
+_TRAINING = ("init_from", "teacher", "distillation", "optimizer", "schedule", "label_smoothing", "ema", "quantize_aware")
+FIXED = (*_NETWORK, *_TRAINING, "batch_size", "seed")
 """Options that must not change on resume."""
 
 
@@ -74,6 +74,7 @@ class Fit:
         label_smoothing: Label smoothing, from 0 to below 1; the default depends on the task.
         metrics: Additional metrics: names of torchmetrics classes, such as MulticlassCalibrationError.
         ema: Decay of an exponential moving average of the weights, such as 0.999; evaluation and saved model use it.
+        quantize_aware: Train for zoo export --quantize: int8 or int4. Training and validation round the weights.
         keep: Number of training checkpoints to keep for zoo average, the last ones.
         decoding: How texts are generated in tests.
         batch_size: Examples per step; the default depends on the backbone, mostly 32.
@@ -108,6 +109,7 @@ class Fit:
     label_smoothing: float | None = None
     metrics: tuple[str, ...] = ()
     ema: float | None = bounded("(0, 1)", None)
+    quantize_aware: str | None = None
     keep: int = bounded("[1, 1e6]", 1)
     decoding: Decoding = field(default_factory=Decoding)
     batch_size: int | None = bounded(f"[1, {LARGEST}]", None)

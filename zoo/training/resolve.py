@@ -17,6 +17,7 @@ from zoo.algebras import algebra as make_algebra
 from zoo.backbones import recipe_of
 from zoo.backbones.build import Recipe, check_spec, state_sizes
 from zoo.checkpoint import read_config as read_model_config
+from zoo.conversion.quantization import BITS
 from zoo.data import ready
 from zoo.data.tabular import from_arrays
 from zoo.errors import InputError, check_choice
@@ -37,6 +38,7 @@ from zoo.training.options import (
     is_object,
     parse_interval,
 )
+from zoo.training.pretrained import is_of_transformers
 
 INPUTS = {
     "image": "images",
@@ -109,9 +111,10 @@ def plan_run(options: Fit, objects: Objects = NO_OBJECTS) -> Plan:
     if objects.backbone is None and objects.net is None:
         layers = {"scope": options.scope, "init": options.init, "embedding": options.embedding}
         check_spec(options.backbone, objects.algebra or options.algebra, options.max_parameters, **layers)
-    for source in (options.init_from, options.teacher):
-        if source is not None:
-            read_model_config(locate(source))
+    if options.init_from is not None and not is_of_transformers(path := locate(options.init_from)):
+        read_model_config(path)
+    if options.teacher is not None:
+        read_model_config(locate(options.teacher))
     data = _make_data(options, objects)
     task, keywords = _resolve_task(options, objects, data)
     inputs = _recipe_for(options.backbone, objects).inputs
@@ -203,6 +206,7 @@ def _is_given(options: Fit, name: str, objects: Objects) -> bool:
 
 def _check_choices(options: Fit) -> None:
     check_kernel(options.kernel)
+    check_choice("quantize_aware", options.quantize_aware or "int8", BITS)
     parse_interval(options.checkpoint_every)
     check_choice("matmul_precision", options.matmul_precision or "highest", ("highest", "high", "medium"))
     check_processes("jobs", options.jobs)

@@ -10,7 +10,7 @@ from zoo.errors import InputError
 
 _REQUIRED = frozenset({"metrics", "parameters"})
 """Fields that every summary must have; those of another version may lack others."""
-_OPTIONAL = frozenset({"decoding", "note", "validation", "std", "folds", "lottery"})
+_OPTIONAL = frozenset({"decoding", "note", "validation", "std", "folds", "lottery", "quantized"})
 
 
 @dataclass(kw_only=True)
@@ -25,6 +25,7 @@ class Summary:
         decoding: Options for generating text.
         note: Which objects the run was given in Python.
         metrics: Test metrics by name; None is undefined.
+        quantized: Test ``metrics`` of the quantized network and its ``format``, after training with `Fit.quantize_aware`.
         undefined: Why metrics are undefined, by name.
         checkpoint: The training checkpoint of the best validation.
         validation: The ``metric`` that chose it, its ``mode``, ``value``, ``epoch`` and ``step``.
@@ -55,6 +56,7 @@ class Summary:
     seconds: float = 0.0
     epochs: int = 0
     metrics: dict[str, float | None] = field(default_factory=dict)
+    quantized: dict[str, Any] | None = None
     undefined: dict[str, str] = field(default_factory=dict)
     device: str = ""
     checkpoint: str | None = None

@@ -36,8 +36,9 @@ from zoo.checkpoint.manifest import number
 from zoo.errors import InputError, one_line, shorten
 from zoo.registry.resolution import OF_VALUES, check_option
 from zoo.training.checkpoints import Checkpoints, MetricsTable, counts_steps, progress
-from zoo.training.options import TRAINER_INTERVALS, is_object
+from zoo.training.options import TRAINER_INTERVALS, Fit, is_object
 from zoo.training.processes import build_trainer
+from zoo.training.quantization import QuantizationAware
 from zoo.training.resume import AtomicCheckpointIO, Resumed
 
 EXTENSIONS = (Accelerator, Callback, CheckpointIO, LayerSync, Logger, Precision, Profiler, Strategy)
@@ -49,10 +50,10 @@ def make_trainer(
     folder: Path,
     checkpoints: Checkpoints,
     resumed: Resumed | None = None,
-    ema: float | None = None,
-    title: str = "",
+    options: Fit | None = None,
 ) -> Trainer:
     """Build the Trainer of a run from checked arguments, with the loggers and callbacks of the zoo."""
+    options = options or Fit("", "")
     is_terminal = sys.stdout.isatty()
     defaults: dict[str, Any] = {"enable_model_summary": False, "log_every_n_steps": 10, "enable_progress_bar": is_terminal}
     defaults |= {"default_root_dir": str(folder), "num_sanity_val_steps": 0, "enable_checkpointing": True}
@@ -63,8 +64,9 @@ def make_trainer(
     arguments["logger"] = run_loggers(arguments.get("logger"), folder, resumed)
     added = [checkpoints, checkpoints.divergence, BroadcastBuffers()]
     added += [LearningRateMonitor(logging_interval="step")] if arguments["logger"] else []
-    added += [] if ema is None else [moving_average(ema)]
-    added.append(SplitNote(title))
+    added += [] if options.quantize_aware is None else [QuantizationAware(options.quantize_aware)]
+    added += [] if options.ema is None else [moving_average(options.ema)]
+    added.append(SplitNote(options.data or "the data"))
     if settings.get("enable_progress_bar") is not False:
         added.append(RichProgressBar() if is_terminal else ProgressLines())
     arguments["callbacks"] = [*added, *searching(as_list(arguments.get("callbacks")), resumed)]

@@ -1,59 +1,19 @@
-"""Test whether rows differ significantly, and whether results have the order of a published table.
+"""Compare the rows of published tables, and summarize whether the results have their order."""
 
-A difference is significant at the 5 % level if Welch's t-test over seeds rejects equality and if the difference exceeds the
-standard error of the test set at the same level. Values between 0 and 1 with mean p have a standard deviation of at most
-sqrt(p (1 - p)). So the standard error of accuracy over N rows is sqrt(p (1 - p) / N), and that of mean average precision over N
-questions is not larger. Both rows of a pair use the same test set, which usually makes the true error smaller: the test is
-conservative. BLEU and bits per character have no such bound, so only their seeds are tested.
-
-Rows over the same folds of the data are compared fold by fold, with one or more seeds. Folds share most of their training rows,
-so a plain paired test is too optimistic. Student's t-test uses the variance of Nadeau and Bengio (2003, "Inference for the
-generalization error", section 3), s^2 (1/k + 1/(k - 1)) over k folds instead of s^2 / k. They derive it for random splits, with
-the ratio of test to training rows as the second term; validation rows count as training rows here.
-"""
-
-import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
-from statistics import mean, variance
+from statistics import mean
 from typing import NamedTuple
 
-from scipy.stats import binom, norm, t
+from zoo_reports.statistics import Score, compare, more_than_chance
 
 from benchmarks.studies.papers_rows import METRICS, Row
 
 BOUNDED = ("accuracy", "map", "mrr", "exact_match")
 LOWER_IS_BETTER = ("bits_per_character",)
-LEVEL = 0.05
-"""Significance level, for one difference and for one table."""
 EQUAL = 1e-6
 """Tolerance for equal means, which are stored as 32-bit floats."""
-
-
-@dataclass(frozen=True)
-class Score:
-    """One metric of one row.
-
-    Attributes:
-        values: One value per seed.
-        tested: Number of answers that each value averages over; None if the standard error has no bound.
-        folds: Mean over seeds of each fold, by the digest of its data; empty without cross-validation.
-    """
-
-    values: tuple[float, ...]
-    tested: int | None = None
-    folds: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def mean(self) -> float:
-        """Mean over seeds."""
-        return mean(self.values)
-
-    @property
-    def test_error(self) -> float:
-        """Standard error from the size of the test set; 0 if unknown."""
-        return math.sqrt(self.mean * (1 - self.mean) / self.tested) if self.tested else 0.0
 
 
 def score(row: Row, metric: str, beam: bool = False) -> Score:
@@ -66,58 +26,12 @@ def score(row: Row, metric: str, beam: bool = False) -> Score:
     return Score(values, row.runs[0].get("tested") if metric in BOUNDED else None, folds)
 
 
-def differs(one: Score, other: Score, printed: float | None = None) -> bool | None:
-    """Test whether two rows differ significantly; return None if one has a single seed and they share no folds.
-
-    Args:
-        one: The score of a row.
-        other: The score of another row.
-        printed: Compare the difference with this published one instead of zero. The published one counts as a difference of
-            single runs, or of as many folds, with our spread and our size of the test set.
-    """
-    share_folds = bool(one.folds) and one.folds.keys() == other.folds.keys()
-    if not share_folds and 1 in (len(one.values), len(other.values)):
-        return None
-    difference, published = abs(one.mean - other.mean - (printed or 0.0)), int(printed is not None)
-    test_error = math.sqrt(1 + published) * math.hypot(one.test_error, other.test_error)
-    if difference <= norm.ppf(1 - LEVEL / 2) * test_error:
-        return False
-    error, freedom = (over_folds if share_folds else over_seeds)(one, other, published)
-    return bool(difference > (t.ppf(1 - LEVEL / 2, freedom) * error if error else 0))
-
-
-def over_seeds(one: Score, other: Score, published: int) -> tuple[float, float]:
-    """Return the standard error of a difference over seeds, and its degrees of freedom (Welch 1947)."""
-    sizes = [len(score.values) for score in (one, other)]
-    variances = [variance(score.values) * (1 / len(score.values) + published) for score in (one, other)]
-    if not any(variances):
-        return 0.0, math.inf
-    freedom = sum(variances) ** 2 / sum(value**2 / (size - 1) for value, size in zip(variances, sizes, strict=True))
-    return math.sqrt(sum(variances)), freedom
-
-
-def over_folds(one: Score, other: Score, published: int) -> tuple[float, float]:
-    """Return the standard error of a difference over folds, and its degrees of freedom (Nadeau and Bengio 2003)."""
-    k = len(one.folds)
-    spread = variance(value - other.folds[digest] for digest, value in one.folds.items())
-    return math.sqrt((1 + published) * spread * (1 / k + 1 / (k - 1))), k - 1
-
-
-def more_than_chance(count: int, total: int) -> bool:
-    """Check that ``count`` of ``total`` independent tests are significant by chance with a probability of at most 5 %.
-
-    >>> [next(count for count in range(99) if more_than_chance(count, total)) for total in (1, 3, 4, 10, 20, 50)]
-    [1, 2, 2, 3, 4, 6]
-    """
-    return bool(binom.sf(count - 1, total, LEVEL) <= LEVEL + 1e-9)
-
-
 class Pair(NamedTuple):
     """Result of comparing two rows.
 
     Attributes:
         as_printed: Whether the row with the better published result is better here; None if they are equal.
-        sure: Whether the difference is significant; None if it cannot be tested, see `differs`.
+        sure: Whether the difference is decided; None if it cannot be tested, see `zoo_reports.statistics.compare`.
         smaller: Whether our lead is significantly smaller than the published one.
     """
 
@@ -162,12 +76,14 @@ class Comparison:
         significant = {row.name for row in self.rows if row.extra.get("significant", "").partition(": ")[0] == self.table}
         claimed, pairs = significant or printed.keys(), []
         for one, other in combinations([row.name for row in self.measured], 2):
-            ours, published = scores[one].mean - scores[other].mean, printed[one] - printed[other]
+            published = printed[one] - printed[other]
             if published and (one in claimed or other in claimed):
-                smaller = ours * published <= 0 or abs(ours) < abs(published)
-                smaller = smaller and differs(scores[one], scores[other], published) is True
-                as_printed = ours * published > 0 if abs(ours) > EQUAL else None
-                pairs.append(Pair(as_printed, differs(scores[one], scores[other]), smaller))
+                ours, theirs = (scores[name] for name in ((one, other) if published > 0 else (other, one)))
+                found, missing = compare(ours, theirs), compare(ours, theirs, published=abs(published))
+                lead = ours.mean - theirs.mean
+                as_printed = lead > 0 if abs(lead) > EQUAL else None
+                sure = None if found is None else found.verdict != "not decided"
+                pairs.append(Pair(as_printed, sure, missing is not None and missing.verdict == "behind"))
         return pairs
 
 
