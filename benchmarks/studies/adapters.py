@@ -71,7 +71,7 @@ CASES = {
         "gpt/micro",
         {"data": "glosses(task=language_model, tokenizer=char, max_length=128, batch_size=16)", "trainer": {"max_epochs": 2}},
         "shakespeare(max_length=128, batch_size=16)",
-        200,
+        100,
         True,
     ),
 }
@@ -286,9 +286,9 @@ def plan(cases: Sequence[str], rows: Sequence[Mapping[str, Any]], budgets: Seque
                     yield from due(case, method, budget, rows)
 
 
-def read() -> dict[str, Any]:
+def read(path: Path) -> dict[str, Any]:
     """Read the results."""
-    stored: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"seeds": SEEDS, "rows": []}
+    stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"seeds": SEEDS, "rows": []}
     return stored
 
 
@@ -297,7 +297,7 @@ def measure(options: argparse.Namespace) -> None:
     end, running = time.monotonic() + 60 * options.minutes, dict[Any, Run]()
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
         while True:
-            ready = [run for run in plan(options.cases, read()["rows"]) if run not in running.values()]
+            ready = [run for run in plan(options.cases, read(options.out)["rows"]) if run not in running.values()]
             ready = ready if time.monotonic() < end else []
             for run in ready[: options.jobs - len(running)]:
                 running[pool.submit(train, run, options.bases, options.root)] = run
@@ -306,8 +306,8 @@ def measure(options: argparse.Namespace) -> None:
             future = next(as_completed(running))
             run, row = running.pop(future), future.result()
             print(f"{run}: {row['weights']:,} weights, validation {row['validation']:.4f}, {row['seconds']} s", flush=True)
-            stored = read()
-            machine.write_rows(RESULTS, {**stored, "rows": [*stored["rows"], row]})
+            stored = read(options.out)
+            machine.write_rows(options.out, {**stored, "rows": [*stored["rows"], row]})
 
 
 # --- costs ---
@@ -376,8 +376,8 @@ def costs(options: argparse.Namespace, rounds: int = 30) -> None:
             memory, error = saved_bytes(net, step), merge_error(net, tokens)
             rows.append(row | {"bytes": memory, "merge_error": error})
             print(rows[-1], flush=True)
-    stored = read()
-    machine.write_rows(RESULTS, {**machine.info(), "costs": rows, "rows": stored["rows"]})
+    stored = read(options.out)
+    machine.write_rows(options.out, {**machine.info(), "costs": rows, "rows": stored["rows"]})
 
 
 def main() -> None:
@@ -389,6 +389,7 @@ def main() -> None:
     parser.add_argument("--root", type=Path, help="folder of the data sets")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--minutes", type=float, default=math.inf, help="start no run after this time")
+    parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--costs", action="store_true")
     options = parser.parse_args()
