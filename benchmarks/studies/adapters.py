@@ -9,7 +9,6 @@ that rate; the test split is only read there. The new head of a classifier is tr
 Each finished run is a row of benchmarks/results/adapters.json and is not run again.
 
     --costs    train nothing; measure the step times, the memory of a step and the error of merging
-    --page     train nothing; write docs/adapters.md
 """
 
 import argparse
