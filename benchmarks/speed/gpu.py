@@ -56,7 +56,6 @@ BACKBONES = (
     "fasttext",
 )
 BOUNDS = {"float32": 1e-4, "bfloat16": 5e-2}  # largest relative error of a kernel that is measured
-CHECK_SECONDS = 30.0
 FEW_ROWS = " in inference"
 MARGIN = 15.0  # seconds after the end of the time at which a row is interrupted
 

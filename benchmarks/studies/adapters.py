@@ -4,7 +4,7 @@ Two networks are pre-trained on WordNet glosses, a GPT on their characters and a
 tiny Shakespeare and to the questions of TREC: fully, by adapters of PEFT (LoRA, LoKr, C3A), by those of Compacter, and by
 `zoo.peft` over several algebras. A budget r allows the weights of LoRA of rank r. Each method is trained at learning rates in
 steps of a factor of sqrt(10) until the rate with the best validation loss lies inside the rates, and then with five seeds at
-that rate; the test split is only read there. The new head of a classifier is trained by every method and not counted.
+that rate; the test split selects nothing. The new head of a classifier is trained by every method and not counted.
 
 Each finished run is a row of benchmarks/results/adapters.json and is not run again.
 

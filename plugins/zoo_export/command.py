@@ -106,4 +106,4 @@ def print_program(result: dict[str, Any]) -> None:
         print(f"beside it a page, and {result['runtime_bytes']:,} bytes of onnxruntime-web, for any web server of static files")
         print(f"look at it: python -m http.server -d {folder}  # then open http://127.0.0.1:8000")
         return
-    print("beside it config.json says what it reads and answers; how to run it: docs/exporting.md")
+    print("config.json beside it describes inputs and outputs; docs/exporting.md shows how to run it")

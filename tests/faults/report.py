@@ -33,15 +33,17 @@ def write() -> None:
 
 
 def table(results: dict[str, Any]) -> str:
-    """Tabulate all faults, and list the failures."""
-    rows, wrong = [], []
+    """Count the trials that ended as expected, tabulate all faults, and list the failures."""
+    rows, wrong, tried, passed = [], [], 0, 0
     for name, found in results.items():
         made = f"{found['machine']['date']}, {machine.short(found['commit'])}"
         for line in lines(name, found):
+            tried, passed = tried + line.tried, passed + line.passed
             rows.append([line.fault, str(line.tried), str(line.passed), made])
             wrong += [f"- {line.fault}: `{' '.join(text.replace('`', ' ').split())}`" for text in line.wrong]
     failures = ["", "Failed:", "", *wrong] if wrong else []
-    return "\n".join([*Table("", ["fault", "tried", "as expected", "date, commit"], rows).as_markdown(), *failures])
+    answer = f"{passed:,} of {tried:,} trials ended as [expected](#what-is-expected)."
+    return "\n".join([answer, "", *Table("", ["fault", "tried", "as expected", "date, commit"], rows).as_markdown(), *failures])
 
 
 def lines(name: str, found: dict[str, Any]) -> Iterator[Line]:

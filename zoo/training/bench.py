@@ -158,7 +158,7 @@ def print_kernels(rows: list[dict[str, Any]]) -> None:
     console = plain_console()
     console.print(view)
     console.print("kernels, and their predicted time on the reference machine relative to the real layer")
-    console.print("on a GPU in bfloat16, on an H100 that lacks nothing; zoo doctor names the kernels of this machine")
+    console.print("the last column: bfloat16 on an H100 with all kernels; zoo doctor names the kernels of this machine")
 
 
 def print_bench(result: dict[str, Any]) -> None:
