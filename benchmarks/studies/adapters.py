@@ -155,6 +155,7 @@ METHODS: dict[str, Any] = {
     "lokr": lokr,
     "c3a": c3a,
     "compacter": add_compacter,
+    "real": partial(over, "real"),
     "quaternion": partial(over, "quaternion"),
     "octonion": partial(over, "octonion"),
     "phm-2": partial(over, "phm(n=2, shared=True)"),

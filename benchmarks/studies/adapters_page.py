@@ -12,14 +12,16 @@ from benchmarks.machine import ROOT
 from zoo.atomic import write_text
 
 RESULTS = ROOT / "benchmarks" / "results" / "adapters.json"
+DETAILS = RESULTS.with_suffix(".csv")
 PAGE, TEMPLATE = ROOT / "docs" / "adapters.md", Path(__file__).with_name("adapters_template.md")
-TITLES = {"trec": "TREC, test accuracy", "shakespeare": "Tiny Shakespeare, test loss in nats per character"}
+TITLES = {"trec": "TREC, accuracy", "shakespeare": "Tiny Shakespeare, loss"}
 NAMES = {
     "full": "full fine-tuning",
     "lora": "LoRA",
     "lokr": "LoKr",
     "c3a": "C3A",
     "compacter": "Compacter",
+    "real": "`real`",
     "quaternion": "`quaternion`",
     "octonion": "`octonion`",
     "phm-2": "`phm(n=2, shared=True)`",
@@ -29,6 +31,10 @@ NAMES = {
 }
 PEFT = ("lora", "lokr", "c3a")
 OURS = ("quaternion", "octonion", "phm-2", "phm-4", "phm-8", "cyclic-4")
+COSTS = {"`zoo.peft`": OURS, "LoKr": ("lokr",), "C3A": ("c3a",), "Compacter": ("compacter",)}
+"""Methods whose costs are compared with LoRA's."""
+FULL_BUDGET = 2
+"""The budget with which the rows of full fine-tuning are stored."""
 LOWER = ("shakespeare",)
 """Cases whose metric is a loss."""
 SEEDS = 5
@@ -71,20 +77,50 @@ def groups(runs: Mapping[Key, Sequence[Row]]) -> list[tuple[str, int]]:
     return [(case, budget) for case, budget in pairs if all((case, budget, name) in runs for name in NAMES if name != "full")]
 
 
-def table(case: str, budget: int, runs: Mapping[Key, Sequence[Row]]) -> Table:
-    """Tabulate the methods of a case with a budget, and full fine-tuning."""
-    full = [key for key in runs if key[0] == case and key[2] == "full"]
+def cells(key: Key, runs: Mapping[Key, Sequence[Row]]) -> list[str]:
+    """Format the result of a method, and its difference from PEFT."""
+    result, is_full = score(key, runs), key[2] == "full"
+    text = f"{result.mean:.3f} ± {result.interval:.3f}"
+    if is_full or key[2] in PEFT:
+        return [text, ""]
+    found = difference(key, runs)
+    return [text, f"{found.estimate:+.3f} ± {found.interval:.3f}, {found.verdict}"]
+
+
+def table(budget: int, runs: Mapping[Key, Sequence[Row]]) -> Table:
+    """Tabulate the methods with a budget, and full fine-tuning."""
+    cases = [case for case in TITLES if (case, budget) in groups(runs)]
     lines = []
-    for key in [*full, *((case, budget, name) for name in NAMES if name != "full")]:
-        result, found = score(key, runs), difference((case, budget, key[2]), runs) if key not in full else None
-        row = runs[key][0]
-        against = f"{found.estimate:+.3f} ± {found.interval:.3f}, {found.verdict}" if found and key[2] not in PEFT else ""
-        values = f"{result.mean:.3f} ± {result.interval:.3f}"
-        lines.append(
-            [NAMES[key[2]], f"{row['weights']:,}", f"{4 * row['weights'] / 1000:.0f}", f"{row['rate']:.2g}", values, against]
-        )
-    head = ["method", "weights", "kB", "rate", TITLES[case].split(", ")[1], "against PEFT"]
-    return Table(f"{TITLES[case]}, budget {budget}", head, lines)
+    for method, name in NAMES.items():
+        keys = [(case, FULL_BUDGET if method == "full" else budget, method) for case in cases]
+        lines.append([name, *(cell for key in keys for cell in cells(key, runs))])
+    head = [text for case in cases for text in (TITLES[case], "against PEFT")]
+    return Table(f"Budget {budget}", ["method", *head], lines)
+
+
+def details(runs: Mapping[Key, Sequence[Row]], stored: Sequence[Row]) -> Table:
+    """Tabulate all finished methods with their weights, rates and costs."""
+    by_key = {(row["case"], row["method"]): row for row in stored}
+    lines = []
+    for key, found in runs.items():
+        cost, result = by_key.get((key[0], key[2]), {}), score(key, runs)
+        figures = [found[0]["weights"], 4 * found[0]["weights"], found[0]["rate"], result.mean, result.interval]
+        lines.append([key[0], str(key[1]), key[2], *(f"{value:.6g}" for value in figures)])
+        lines[-1] += ["" if cost.get(name) is None else f"{cost[name]:.4g}" for name in ("ms", "bytes", "merge_error")]
+    head = [
+        "case",
+        "budget",
+        "method",
+        "weights",
+        "bytes",
+        "rate",
+        "test",
+        "interval",
+        "ms a step",
+        "bytes of a step",
+        "merge error",
+    ]
+    return Table("", head, lines)
 
 
 def answer(runs: Mapping[Key, Sequence[Row]]) -> str:
@@ -101,41 +137,43 @@ def answer(runs: Mapping[Key, Sequence[Row]]) -> str:
     return "\n".join(texts)
 
 
-def costs(rows: Sequence[Row]) -> Table:
-    """Tabulate the costs relative to LoRA."""
+def costs(rows: Sequence[Row]) -> str:
+    """Compare step times and memory with those of LoRA in one sentence."""
     by_key = {(row["case"], row["method"]): row for row in rows}
     cases = [case for case in TITLES if (case, "lora") in by_key]
-    lines = []
-    for method, name in NAMES.items():
-        cells = []
-        for case in cases:
-            row, lora = by_key[case, method], by_key[case, "lora"]
-            cells += [f"{row['ms'] / lora['ms']:.2f}", f"{row['bytes'] / lora['bytes']:.2f}"]
-        error = max((by_key[case, method]["merge_error"] or 0.0 for case in cases), default=0.0)
-        lines.append([name, *cells, f"{error:.0e}" if error else ""])
-    head = [f"{TITLES[case].split(',')[0]}, {what}" for case in cases for what in ("time", "memory")]
-    return Table("", ["method", *head, "merging"], lines)
+
+    def span(methods: Sequence[str], name: str) -> str:
+        ratios = sorted(by_key[case, method][name] / by_key[case, "lora"][name] for case in cases for method in methods)
+        return f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
+
+    parts = [f"{label} {span(methods, 'ms')} of LoRA's time" for label, methods in COSTS.items()]
+    memory = [f"{label} {span(methods, 'bytes')}" for label, methods in COSTS.items()]
+    error = max(row["merge_error"] or 0.0 for row in rows)
+    text = f"A training step takes {', '.join(parts)}, and of its memory {', '.join(memory)}."
+    return f"{text} Merging changes outputs by at most {error:.0e} of the largest."
 
 
-def write(results: Mapping[str, Any], page: Path = PAGE) -> None:
-    """Write the page."""
+def write(results: Mapping[str, Any], page: Path = PAGE, details_file: Path = DETAILS) -> None:
+    """Write the page and the CSV file of all results."""
     runs = finished(results["rows"])
-    tables = [table(case, budget, runs) for case, budget in groups(runs)]
-    done = {(case, budget) for case, budget in groups(runs)}
+    done = groups(runs)
+    budgets = sorted({budget for _, budget in done})
     missing = [
         f"{TITLES[case].split(',')[0]} with budget {budget}"
         for case in TITLES
         for budget in (1, 2, 4)
         if (case, budget) not in done
     ]
+    tables = [table(budget, runs) for budget in budgets]
     text = TEMPLATE.read_text(encoding="utf-8").format(
         answer=answer(runs),
         tables="\n\n".join("\n".join([f"## {one.title}", "", *one.as_markdown()]) for one in tables),
         processor=results["processor"],
-        costs="\n".join(costs(results["costs"]).as_markdown()),
+        costs=costs(results["costs"]),
         not_run=f"Not run: {'; '.join(missing)}." if missing else "",
     )
     write_text(page, text)
+    write_text(details_file, details(runs, results["costs"]).as_csv())
 
 
 if __name__ == "__main__":
