@@ -2,7 +2,6 @@
 
 import json
 from copy import deepcopy
-from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
 from zipfile import ZipFile
@@ -80,20 +79,3 @@ def test_a_network_is_exported_to_a_file(name, tmp_path):
     assert list(config["inputs"]) == list(signature(model.net.forward).parameters)[: len(arguments)]
     shapes = [["batch", "length"] if x.ndim == 2 and not x.is_floating_point() else ["batch", *x.shape[1:]] for x in arguments]
     assert [one["shape"] for one in config["inputs"].values()] == shapes
-
-
-@pytest.mark.skipif(not all(map(find_spec, ("onnx", "onnxscript", "onnxruntime"))), reason="needs hypercomplex-zoo[onnx]")
-@torch.no_grad()
-@pytest.mark.parametrize("name", ["vit", "gpt", *(pytest.param(name, marks=pytest.mark.slow) for name in FEW[1:3])])
-def test_a_network_is_exported_to_onnx(name, tmp_path):
-    from onnxruntime import InferenceSession
-
-    model = trained(name)
-    write(model, tmp_path / "made", "onnx")
-    session, config = InferenceSession(tmp_path / "made/model.onnx"), json.loads((tmp_path / "made/config.json").read_text())
-    assert [one.name for one in session.get_inputs()] == list(config["inputs"])
-    assert [one.name for one in session.get_outputs()] == [config["output"]] == ["logits"]
-    for arguments in (inputs(name, 4, 8, 7), inputs(name, 1, 3, 2)):
-        given = {key: x.numpy() for key, x in zip(config["inputs"], arguments, strict=True)}
-        answer = torch.from_numpy(session.run(None, given)[0])
-        torch.testing.assert_close(answer, model.net(*arguments), rtol=0, atol=1e-4)

@@ -1,7 +1,6 @@
 """An exported program is as small as the parameters of the network, over every algebra."""
 
 from functools import cache
-from importlib.util import find_spec
 from io import BytesIO
 
 import pytest
@@ -13,6 +12,9 @@ from zoo_export.tracing import program
 from tests.networks import trained
 from zoo.data.info import ImageInfo
 from zoo.nn import Conv2d
+
+for name in ("onnx", "onnxscript", "onnxruntime"):
+    pytest.importorskip(name, reason="needs hypercomplex-zoo[onnx]")
 
 IMAGE = {"in_channels": 3, "image_size": 32, "num_classes": 10}
 TOKENS = {"vocab_size": 2000, "max_length": 128}
@@ -32,9 +34,6 @@ BACKBONES = {
     "transformer_xl": TOKENS,
 }
 ALGEBRAS = "complex", "quaternion", "octonion", "phm-4", "clifford(p=0, q=2, r=1)"
-needs_onnx = pytest.mark.skipif(
-    not all(map(find_spec, ("onnx", "onnxscript", "onnxruntime"))), reason="needs hypercomplex-zoo[onnx]"
-)
 NETWORKS = [(backbone, algebra) for backbone in BACKBONES for algebra in ALGEBRAS]
 
 
@@ -51,7 +50,6 @@ def carried(backbone):
     return len(content.getvalue()) - parameter_bytes(model.net)
 
 
-@needs_onnx
 @pytest.mark.parametrize(
     ("backbone", "algebra"), few(("convnet/conv-4", "quaternion"), ("linear", "octonion"), ("lstm", ALGEBRAS[-1]))
 )
@@ -70,7 +68,7 @@ def test_a_program_of_torch_is_as_small_as_the_parameters(backbone, algebra, tmp
     assert result["max_difference"] < 1e-4
 
 
-@pytest.mark.parametrize("format", ["pt2", pytest.param("onnx", marks=needs_onnx)])
+@pytest.mark.parametrize("format", ["pt2", "onnx"])
 def test_a_grouped_convolution_keeps_its_components(format, tmp_path):
     model = trained("linear", BACKBONES["linear"], "real")
     model.net = nn.Sequential(Conv2d(16, 16, 3, groups=2, algebra="quaternion"), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
@@ -82,7 +80,6 @@ def test_a_grouped_convolution_keeps_its_components(format, tmp_path):
     assert result["max_difference"] < 1e-5
 
 
-@needs_onnx
 def test_the_tables_of_the_page_match_the_results():
     from benchmarks.speed import export as measured
 

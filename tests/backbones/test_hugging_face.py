@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import zoo
 from tests.errors import raises
-from zoo.backbones.build import count
+from zoo.backbones.build import check_fit, count
 from zoo.cli import main
 from zoo.conversion import stayed_real
 from zoo.nn.weight import Weight
@@ -148,6 +148,7 @@ def test_options_of_the_configuration():
         ("hf/brt", TEXT, "unknown", ["'brt'", "bert"]),
         ("hf/bert(hiden_act=relu)", TEXT, "unknown", ["hiden_act", "hidden_act"]),
         ("hf/bert(dim=30, heads=4)", TEXT, "invalid", ["transformers cannot build"]),
+        ("hf/bert(use_cache=3)", TEXT, "invalid", ["transformers cannot build", "use_cache"]),
         ("hf/bert(layers=0)", TEXT, "invalid", ["layers=0"]),
         ("hf/resnet(dim=8)", IMAGE, "unsupported", ["no single dim"]),
         ("hf/bert", IMAGE, "mismatch", ["hf/bert reads texts", "glosses"]),
@@ -159,6 +160,12 @@ def test_bad_input(spec, info, code, words):
     with raises(code, *words) as caught:
         built(spec, info)
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_network_that_returns_tuples_is_refused():
+    spec = "hf/bert(dim=32, layers=1, return_dict=false)"
+    with raises("mismatch", spec, "tuple"):
+        check_fit(built(spec, TEXT), spec, TOKENS, 3)
 
 
 def test_other_embeddings_are_not_supported():

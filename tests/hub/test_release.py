@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 from shutil import copytree
+from tempfile import gettempdir
 
 import pytest
 import torch
@@ -300,6 +301,9 @@ def test_models_have_the_methods_of_the_hub(hub, home, sound, tmp_path, monkeypa
     assert repr(again) == repr(model)
     with raises("missing", "me/net"):
         zoo.load("me/net", revision="other")
+    with raises("invalid", "'net'", "OWNER/NAME") as caught:
+        model.push_to_hub("net")
+    assert gettempdir() not in str(caught.value)
     names = zoo.list_models()
     assert names == sorted(names)
     assert {"vit-digits-quaternion", "gpt-glosses-real"} <= {*names}

@@ -145,10 +145,14 @@ def test_bad_folders(tmp_path):
     (tmp_path / "gone" / "model.safetensors").unlink()
     with raises("failed", "gone"):
         load_pretrained(net, tmp_path / "gone", Layers("real"), TOKENS)
+    (tmp_path / "gone" / "model.safetensors").write_bytes(b"damaged")
+    with raises("failed", "cannot load", "gone"):
+        load_pretrained(net, tmp_path / "gone", Layers("real"), TOKENS)
     (tmp_path / "unknown").mkdir()
-    (tmp_path / "unknown" / "config.json").write_text('{"model_type": "nothing"}')
-    with raises("failed", "unknown"):
-        load_pretrained(net, tmp_path / "unknown", Layers("real"), TOKENS)
+    for values in ({"model_type": "nothing"}, {"model_type": "bert", "hidden_size": "wide"}):
+        (tmp_path / "unknown" / "config.json").write_text(json.dumps(values))
+        with raises("failed", "cannot read", "unknown"):
+            load_pretrained(net, tmp_path / "unknown", Layers("real"), TOKENS)
     with raises("mismatch", "--backbone hf/NAME"):
         load_pretrained(torch.nn.Linear(2, 2), tmp_path / "short", Layers("real"), TOKENS)
     assert load_file(tmp_path / "short" / "model.safetensors")

@@ -307,7 +307,7 @@ def check_fit(net: nn.Module, spec: str, example: Tensor | tuple[Tensor, ...], o
             y = net.eval()(*inputs)
     except InputError:
         raise
-    except (RuntimeError, ValueError, AssertionError, IndexError, TypeError) as error:
+    except (RuntimeError, ValueError, AssertionError, IndexError, TypeError, AttributeError) as error:
         shape = " and ".join("x".join(map(str, part.shape[1:])) for part in inputs)
         hint = "; try a larger size, as in --data 'digits(size=32)'" if inputs[0].ndim == 4 else ""
         raise InputError(f"{spec} cannot read inputs of shape {shape}: {one_line(error)}{hint}", code="mismatch") from error

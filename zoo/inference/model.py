@@ -22,7 +22,7 @@ from zoo.data.info import DataInfo, ImageInfo
 from zoo.data.tokenizer import Tokenizer
 from zoo.errors import InputError, one_line
 from zoo.hub import release
-from zoo.hub.sources import locate
+from zoo.hub.sources import locate, repository
 from zoo.inference.inputs import attempt, input_list
 from zoo.inference.predictions import Example, collate, prediction_rows, read_inputs
 from zoo.inference.saving import save
@@ -93,6 +93,7 @@ class Model:
             license: The Hub's name of a license, such as ``mit`` or ``apache-2.0``.
             options: ``private``, ``revision`` and ``token``, see `zoo.hub.release.push`.
         """
+        repository(repo_id, options.get("revision"))  # an error of `push` would name the temporary folder
         with TemporaryDirectory() as temporary:
             folder = save(self, Path(temporary) / "model")
             return str(release.push(str(folder), repo_id, license=license, **options)["source"])
