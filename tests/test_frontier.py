@@ -232,6 +232,20 @@ def test_rows_in_frontier_json_count_as_finished(tmp_path):
         frontier(values | {"base": {"data": "glosses"}}, "file.yaml", Experiment(run_dir=str(tmp_path)))
 
 
+@pytest.mark.parametrize(
+    "axes", [{"algebra": "real"}, {"net": "a", "seed": "0"}, {"net": "a", "optimizer.lr": "0.1", "seed": "0"}]
+)
+def test_the_folder_of_another_sweep_is_refused_and_unchanged(axes, tmp_path):
+    """Neither its runs count, even of the same names, nor is a frontier.json written."""
+    values = {"base": {"data": "digits"}, "axes": {"net": {"a": {"algebra": "real"}}, "seed": [0]}}
+    name = "real" if "algebra" in axes else "-".join(["a", *(["lr0.1"] if len(axes) == 3 else []), "seed0"])
+    foreign = {"name": name, "axes": axes, "options": {"data": "glosses", "seed": 0}, "metrics": {}, "parameters": {}}
+    (tmp_path / "results.jsonl").write_text(json.dumps(foreign) + "\n")
+    with raises("mismatch", "another sweep", name):
+        frontier(values, "file.yaml", Experiment(run_dir=str(tmp_path)))
+    assert [path.name for path in tmp_path.iterdir()] == ["results.jsonl"]
+
+
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_configurations_are_sweeps_with_real_networks(path):
     values = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -312,7 +326,7 @@ def test_an_interrupted_benchmark_stores_its_finished_runs(tmp_path, monkeypatch
         Path(options.run_dir).mkdir(parents=True, exist_ok=True)
         raise Interrupted("stopped", signal.SIGTERM)
 
-    file, finished = tmp_path / "tiny.yaml", row("narrow", None, 0, 1.0)
+    file, finished = tmp_path / "tiny.yaml", row("narrow", None, 0, 1.0) | {"axes": {}}
     file.write_text(TINY)
     monkeypatch.setattr(experiment, "sweep", stop)
     monkeypatch.setattr(benchmark, "RESULTS", tmp_path)

@@ -38,7 +38,7 @@ from zoo.training.folder import RUNS, file_name
 from zoo.training.options import Fit
 from zoo_experiments.grid import processes
 from zoo_experiments.options import Experiment, Sweep
-from zoo_experiments.sweep import ROWS, read_rows, sweep, sweep_points
+from zoo_experiments.sweep import ROWS, grid_points, known_rows, read_rows, sweep, sweep_points
 
 RATE = "optimizer.lr"
 RESULT = "frontier.json"
@@ -69,6 +69,7 @@ def frontier(
     except (TypeError, ValueError) as error:
         raise InputError(f"'{file}': the axes {RATE} and seed must be lists of numbers") from error
     check_stored(folder / RESULT, values)
+    check_rows(folder, values, file)
     if (folder / RESULT).exists():
         (folder / ROWS).touch()  # without it, a sweep refuses a folder that is not empty
     failed = set[Run]()
@@ -107,6 +108,13 @@ def check_stored(path: Path, values: Mapping[str, Any]) -> None:
     if changed or stored["base"] != values["base"]:
         what = f"other options for {changed[0]}" if changed else "another base"
         raise InputError(f"'{path}' has {what} than the file: choose another --run-dir", code="conflict")
+
+
+def check_rows(folder: Path, values: Mapping[str, Any], file: str) -> None:
+    """Check that the results of a folder belong to this frontier, at any learning rate."""
+    tried = {float(row["axes"][RATE]) for row in read_rows(folder) if RATE in row["axes"]}
+    axes = values["axes"] | ({RATE: sorted(tried)} if RATE in values["axes"] else {})
+    known_rows(folder, list(grid_points({**values, "axes": axes}, file)))
 
 
 def check_frontier(values: Mapping[str, Any], file: str) -> None:

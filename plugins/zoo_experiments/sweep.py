@@ -139,17 +139,22 @@ def read_rows(folder: Path) -> list[Row]:
     return rows
 
 
+def known_rows(folder: Path, points: Sequence[Point]) -> dict[str, Row]:
+    """Return the rows of a folder by the names of their runs; raise `InputError` if one belongs to another sweep."""
+    options, rows = {point.name: point.options for point in points}, read_rows(folder)
+    for row in rows:
+        if options.get(row["name"]) != row["options"]:
+            text = f"'{folder}' holds another sweep: its run '{row['name']}' is missing here or has other options"
+            raise InputError(f"{text}; choose another --run-dir", code="mismatch")
+    return {row["name"]: row for row in rows}
+
+
 class SweepGrid(Grid[Row]):
     """The folder of a sweep, with the rows of its finished runs."""
 
     def __init__(self, folder: Path, points: Sequence[Point]) -> None:
         super().__init__(folder, points)
-        options = {point.name: point.options for point in points}
-        for row in read_rows(folder):
-            if options.get(row["name"]) != row["options"]:
-                text = f"'{folder}' holds another sweep: its run '{row['name']}' is missing here or has other options"
-                raise InputError(f"{text}; choose another --run-dir", code="mismatch")
-            self.rows[row["name"]] = row
+        self.rows |= known_rows(folder, points)
         self.load()
         self.write()
 

@@ -50,6 +50,8 @@ def untouched(monkeypatch):
         ({"keep": 0}, "invalid", ["keep=0"]),
         ({"ema": 1.5}, "invalid", ["ema=1.5"]),
         ({"matmul_precision": "low"}, "unknown", ["matmul_precision"]),
+        ({"matmul_precision": ""}, "unknown", ["matmul_precision"]),
+        ({"quantize_aware": ""}, "unknown", ["quantize_aware", "int8, int4"]),
         ({"kernel": "fast"}, "unknown", ["kernel='fast'"]),
         ({"trainer": {"limit_train_batches": 1.5}}, "invalid", ["--trainer", "limit_train_batches"]),
         ({"trainer": {"precision": 17}}, "invalid", ["--trainer", "17"]),

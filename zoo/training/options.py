@@ -139,7 +139,8 @@ class Fit(Options):
         """Raise `InputError` if a value has the wrong type, is out of range or does not exist."""
         super().__post_init__()
         parse_interval(self.checkpoint_every)
-        check_choice("matmul_precision", self.matmul_precision or "highest", ("highest", "high", "medium"))
+        if self.matmul_precision is not None:
+            check_choice("matmul_precision", self.matmul_precision, ("highest", "high", "medium"))
         check_processes("jobs", self.jobs)
 
 

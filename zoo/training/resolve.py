@@ -166,7 +166,7 @@ def _resolve_task(options: Fit, objects: Objects, data: object) -> tuple[type[Ta
 def resolve(options: Fit, objects: Objects = NO_OBJECTS) -> Fit:
     """Fill in the defaults of the backbone, and check names and ranges, without reading data."""
     check_kernel(options.kernel)
-    check_choice("quantize_aware", options.quantize_aware or "int8", BITS)
+    check_choice("quantize_aware", "int8" if options.quantize_aware is None else options.quantize_aware, BITS)
     if options.kernel == "triton" and options.trainer.get("accelerator") == "cpu":
         raise InputError("kernel='triton': the accelerator is cpu")
     if not _is_given(options, "backbone", objects):
