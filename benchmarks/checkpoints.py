@@ -13,22 +13,20 @@ def row(release: Release) -> str:
     facts = release.facts
     total, twin = facts["parameters"]["total"], facts["parameters"]["real_twin"]
     name, value = next((name, value) for name, value in facts["metrics"].items() if name != "loss")
-    specs = " | ".join(f"`{facts[key]}`" for key in ("backbone", "algebra", "data"))
     spread = facts.get("spread")
     result = f"{name} {number(value)}"
     if spread:
         result += f" ({number(spread['mean'][name])} ± {number(spread['std'][name])})"
     sizes = (facts["bytes"], exported_bytes(facts), exported_bytes(facts, "int8"))
     size = " | ".join([f"{total:,}", f"{total / twin:.1%}", *("" if size is None else f"{size / 1000:.0f}" for size in sizes)])
-    return f"| `{release.name}` | {specs} | {result} | {size} | {facts['license']} |"
+    return f"| `{release.name}` | {result} | {size} |"
 
 
 def table() -> str:
     """Format the catalogue of the zoo as a Markdown table."""
-    head = "| checkpoint | network | algebra | data | test result | parameters | relative to real "
-    head += "| kB | as ONNX | in int8 | license |"
+    head = "| checkpoint | test result | parameters | relative to real | kB | as ONNX | in int8 |"
     rows = [row(release) for release in of_catalogue(str(packaged()), "")]
-    return "\n".join([head, "|---|---|---|---|---|---:|---:|---:|---:|---:|---|", *rows])
+    return "\n".join([head, "|---|---|---:|---:|---:|---:|---:|", *rows])
 
 
 def updated(text: str) -> str:

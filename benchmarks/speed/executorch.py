@@ -80,9 +80,9 @@ def page() -> None:
 def text() -> str:
     """Return the page with the table of the results."""
     results = json.loads(RESULTS.read_text(encoding="utf-8"))
-    lines = ["| network | form | bytes | planned activations, bytes | ms |", "|---|---|---|---|---|"]
+    lines = ["| network (parameters) | form | bytes | planned activations, bytes | ms |", "|---|---|---|---|---|"]
     for row in results["rows"]:
-        network = f"{row['network']} ({row['parameters']:,} bytes of parameters)"
+        network = f"{row['network']} ({row['parameters'] / 1e3:.0f} kB)"
         lines.append(f"| {network} | {row['form']} | {row['bytes']:,} | {row['activations']:,} | {row['run_ms']:.2f} |")
     about = results["machine"]
     stamp = f"{about['date']}, {about['processor']}, executorch {about['executorch']}, torch {about['torch']}"

@@ -178,13 +178,21 @@ def tables(results: dict[str, Any]) -> str:
         by_form = {form: rows[network, algebra, form] for form in FORMS} | {"real": rows[network, "real", "components"]}
         cells = [cell(by_form[form]) for form in ("real", "folded", "components", "int8", "int4")]
         lines.append(f"| {network}, {algebra} | {' | '.join(cells)} |")
-    lines += ["", "| network | form | load, ms | one input, ms | peak memory, MB |", "|---|---|---|---|---|"]
-    for row in (row for row in rows.values() if "run_ms" in row):
-        form = "real" if row["algebra"] == "real" else row["form"]
-        lines.append(f"| {row['network']} | {form} | {row['load_ms']:.0f} | {row['run_ms']:.1f} | {row['peak_mb']:.0f} |")
+    lines += ["", "Milliseconds of loading / milliseconds of one input / peak memory in MB:", ""]
+    lines += ["| network | real | folded | components | int8 | int4 |", "|---|---|---|---|---|---|"]
+    for network, algebra in dict.fromkeys((row["network"], row["algebra"]) for row in rows.values() if "run_ms" in row):
+        if algebra != "real":
+            by_form = {form: rows[network, algebra, form] for form in FORMS} | {"real": rows[network, "real", "components"]}
+            cells = [times_of(by_form[form]) for form in ("real", "folded", "components", "int8", "int4")]
+            lines.append(f"| {network} | {' | '.join(cells)} |")
     about = results["machine"]
     stamp = f"{about['date']}, {about['processor']}, one thread, onnxruntime {about['onnxruntime']}, torch {about['torch']}"
     return "\n".join([*lines, "", f"Measured on {stamp}."])
+
+
+def times_of(row: dict[str, Any]) -> str:
+    """Return the times and the memory of a file."""
+    return f"{row['load_ms']:.0f} / {row['run_ms']:.1f} / {row['peak_mb']:.0f}"
 
 
 def cell(row: dict[str, Any]) -> str:
