@@ -11,22 +11,19 @@ BEGIN = "<!-- table: zoo/hub/pretrained/catalogue.json -->"
 def row(release: Release) -> str:
     """Format a checkpoint as a line of Markdown."""
     facts = release.facts
-    total, twin = facts["parameters"]["total"], facts["parameters"]["real_twin"]
+    total = facts["parameters"]["total"]
     name, value = next((name, value) for name, value in facts["metrics"].items() if name != "loss")
-    spread = facts.get("spread")
     result = f"{name} {number(value)}"
-    if spread:
-        result += f" ({number(spread['mean'][name])} ± {number(spread['std'][name])})"
     sizes = (facts["bytes"], exported_bytes(facts), exported_bytes(facts, "int8"))
-    size = " | ".join([f"{total:,}", f"{total / twin:.1%}", *("" if size is None else f"{size / 1000:.0f}" for size in sizes)])
+    size = " | ".join([f"{total:,}", *("" if size is None else f"{size / 1000:.0f}" for size in sizes)])
     return f"| `{release.name}` | {result} | {size} |"
 
 
 def table() -> str:
     """Format the catalogue of the zoo as a Markdown table."""
-    head = "| checkpoint | test result | parameters | relative to real | kB | as ONNX | in int8 |"
+    head = "| checkpoint | test result | parameters | kB | as ONNX | in int8 |"
     rows = [row(release) for release in of_catalogue(str(packaged()), "")]
-    return "\n".join([head, "|---|---|---:|---:|---:|---:|---:|", *rows])
+    return "\n".join([head, "|---|---|---:|---:|---:|---:|", *rows])
 
 
 def updated(text: str) -> str:

@@ -80,11 +80,12 @@ def groups(runs: Mapping[Key, Sequence[Row]]) -> list[tuple[str, int]]:
 def cells(key: Key, runs: Mapping[Key, Sequence[Row]]) -> list[str]:
     """Format the result of a method, and its difference from PEFT."""
     result, is_full = score(key, runs), key[2] == "full"
-    text = f"{result.mean:.3f} ± {result.interval:.3f}"
+    text = f"{result.mean:.3f}"
     if is_full or key[2] in PEFT:
         return [text, ""]
     found = difference(key, runs)
-    return [text, f"{found.estimate:+.3f} ± {found.interval:.3f}, {found.verdict}"]
+    against = f"{found.estimate:+.3f} ± {found.interval:.3f}"
+    return [text, against if found.verdict == "not decided" else f"**{against}**"]
 
 
 def table(budget: int, runs: Mapping[Key, Sequence[Row]]) -> Table:
@@ -129,7 +130,7 @@ def answer(runs: Mapping[Key, Sequence[Row]]) -> str:
     for case, budget in groups(runs):
         verdicts = {name: difference((case, budget, name), runs).verdict for name in OURS}
         counts = {word: [NAMES[name] for name, found in verdicts.items() if found == word] for word in ("ahead", "behind")}
-        parts = [f"{', '.join(names)} {word}" for word, names in counts.items() if names]
+        parts = [f"{', '.join(names) or 'none'} {word}" for word, names in counts.items()]
         rest = len(OURS) - sum(map(len, counts.values()))
         parts += [f"{rest} of {len(OURS)} not decided"] if rest else []
         best = NAMES[best_of_peft(case, budget, runs)[2]]
@@ -146,11 +147,12 @@ def costs(rows: Sequence[Row]) -> str:
         ratios = sorted(by_key[case, method][name] / by_key[case, "lora"][name] for case in cases for method in methods)
         return f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
 
-    parts = [f"{label} {span(methods, 'ms')} of LoRA's time" for label, methods in COSTS.items()]
-    memory = [f"{label} {span(methods, 'bytes')}" for label, methods in COSTS.items()]
+    times, memory = (
+        ", ".join(f"{label} {span(methods, name)}" for label, methods in COSTS.items()) for name in ("ms", "bytes")
+    )
     error = max(row["merge_error"] or 0.0 for row in rows)
-    text = f"A training step takes {', '.join(parts)}, and of its memory {', '.join(memory)}."
-    return f"{text} Merging changes outputs by at most {error:.0e} of the largest."
+    text = f"Relative to LoRA, a training step takes the time {times}, and the memory {memory}."
+    return f"{text} Merging changes an output by at most {error:.0e} of the largest."
 
 
 def write(results: Mapping[str, Any], page: Path = PAGE, details_file: Path = DETAILS) -> None:
@@ -158,19 +160,14 @@ def write(results: Mapping[str, Any], page: Path = PAGE, details_file: Path = DE
     runs = finished(results["rows"])
     done = groups(runs)
     budgets = sorted({budget for _, budget in done})
-    missing = [
-        f"{TITLES[case].split(',')[0]} with budget {budget}"
-        for case in TITLES
-        for budget in (1, 2, 4)
-        if (case, budget) not in done
-    ]
+    missing = [str(budget) for budget in (1, 2, 4) if not all((case, budget) in done for case in TITLES)]
     tables = [table(budget, runs) for budget in budgets]
     text = TEMPLATE.read_text(encoding="utf-8").format(
         answer=answer(runs),
         tables="\n\n".join("\n".join([f"## {one.title}", "", *one.as_markdown()]) for one in tables),
         processor=results["processor"],
         costs=costs(results["costs"]),
-        not_run=f"Not run: {'; '.join(missing)}." if missing else "",
+        not_run=f"Not run: the budgets {' and '.join(missing)}." if missing else "",
     )
     write_text(page, text)
     write_text(details_file, details(runs, results["costs"]).as_csv())
