@@ -9,7 +9,6 @@ from zoo_reports.page import Table
 from zoo_reports.statistics import Difference, Score, compare
 
 from benchmarks.machine import ROOT
-from zoo.atomic import write_text
 
 RESULTS = ROOT / "benchmarks" / "results" / "adapters.json"
 DETAILS = RESULTS.with_suffix(".csv")
@@ -169,8 +168,8 @@ def write(results: Mapping[str, Any], page: Path = PAGE, details_file: Path = DE
         costs=costs(results["costs"]),
         not_run=f"Not run: the budgets {' and '.join(missing)}." if missing else "",
     )
-    write_text(page, text)
-    write_text(details_file, details(runs, results["costs"]).as_csv())
+    page.write_text(text, encoding="utf-8")
+    details_file.write_text(details(runs, results["costs"]).as_csv(), encoding="utf-8")
 
 
 if __name__ == "__main__":

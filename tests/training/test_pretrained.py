@@ -7,7 +7,6 @@ import torch
 from safetensors.torch import load_file
 
 import zoo
-from tests.backbones.test_hugging_face import CORPUS, IMAGE, PARALLEL, TEXT, fit, small
 from tests.conversion.hugging_face import build as build_theirs
 from tests.errors import raises
 from zoo.cli import main
@@ -15,6 +14,10 @@ from zoo.nn import Layers
 from zoo.training.pretrained import load_pretrained
 
 transformers = pytest.importorskip("transformers")
+shared = pytest.importorskip("tests.backbones.test_hugging_face")  # which is skipped without transformers
+CORPUS, IMAGE, PARALLEL, TEXT, fit, small = (
+    getattr(shared, name) for name in ("CORPUS", "IMAGE", "PARALLEL", "TEXT", "fit", "small")
+)
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 WORDS = ["[PAD]", "[UNK]", "small", "bird", "\u0120sings", "in", "trees"]
