@@ -92,17 +92,22 @@ def export(
         else:
             details |= write(model, small, file, format, (quantize, sparse), measure)
         details["bytes"] = file.stat().st_size
-        config |= {"quantize": quantize, "sparse": sparse or None, "bytes": details["bytes"]}
-        config["max_difference"] = details.get("max_difference")
-        if quantize is not None:
-            config |= {name: details.get(name) for name in ("metrics", "float_metrics")}
-        write_json(part / "config.json", {key: value for key, value in config.items() if value is not None})
-        if model.tokenizer is not None:
-            write_text(part / model.info.tokenizer, model.tokenizer.to_json())
+        config |= {"quantize": quantize, "sparse": sparse or None}
+        write_description(model, part, config, details)
         if isinstance(runtime, Runtime):
             write_page(model, part, title or folder.name, runtime, config)
             details["runtime_bytes"] = runtime.size
     return {"file": str(folder / FORMATS[format]), "format": format, "quantize": quantize, **details}
+
+
+def write_description(model: Model, folder: Path, config: dict[str, Any], details: dict[str, Any]) -> None:
+    """Write config.json, to which sizes and metrics are added, and the tokenizer."""
+    config |= {name: details.get(name) for name in ("bytes", "max_difference")}
+    if config["quantize"] is not None:  # otherwise the metrics are those of the model
+        config |= {name: details.get(name) for name in ("metrics", "float_metrics")}
+    write_json(folder / "config.json", {key: value for key, value in config.items() if value is not None})
+    if model.tokenizer is not None:
+        write_text(folder / model.info.tokenizer, model.tokenizer.to_json())
 
 
 def write(

@@ -58,6 +58,12 @@ def test_a_program_stores_4_bits(tmp_path):
     assert "metrics" not in json.loads((tmp_path / "small/config.json").read_text())  # those of the model are not its own
 
 
+def test_an_export_that_is_not_quantized_has_the_metrics_of_the_model(tmp_path):
+    model = zoo.load("vit-digits-quaternion")
+    export(model, tmp_path / "plain", "safetensors")
+    assert json.loads((tmp_path / "plain/config.json").read_text())["metrics"] == model.metrics
+
+
 def test_a_folded_program_is_n_times_as_large(call, tmp_path):
     sizes = []
     for name, options in (("components", ()), ("matrices", ("--folded",))):

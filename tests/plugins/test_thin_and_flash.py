@@ -1,10 +1,5 @@
 """The kernels of few rows and of attention: in Triton's interpreter, compiled without a device, and captured in a graph."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -17,36 +12,11 @@ from zoo.kernels import Operand, Work, axis_layout
 from zoo.nn import Linear, set_kernel
 
 triton = pytest.importorskip("triton")
-ROOT = Path(__file__).parents[2]
 CAPABILITIES = [pytest.param(80, marks=pytest.mark.slow), 90, pytest.param(100, marks=pytest.mark.slow)]
 SHARED = 99 * 1024  # bytes that any device of compute capability 8.0 or later has
 
 
-@pytest.fixture(autouse=True)
-def nothing_remembered(tmp_path, monkeypatch):
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    missing = assembly.missing
-    missing.cache_clear()
-    yield
-    missing.cache_clear()
-
-
-def test_interpreter():
-    # Triton decides when it is imported, and so does what imports it.
-    environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-n0",
-        "-p",
-        "no:cacheprovider",
-        "tests/plugins/thin_and_flash_interpreted.py",
-    ]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-4000:]
-    assert " passed" in done.stdout
+pytestmark = pytest.mark.usefixtures("nothing_remembered")
 
 
 def compile_for(capability, function, pointer, **constants):

@@ -21,16 +21,10 @@ triton = pytest.importorskip("triton")
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(autouse=True)
-def nothing_remembered(tmp_path, monkeypatch):
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    missing = assembly.missing
-    missing.cache_clear()
-    yield
-    missing.cache_clear()
+pytestmark = pytest.mark.usefixtures("nothing_remembered")
 
 
-@pytest.mark.parametrize("file", ["triton_interpreted.py", "triton_factored.py"])
+@pytest.mark.parametrize("file", ["triton_interpreted.py", "triton_factored.py", "thin_and_flash_interpreted.py"])
 def test_interpreter(file):
     # Triton decides when it is imported, and so does what imports it.
     environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}

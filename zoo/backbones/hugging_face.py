@@ -77,17 +77,13 @@ def hf(
     if (in_channels if reads_images else vocab_size) is None:
         read, advice = ("images", "digits(size=32)") if reads_images else ("texts", "glosses")
         raise InputError(f"hf/{variant} reads {read}: use data such as {advice}", code="mismatch")
-    facts: dict[str, Any] = {"num_channels": in_channels, "image_size": image_size}
-    if not reads_images:
-        facts = {"vocab_size": vocab_size, "pad_token_id": PAD, "bos_token_id": BEGIN, "eos_token_id": END}
-        facts |= {"cls_token_id": BEGIN, "sep_token_id": END}
-        # RoBERTa counts positions from 1. BERT and others only predict the next token as decoders.
-        facts |= {"max_position_embeddings": max_length + 1} if max_length else {}
-        facts["is_decoder"] = not seq2seq and num_classes is None
     sizes = {"dim": dim, "layers": layers, "heads": heads, "ffn": ffn}
     kind: Any = ImageClassifier if reads_images else EncoderDecoder if seq2seq else Encoder if num_classes else CausalLM
     if reads_images:
-        facts["num_labels"] = num_classes
+        facts: dict[str, Any] = {"num_channels": in_channels, "image_size": image_size, "num_labels": num_classes}
+    else:
+        # BERT and others only predict the next token as decoders.
+        facts = _text_facts(vocab_size, max_length) | {"is_decoder": kind is CausalLM}
     given = {name: value for name, value in sizes.items() if value is not None}
     model: Any = convert(build(kind.kind, configuration(variant, given, facts, options)), factory)
     net = kind(model)
@@ -97,6 +93,14 @@ def hf(
     if not reads_images:
         net.max_length = max_length
     return _described(net, model)
+
+
+def _text_facts(vocab_size: int | None, max_length: int | None) -> dict[str, Any]:
+    """Return the options of a configuration that follow from texts."""
+    facts: dict[str, Any] = {"vocab_size": vocab_size, "pad_token_id": PAD, "bos_token_id": BEGIN, "eos_token_id": END}
+    facts |= {"cls_token_id": BEGIN, "sep_token_id": END}
+    # RoBERTa counts positions from 1.
+    return facts | ({"max_position_embeddings": max_length + 1} if max_length else {})
 
 
 def transformers() -> Any:
