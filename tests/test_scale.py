@@ -166,7 +166,7 @@ def test_training_counts_its_tokens_and_repeats_exactly():
     assert first["trained_tokens"] == TINY.tokens == 4 * SMALL.batch * SMALL.length
     assert first["test"] == first["validation"]  # the same text
     assert first != train(Run(TINY, 0.004, 2), small_texts(), SMALL)
-    assert train(Run(TINY._replace(variant="no-dropout"), 0.004, 1), small_texts(), SMALL)["test"] is None
+    assert train(Run(TINY._replace(variant="dropout"), 0.004, 1), small_texts(), SMALL)["test"] is None
 
 
 def test_a_diverged_run_has_a_reason():

@@ -40,7 +40,7 @@ class Variant(NamedTuple):
     rate: float = 0.0
     decay: float = 0.0
     mup_base_width: int | None = None
-    dropout: float = 0.1
+    dropout: float = 0.0
     depth: int = 4
     scope: str = "all"
     init: str = "variance"
@@ -55,7 +55,7 @@ VARIANTS = {
     "glorot": Variant(init="glorot"),
     "decay-up": Variant(decay=1.0),
     "decay-down": Variant(decay=-1.0),
-    "no-dropout": Variant(dropout=0.0),
+    "dropout": Variant(dropout=0.1),
     "depth-2": Variant(depth=2),
     "depth-8": Variant(depth=8),
     "rotary": Variant(positions="rotary"),
