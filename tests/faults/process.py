@@ -114,6 +114,26 @@ def srun(folder: Path, words: Sequence[str]) -> list[Running]:
     return [Running(words, folder, task) for task in tasks]
 
 
+def torchrun(folder: Path, words: Sequence[str]) -> list[Running]:
+    """Start ``zoo`` in two processes with torchrun's launcher, which forks them."""
+    return [Running(words, folder, prepare=(_elastic, ()))]
+
+
+def _elastic() -> None:
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    endpoint = f"127.0.0.1:{free_port()}"
+    nodes = {"min_nodes": 1, "max_nodes": 1, "nproc_per_node": 2, "rdzv_backend": "c10d", "rdzv_endpoint": endpoint}
+    elastic_launch(LaunchConfig(**nodes, start_method="fork", run_id="tests"), _rank)()
+    sys.exit()
+
+
+def _rank() -> None:
+    from zoo.cli import main
+
+    sys.exit(main())
+
+
 def free_port() -> str:
     """Return a free port of 127.0.0.1."""
     with socket.socket() as free:

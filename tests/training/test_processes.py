@@ -12,7 +12,7 @@ from PIL import Image
 
 import zoo
 from tests.errors import raises
-from tests.faults.process import Running, free_port, srun
+from tests.faults.process import Running, free_port, srun, torchrun
 from tests.faults.runs import write_parallel
 from zoo.training import processes
 from zoo.training.processes import launched_devices
@@ -38,12 +38,6 @@ def fit(workdir: Path, backbone: str, data: str, *words: str) -> list[str]:
 def lightning(workdir: Path, words: list[str]) -> list[subprocess.Popen[str]]:
     """Start one process, which starts the other."""
     return [start(workdir, [sys.executable, "-m", "zoo", *words, "--trainer.devices=2"])]
-
-
-def torchrun(workdir: Path, words: list[str]) -> list[subprocess.Popen[str]]:
-    """Start two processes with torchrun."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
-    return [start(workdir, [*command, "-m", "zoo", *words])]
 
 
 def start(workdir: Path, command: list[str], **env: str) -> subprocess.Popen[str]:
