@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +25,7 @@ import zoo
 from benchmarks import machine
 from benchmarks.studies import frontier_page, gallery, papers_rows, readme, tickets
 from benchmarks.studies.frontier_page import CONTROLS, depends_on_size
+from tests.faults.process import Running
 from tests.hub.conftest import home, hub
 from zoo import registry
 from zoo.cli import main
@@ -124,12 +126,16 @@ def unregistered():
 
 def served(line, folder):
     """Run a command that serves a model until it prints its address, read the page, and stop it."""
-    command = [sys.executable, "-m", *shlex.split(line)]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            return urlopen(process.stdout.readline().split()[-1], timeout=60).read().decode()
-        finally:
-            process.terminate()
+    running = Running(shlex.split(line)[1:], folder)
+    output = running.outputs.with_suffix(".out")
+    try:
+        while not (output.exists() and output.read_text().endswith("\n")):
+            assert running.process.exitcode is None
+            time.sleep(0.02)
+        return urlopen(output.read_text().split()[-1], timeout=60).read().decode()
+    finally:
+        running.process.terminate()
+        running.ended()
 
 
 @pytest.mark.parametrize("page", [name for name, steps in STEPS.items() if name != "devices"])

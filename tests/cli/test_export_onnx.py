@@ -9,6 +9,7 @@ from zoo_export.export import export
 from zoo_export.onnx_file import OnnxNetwork, run_by
 
 import zoo
+from tests import networks
 
 for name in ("onnx", "onnxscript", "onnxruntime"):
     pytest.importorskip(name, reason="needs hypercomplex-zoo[onnx]")
@@ -17,7 +18,7 @@ NAME, TICKET = "vit-digits-quaternion", "vit-digits-quaternion-ticket"
 
 
 def test_networks_of_two_texts_become_onnx(tmp_path):
-    model = zoo.load("decomposable_attention-entailment-quaternion")
+    model = networks.trained(*networks.NETWORKS["decomposable_attention"], "quaternion")
     assert export(model, tmp_path / "pairs", "onnx")["max_difference"] < 1e-4
     assert all(parameter.requires_grad for parameter in model.net.parameters())
 
@@ -69,10 +70,10 @@ def test_onnxruntime_quantizes_activations(call, tmp_path):
 
 
 @torch.no_grad()
-def test_the_loss_of_an_onnx_network_is_that_of_the_model(tmp_path):
+def test_the_loss_of_an_onnx_network_is_that_of_the_model(generative_run, tmp_path):
     from onnx import load
 
-    model = zoo.load("gpt-glosses-quaternion")
+    model = zoo.load(generative_run("gpt"))
     result = export(model, tmp_path / "result", "onnx")
     few = {"trainer": {"limit_test_batches": 1, "accelerator": "cpu", "enable_progress_bar": False}}
     network = OnnxNetwork(tmp_path / "result/model.onnx", model.net)
@@ -90,5 +91,5 @@ def test_a_full_disk_is_no_fault_of_the_network(format, tmp_path, monkeypatch):
 
     monkeypatch.setattr("pathlib.Path.write_bytes", full)
     with pytest.raises(OSError, match="No space"):
-        export(zoo.load(NAME), tmp_path / "x", format)
+        export(zoo.load("linear-hamilton-quaternion"), tmp_path / "x", format)
     assert not list(tmp_path.iterdir())

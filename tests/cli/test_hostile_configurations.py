@@ -31,7 +31,7 @@ START = {
     "torchrun": [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1", "-m", "zoo"],
     "path": SCRIPT,
 }
-FEW = ("script", "torchrun")
+FEW = ("torchrun",)  # like `module` it imports from the working directory; a script does not
 
 
 @pytest.fixture

@@ -180,7 +180,7 @@ def test_a_failed_run_is_reported_and_the_others_are_trained(tmp_path, monkeypat
     bad = {"algebra": "real", "trainer": {"strategy": "nothing"}}
     rows = {"bad": bad, "good": {"algebra": "real"}, "left out": {"algebra": "quaternion"}}
     file = file_of(tmp_path, axes={"row": rows})
-    assert main(["sweep", str(file), "--jobs", "2", "--only", "b*,good", "--json"]) == 1
+    assert main(["sweep", str(file), "--only", "b*,good", "--json"]) == 1
     results = json.loads(capsys.readouterr().out)
     assert [row["name"] for row in results["rows"]] == ["good"]
     assert list(results["failed"]) == ["bad"]

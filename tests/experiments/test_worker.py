@@ -2,15 +2,15 @@
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
-from zoo_experiments.worker import Worker, python_process
+from zoo_experiments.worker import Worker
 
+from tests.faults.process import forked, zoo_command
 from tests.faults.ranks import alive
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers fork on Linux only")
@@ -75,9 +75,15 @@ def test_runs_of_a_worker_equal_separate_processes_whatever_ran_before(worker, t
     assert "resume with" in (tmp_path / "log").read_text()
     assert worker.is_alive
     assert worker.run(fit(tmp_path / "shared", "quaternion"), tmp_path / "log") == 0
-    subprocess.run(**python_process("zoo", fit(tmp_path / "alone", "quaternion"), "1"), check=True)
+    assert zoo_command(fit(tmp_path / "alone", "quaternion"), tmp_path).code == 0
     for file in ("metrics.csv", "model/model.safetensors", "config.yaml"):
         assert (tmp_path / "shared" / file).read_bytes() == (tmp_path / "alone" / file).read_bytes()
+
+
+def start_worker(file):
+    """Start a worker in this process, write its id to a file, and never end."""
+    file.write_text(f"{Worker().process.pid}\n")
+    time.sleep(600)
 
 
 def test_a_run_ends_with_its_worker_and_a_worker_with_its_parent(worker, tmp_path):
@@ -90,9 +96,10 @@ def test_a_run_ends_with_its_worker_and_a_worker_with_its_parent(worker, tmp_pat
     assert not worker.is_alive
     worker.close()
     wait_for(lambda: not alive(child))
-    parent = "import time; from zoo_experiments.worker import Worker; print(Worker().process.pid, flush=True); time.sleep(600)"
-    process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True)
-    pid = int(process.stdout.readline())
-    process.kill()
-    process.communicate()
+    started = tmp_path / "started"
+    parent = forked(start_worker, started)
+    wait_for(lambda: started.exists() and started.read_text().endswith("\n"))
+    pid = int(started.read_text())
+    parent.kill()
+    parent.join()
     wait_for(lambda: not alive(pid))

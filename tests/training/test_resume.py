@@ -3,8 +3,6 @@
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,7 @@ from lightning.pytorch import Callback
 
 import zoo
 from tests.errors import raises
-from tests.faults.process import srun
+from tests.faults.process import srun, zoo_command
 from zoo.training.checkpoints import Checkpoints
 from zoo.training.resume import checkpoint_files, newest, read_checkpoint
 
@@ -168,27 +166,30 @@ def test_a_damaged_best_checkpoint_is_never_used(options, damage):
     assert not Path("run/model").exists()
 
 
+def end_after(left):
+    """End this process after a number of file operations."""
+
+    def counted(real):
+        def call(*args, **kwargs):
+            nonlocal left
+            left -= 1
+            if left < 0:
+                os._exit(9)
+            return real(*args, **kwargs)
+
+        return call
+
+    for name in ("replace", "fsync", "unlink"):
+        setattr(os, name, counted(getattr(os, name)))
+
+
 @pytest.mark.parametrize("left", [13, pytest.param(17, marks=pytest.mark.slow)])
 def test_a_run_that_is_killed_while_it_saves_a_checkpoint_can_be_resumed(options, left):
     """The run can be resumed after every file operation."""
     chosen = options(trainer={"max_epochs": 3})
     whole = zoo.fit(**chosen, run_dir="whole")
-    script = (
-        "import os, sys, yaml, zoo, zoo.training.resume as io\n"
-        "left = int(sys.argv[1])\n"
-        "def counted(real):\n"
-        "    def call(*args, **kwargs):\n"
-        "        global left\n"
-        "        left -= 1\n"
-        "        if left < 0: os._exit(9)\n"
-        "        return real(*args, **kwargs)\n"
-        "    return call\n"
-        "for name in ('replace', 'fsync', 'unlink'): setattr(os, name, counted(getattr(os, name)))\n"
-        "zoo.fit(**yaml.safe_load(open('whole/config.yaml')), run_dir=sys.argv[2])\n"
-    )
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    killed = subprocess.run([sys.executable, "-c", script, str(left), "run"], env=environment, capture_output=True)
-    assert killed.returncode == 9, killed.stderr
+    killed = zoo_command(["fit", "-c", "whole/config.yaml", "--run-dir=run"], Path.cwd(), prepare=(end_after, (left,)))
+    assert killed.code == 9, killed.err
     if names("run"):
         assert zoo.fit(resume="run")["metrics"] == whole["metrics"]
         assert [path.name for path in Path("run").rglob(".*") if path.name != ".lock"] == []
