@@ -1,11 +1,15 @@
-"""Small images."""
+"""Small images, and data sets that are built once."""
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+
+from zoo import registry
+from zoo.data import DataModule, ready
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 
@@ -15,6 +19,12 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("no ../shared/data beside the repository")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def built() -> Callable[[str], DataModule]:
+    """Return a function that builds a data set, with batches of 16 rows, at its first call."""
+    return cache(lambda spec: ready(registry.create("zoo.datasets", spec, batch_size=16, num_workers=0, seed=0, stream=False)))
 
 
 @pytest.fixture

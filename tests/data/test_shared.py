@@ -11,7 +11,6 @@ from zoo_datasets.corpora import shakespeare
 from zoo_datasets.published import imdb, mpqa, mr, qnli, snli, sst, subj, trec, wikiqa
 from zoo_datasets.text_sets import read_copy
 
-from zoo import registry
 from zoo.data import ready
 
 TABLES = [
@@ -97,8 +96,8 @@ def hash_keys(keys):
 
 
 @pytest.mark.parametrize(("spec", "content", "first", "second"), PINNED, ids=[row[0] for row in PINNED])
-def test_content_and_order_are_pinned(spec, content, first, second):
-    data = ready(registry.create("zoo.datasets", spec, batch_size=16, num_workers=0, seed=0, stream=False))
+def test_content_and_order_are_pinned(built, spec, content, first, second):
+    data = built(spec)
     sampler = data.train_dataloader().sampler
     assert data.info.sha256.startswith(content)
     assert [hash_keys(list(sampler)) for _ in range(2)] == [first, second]

@@ -280,14 +280,11 @@ def test_lengths_equal_a_packed_sequence(options):
     assert all(torch.equal(a, b) for a, b in zip(last, state, strict=True))
 
 
-STACK = {"num_layers": 2, "bidirectional": True}
-
-
 @pytest.mark.parametrize(
     ("backend", "spec", "options", "lengths"),
     [
         ("aot_eager", "real", {}, None),
-        ("aot_eager", "quaternion", STACK, None),
+        ("aot_eager", "quaternion", {"bidirectional": True}, None),
         ("aot_eager", "quaternion", {"rules": "gate"}, [2, 5, 3]),
     ],
 )

@@ -12,7 +12,7 @@ from PIL import Image
 
 import zoo
 from tests.errors import raises
-from tests.faults.process import Running, free_port, srun, torchrun
+from tests.faults.process import Running, srun, torchrun
 from tests.faults.runs import write_parallel
 from zoo.training import processes
 from zoo.training.processes import launched_devices

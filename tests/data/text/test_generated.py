@@ -28,8 +28,8 @@ def rows(table):
 
 
 @pytest.fixture(scope="module")
-def data():
-    return ready(agreement())
+def data(built):
+    return built("agreement")
 
 
 def test_every_noun_shows_its_number():
@@ -54,14 +54,19 @@ def test_every_word_is_in_the_training_split_and_every_noun_is_a_head_in_both_nu
         assert {word for text in data.splits[name].texts[0] for word in text.split()} <= known
 
 
+@pytest.fixture(scope="module")
+def few():
+    return ready(agreement(rows=3000))
+
+
 @pytest.mark.parametrize("attractors", range(5))
-def test_attractors_change_the_test_split_only(data, attractors):
-    other = ready(agreement(attractors=attractors))
+def test_attractors_change_the_test_split_only(few, attractors):
+    other = ready(agreement(attractors=attractors, rows=3000))
     for name in ("train", "val"):
-        assert rows(other.splits[name]) == rows(data.splits[name])
-    known = {text for name in ("train", "val") for text in data.splits[name].texts[0]}
+        assert rows(other.splits[name]) == rows(few.splits[name])
+    known = {text for name in ("train", "val") for text in few.splits[name].texts[0]}
     test = other.splits["test"]
-    assert len(set(test.texts[0]) - known) == len(test) == 1200
+    assert len(set(test.texts[0]) - known) == len(test) == 300
     for text, label in rows(test):
         head, between = nouns(text)
         assert NUMBER[head] == label
@@ -87,8 +92,8 @@ def relation(premise, hypothesis):
 
 
 @pytest.fixture(scope="module")
-def implications():
-    return ready(entailment())
+def implications(built):
+    return built("entailment")
 
 
 @pytest.mark.parametrize("variables", [4, 5, 6])
@@ -175,8 +180,8 @@ def test_splits_are_stratified_and_share_no_definition_or_lemmas():
 
 
 @pytest.fixture(scope="module")
-def pairs():
-    return ready(glosses("pairs", tokenizer="word"))
+def pairs(built):
+    return built("glosses(task=pairs)")
 
 
 @pytest.fixture(scope="module")
