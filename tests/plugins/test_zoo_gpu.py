@@ -24,14 +24,18 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("nothing_remembered")
 
 
-@pytest.mark.parametrize("file", ["triton_interpreted.py", "triton_factored.py", "thin_and_flash_interpreted.py"])
-def test_interpreter(file):
+INTERPRETED = ("triton_interpreted.py", "triton_factored.py", "thin_and_flash_interpreted.py")
+
+
+def test_interpreter():
     # Triton decides when it is imported, and so does what imports it.
     environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", f"tests/plugins/{file}"]
+    files = [f"tests/plugins/{name}" for name in INTERPRETED]
+    command = [sys.executable, "-m", "pytest", "-n0", "-p", "no:cacheprovider", *files]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:]
     assert " passed" in done.stdout
+    assert all(name in done.stdout for name in files), done.stdout
 
 
 def assembly_code(function, capability, vector=8, padded=False, **constants):
