@@ -20,7 +20,8 @@ PARAMETRIZED = re.compile(r"parametrizations\.(\w+)\.original(\d)$")
 
 def write_onnx(model: Model, net: nn.Module, file: Path, output: str) -> dict[str, Any]:
     """Write a network as ONNX and, if onnxruntime is installed, compare it with the model; the network is changed."""
-    traced = program(model, net.requires_grad_(False))  # else torch cannot decompose products without gradients
+    unit_statistics(net.requires_grad_(False))  # torch cannot decompose products without gradients that require them
+    traced = program(model, net)
     names = {"input_names": list(describe_inputs(model)), "output_names": [output]}
     with refusing(model), torch.no_grad():
         exported = torch.onnx.export(traced, dynamo=True, verbose=False, optimize=False, **names)  # type: ignore[arg-type]
@@ -28,6 +29,21 @@ def write_onnx(model: Model, net: nn.Module, file: Path, output: str) -> dict[st
         content = shrunk(exported.model, set(traced.state_dict))
     file.write_bytes(content)
     return {"max_difference": check_equal(model, OnnxNetwork(file, model.net)) if find_spec("onnxruntime") else None}
+
+
+@torch.no_grad()
+def unit_statistics(net: nn.Module) -> None:
+    r"""Give batch normalizations mean 0 and variance 1 - e, which a file has once for all layers of a width.
+
+        y = w (x - m) / sqrt(v + e) + b = s x + (b - s m), s = w / sqrt(v + e)
+    """
+    for norm in net.modules():
+        if isinstance(norm, nn.modules.batchnorm._BatchNorm) and norm.affine and norm.running_var is not None:
+            scale = norm.weight.double() / (norm.running_var.double() + norm.eps).sqrt()
+            norm.bias.copy_(norm.bias.double() - scale * norm.running_mean.double())
+            norm.weight.copy_(scale)
+            norm.running_mean.zero_()
+            norm.running_var.fill_(1 - norm.eps)
 
 
 def shrunk(model: Any, stored: set[str]) -> bytes:
