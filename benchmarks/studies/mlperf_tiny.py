@@ -6,24 +6,33 @@ that the exported file has (``zoo fit --quantize-aware``), with one recipe; expo
 of MLPerf Tiny has `REFERENCE` bytes; the other networks must have at most half of them.
 
 Each finished run is a row of benchmarks/results/mlperf_tiny.json and is not run again; interrupted runs in ``--runs`` are
-resumed.
+resumed. ``--report`` trains nothing and writes the table in docs/exporting.md and its picture.
 """
 
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from statistics import mean
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from matplotlib.figure import Figure
+from zoo_reports.page import MARKERS, REAL, Table, colors_of, pictures, plain_axes, plus_minus
+from zoo_reports.statistics import Score, compare
+
 import zoo
 from benchmarks import machine
+from benchmarks.machine import IMAGES, ROOT
 from benchmarks.studies.command import result_of
 from benchmarks.studies.papers_rows import rooted
 
 RESULTS = machine.RESULTS / "mlperf_tiny.json"
-REFERENCE = 98_496
+PAGE, PICTURE = ROOT / "docs" / "exporting.md", "mlperf_tiny"
+BEGIN = "<!-- made by benchmarks/studies/mlperf_tiny.py -->"
+REFERENCE, TARGET, TESTED = 98_496, 0.85, 10_000
+"""Bytes of MLPerf Tiny's int8 file, the accuracy that it asks for, and the images of the test split."""
 RECIPE: dict[str, Any] = {
     "data": "cifar10",
     "optimizer": {"name": "adamw", "lr": 0.032, "weight_decay": 0.01},
@@ -76,7 +85,11 @@ def run(network: Network, epochs: int, seed: int, runs: Path, root: Path | None)
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     row = {"network": str(network), "algebra": network.algebra, "channels": network.channels, "bits": network.bits}
     row |= {"epochs": epochs, "seed": seed, "weights": summary["parameters"]["total"], "bytes": exported["bytes"]}
-    row |= {"accuracy": exported["metrics"]["accuracy"], "float_accuracy": exported["float_metrics"]["accuracy"]}
+    row |= {
+        "validation_loss": summary["validation"]["value"],
+        "accuracy": exported["metrics"]["accuracy"],
+        "float_accuracy": exported["float_metrics"]["accuracy"],
+    }
     return row | {"difference": exported["max_difference"], "seconds": seconds, "commit": machine.commit()} | machine.info()
 
 
@@ -94,6 +107,110 @@ def due(rows: list[dict[str, Any]], epochs: int, seeds: int) -> Iterator[tuple[N
                 yield network, seed
 
 
+# --- report ---
+
+
+class Result(NamedTuple):
+    """The runs of a network with a number of epochs."""
+
+    network: Network
+    epochs: int
+    weights: int
+    bytes: int
+    accuracy: Score
+    validation_loss: float
+
+    @property
+    def name(self) -> str:
+        """The name in tables."""
+        return f"{self.network.algebra}, {self.network.channels} channels, {self.network.bits}"
+
+    @property
+    def text(self) -> str:
+        """The accuracy with its interval."""
+        return plus_minus(self.accuracy.mean, self.accuracy.interval)
+
+
+def results(rows: Iterable[Mapping[str, Any]]) -> list[Result]:
+    """Collect the runs of each network, smallest file first."""
+    found: dict[tuple[Network, int], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        found.setdefault((Network(row["algebra"], row["channels"], row["bits"]), row["epochs"]), []).append(row)
+    made = [
+        Result(
+            *key,
+            weights=runs[0]["weights"],
+            bytes=runs[0]["bytes"],
+            accuracy=Score(tuple(row["accuracy"] for row in runs), TESTED),
+            validation_loss=mean(row["validation_loss"] for row in runs),
+        )
+        for key, runs in found.items()
+    ]
+    return sorted(made, key=lambda result: (result.epochs, result.bytes))
+
+
+def answer(found: list[Result]) -> str:
+    """Compare the algebra and the real network that validation prefers, of at most half the bytes of the reference."""
+    small = [result for result in found if 2 * result.bytes <= REFERENCE]
+    reals = [result for result in small if result.network.algebra == REAL]
+    others = [result for result in small if result.network.algebra != REAL]
+    if not reals or not others:
+        return "No comparison is finished."
+    one, other = (min(group, key=lambda result: result.validation_loss) for group in (others, reals))
+    difference = compare(one.accuracy, other.accuracy)
+    verdict = "one seed decides nothing" if difference is None else f"the algebra is {difference.verdict}"
+    reached = [result.name for result in (one, other) if result.accuracy.mean >= TARGET]
+    return (
+        f"In at most {REFERENCE // 2:,} bytes, half of MLPerf Tiny's file, validation prefers {one.name} ({one.text}) among networks "
+        f"over algebras and {other.name} ({other.text}) among real ones; {verdict}. {TARGET:.0%}, the target of MLPerf Tiny, is "
+        f"reached by {' and '.join(reached) or 'neither'}."
+    )
+
+
+def section(found: list[Result]) -> str:
+    """Write the answer, the table and the picture."""
+    lines = [
+        [result.name, f"{result.weights:,}", f"{result.bytes:,}", result.text, str(len(result.accuracy.values))]
+        for result in found
+    ]
+    head = ["network", "weights", "bytes", "accuracy", "seeds"]
+    picture = f"![Test accuracy on CIFAR-10 against bytes of the ONNX file](images/{PICTURE}.png)"
+    return "\n".join([answer(found), "", *Table("", head, lines).as_markdown(), "", picture])
+
+
+def draw(found: list[Result]) -> Figure:
+    """Draw the accuracy against the bytes of the file."""
+    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
+    axes = figure.subplots()
+    algebras = list(dict.fromkeys(result.network.algebra for result in found))
+    for (algebra, color), marker in zip(colors_of(algebras).items(), MARKERS, strict=False):
+        for bits, face in (("int4", color), ("int8", "white")):
+            points = [one for one in found if (one.network.algebra, one.network.bits) == (algebra, bits)]
+            if points:
+                style: dict[str, Any] = {"color": color, "marker": marker, "markerfacecolor": face, "linestyle": ""}
+                style |= {
+                    "yerr": [point.accuracy.interval or 0.0 for point in points],
+                    "capsize": 3,
+                    "label": f"{algebra}, {bits}",
+                }
+                axes.errorbar([one.bytes / 1000 for one in points], [one.accuracy.mean for one in points], **style)
+    axes.axvline(REFERENCE / 2000, color="#888888", linewidth=0.8, linestyle=":")
+    axes.plot(REFERENCE / 1000, TARGET, "*", color="black", markersize=11, label="MLPerf Tiny: size and target")
+    axes.set_xlabel("kB of the ONNX file")
+    axes.set_ylabel("test accuracy")
+    axes.legend(frameon=False)
+    plain_axes(axes)
+    return figure
+
+
+def report() -> None:
+    """Write the part of the page and the picture."""
+    found = results(read(RESULTS)["rows"])
+    text = machine.replace_table(PAGE.read_text(encoding="utf-8"), BEGIN, section(found))
+    PAGE.write_text(text, encoding="utf-8")
+    (IMAGES / f"{PICTURE}.png").write_bytes(pictures(PICTURE, lambda: draw(found))[f"{PICTURE}.png"])
+
+
 def main(argv: list[str] | None = None) -> None:
     """Run what is due and store it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -102,13 +219,16 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--epochs", type=int, default=50)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--report", action="store_true", help="only write the page")
     options = parser.parse_args(argv)
-    for network, seed in due(read(options.out)["rows"], options.epochs, options.seeds):
+    runs = [] if options.report else due(read(options.out)["rows"], options.epochs, options.seeds)
+    for network, seed in runs:
         row = run(network, options.epochs, seed, options.runs, options.root)
-        print(
-            f"{network}, seed {seed}: {row['bytes']} bytes, accuracy {row['accuracy']:.4f}, {row['seconds']:.0f} s", flush=True
-        )
+        result = f"{row['bytes']} bytes, accuracy {row['accuracy']:.4f}, {row['seconds']:.0f} s"
+        print(f"{network}, seed {seed}: {result}", flush=True)
         machine.write_rows(options.out, {"recipe": RECIPE, "rows": [*read(options.out)["rows"], row]})
+    if options.report:
+        report()
 
 
 if __name__ == "__main__":
