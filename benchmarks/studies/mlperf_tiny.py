@@ -161,7 +161,7 @@ def answer(found: list[Result]) -> str:
     verdict = "one seed decides nothing" if difference is None else f"the algebra is {difference.verdict}"
     reached = [result.name for result in (one, other) if result.accuracy.mean >= TARGET]
     return (
-        f"In at most {REFERENCE // 2:,} bytes, half of MLPerf Tiny's file, validation prefers {one.name} ({one.text}) over algebras "
+        f"In {REFERENCE // 2:,} bytes, half of MLPerf Tiny's file, validation prefers {one.name} ({one.text}) over algebras "
         f"and {other.name} ({other.text}) over the reals; {verdict}. {TARGET:.0%}, the target of MLPerf Tiny, is reached by "
         f"{' and '.join(reached) or 'neither'}."
     )
