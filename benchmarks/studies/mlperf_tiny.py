@@ -68,7 +68,7 @@ NETWORKS = (
     Network("octonion", (40, 72, 144), "int4"),
     Network("real", (11, 22, 44), "int8"),
 )
-"""In the order of the runs; the third one is the reference, and the others but the first are about as wide as the limit allows."""
+"""In the order of the runs; the third is the reference, and the others but the first are about as wide as the limit allows."""
 
 
 def run(network: Network, epochs: int, seed: int, runs: Path, root: Path | None) -> dict[str, Any]:
