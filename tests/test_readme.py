@@ -129,10 +129,10 @@ def served(line, folder):
     running = Running(shlex.split(line)[1:], folder)
     output = running.outputs.with_suffix(".out")
     try:
-        while not (output.exists() and output.read_text().endswith("\n")):
+        while not (output.exists() and "\n" in output.read_text()):
             assert running.process.exitcode is None
             time.sleep(0.02)
-        return urlopen(output.read_text().split()[-1], timeout=60).read().decode()
+        return urlopen(output.read_text().splitlines()[0].split()[-1], timeout=60).read().decode()
     finally:
         running.process.terminate()
         running.ended()

@@ -190,9 +190,9 @@ def test_a_run_that_is_killed_while_it_saves_a_checkpoint_can_be_resumed(options
     whole = zoo.fit(**chosen, run_dir="whole")
     killed = zoo_command(["fit", "-c", "whole/config.yaml", "--run-dir=run"], Path.cwd(), prepare=(end_after, (left,)))
     assert killed.code == 9, killed.err
-    if names("run"):
-        assert zoo.fit(resume="run")["metrics"] == whole["metrics"]
-        assert [path.name for path in Path("run").rglob(".*") if path.name != ".lock"] == []
+    assert names("run")
+    assert zoo.fit(resume="run")["metrics"] == whole["metrics"]
+    assert [path.name for path in Path("run").rglob(".*") if path.name != ".lock"] == []
 
 
 # --- resume auto ---
