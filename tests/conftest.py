@@ -18,7 +18,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 collect_ignore = ["faults/preloaded.py"]  # importing it changes the process, from which other tests fork
 
-LONG = ("test_readme", "test_signals", "test_processes", "test_resume", "test_lottery")
+LONG = ("test_readme", "test_signals", "test_processes", "test_resume", "test_lottery", "test_zoo_gpu")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
