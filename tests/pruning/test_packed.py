@@ -2,20 +2,19 @@
 
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 import torch
-from lightning.pytorch.strategies import DDPStrategy
 from safetensors.torch import load_file, save_file
 from torch import nn
 
 import zoo
 from tests.errors import raises
 from tests.faults.hostile import seal
-from tests.faults.process import forked, free_port
-from tests.pruning.test_callback import Net, data, tensors, trainer
-from zoo.errors import InputError
-from zoo.pruning import LotteryTicket, Pruning, iterate_rounds, prunable
+from tests.pruning.test_callback import Net
+from zoo.pruning import Pruning, prunable
 from zoo.pruning import masks as lib
 
 SIZES = {"in_channels": 1, "image_size": 8, "num_classes": 3}
@@ -110,43 +109,54 @@ def test_damaged_files(tmp_path, change, code, value):
         zoo.load(folder)
 
 
-def train_rank(folder, env):
-    """Find tickets in one of two processes, and write what it has found."""
-    os.environ.update(env)
-    os.chdir(folder)
-    rank, results = int(env["LOCAL_RANK"]), {}
+SCRIPT = """
+import json, os, sys
+import torch
+from lightning.pytorch.strategies import DDPStrategy
+from tests.pruning.test_callback import Net, data, tensors, trainer
+from zoo.errors import InputError
+from zoo.pruning import LotteryTicket, iterate_rounds
+from zoo.pruning.masks import tensor_digest
 
-    def ddp(*callbacks):
-        return trainer(*callbacks, strategy=DDPStrategy(process_group_backend="gloo"), devices=2)
+torch.set_num_threads(1)
+rank, results = int(os.environ.get("LOCAL_RANK", 0)), {}
 
-    def fit_one(ticket):
-        torch.manual_seed(rank + 1)  # different initialization and dropout on every rank
-        module = Net()
-        ddp(ticket).fit(module, data())
-        torch.save([tensors(module), ticket.masks], f"round-{ticket.pruning.score}-{ticket.round}-{rank}.pt")
 
-    for score in ("magnitude", "random"):
-        ticket = LotteryTicket(0.4, score=score, seed=rank)
-        results[score] = [[done.survivors, lib.tensor_digest(ticket.masks)] for done in iterate_rounds(fit_one, ticket, 2)]
-        results[score].append(lib.tensor_digest(ticket.rewind_point))
-    if rank:
-        ticket.rewind_point["head.bias"][1] += 1
-    try:
-        ddp(ticket).fit(Net(), data())
-    except InputError as error:
-        results["error"] = [error.code, str(error)]
-    (folder / f"rank-{rank}.json").write_text(json.dumps(results))
-    torch.distributed.barrier()
-    torch.distributed.destroy_process_group()  # a thread of gloo that outlives Python ends it with SIGABRT
+def ddp(*callbacks):
+    return trainer(*callbacks, strategy=DDPStrategy(process_group_backend="gloo"), devices=2)
+
+
+def fit_one(ticket):
+    torch.manual_seed(rank + 1)  # different initialization and dropout on every rank
+    module = Net()
+    ddp(ticket).fit(module, data())
+    torch.save([tensors(module), ticket.masks], f"round-{score}-{ticket.round}-{rank}.pt")
+
+
+for score in ("magnitude", "random"):
+    ticket = LotteryTicket(0.4, score=score, seed=rank)
+    results[score] = [[done.survivors, tensor_digest(ticket.masks)] for done in iterate_rounds(fit_one, ticket, 2)]
+    results[score].append(tensor_digest(ticket.rewind_point))
+if rank:
+    ticket.rewind_point["head.bias"][1] += 1
+try:
+    ddp(ticket).fit(Net(), data())
+except InputError as error:
+    results["error"] = [error.code, str(error)]
+with open(f"rank-{rank}.json", "w") as file:
+    json.dump(results, file)
+torch.distributed.barrier()
+torch.distributed.destroy_process_group()  # a thread of gloo that outlives Python ends it with SIGABRT
+"""
 
 
 def test_two_ranks_have_the_same_ticket(tmp_path):
-    shared = {"TORCHELASTIC_RUN_ID": "x", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "GROUP_RANK": "0"}
-    shared |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-    ranks = [forked(train_rank, tmp_path, shared | {"RANK": rank, "LOCAL_RANK": rank}) for rank in "01"]
-    for process in ranks:
-        process.join(240)
-    assert [process.exitcode for process in ranks] == [0, 0]
+    (tmp_path / "script.py").write_text(SCRIPT)
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
     one, two = (json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in (0, 1))
     assert one == two
     assert [count for count, _ in one["magnitude"][:3]] == [80, 48, 28]
