@@ -240,7 +240,7 @@ def test_a_diverged_arm_does_not_end_the_others(tmp_path, monkeypatch):
     train = module.train
 
     def diverge(run, *rest):
-        if run.plan.options.algebra == "real" and "round-01" in str(run.folder):
+        if run.plan.options.algebra == "real" and "round-01" in str(run.folder.path):
             raise DivergenceError("training diverged in epoch 1: the loss is not finite")
         return train(run, *rest)
 
