@@ -134,7 +134,7 @@ class Resumed:
         return self.checkpoint[STATE]  # type: ignore[no-any-return]
 
 
-def resume(config: Mapping[str, Any], fixed: Mapping[str, Any], folder: Path, processes: int = 1) -> Resumed:
+def resume(config: Mapping[str, Any], fixed: Mapping[str, object], folder: Path, processes: int = 1) -> Resumed:
     """Load the newest intact checkpoint of a run, and print its position and the options that changed."""
     changes = changed_options(folder, config, free=())
     path, checkpoint = newest(folder)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -47,7 +46,7 @@ class InitialWeights:
         if not is_of_transformers(self.folder):
             read_config(self.folder)
 
-    def load_into(self, net: nn.Module, tokenizer: Any, files: Mapping[str, str]) -> None:
+    def load_into(self, net: nn.Module, tokenizer: object, files: Mapping[str, str]) -> None:
         """Load the weights into a network for data with this tokenizer and these files."""
         if is_of_transformers(self.folder):
             layers = Layers(self.algebra, self.scope, self.init)
@@ -88,7 +87,7 @@ class Teacher:
         self.folder = locate(self.source)
         read_config(self.folder)
 
-    def distillation(self, info: Any, files: Mapping[str, str]) -> Distillation:
+    def distillation(self, info: object, files: Mapping[str, str]) -> Distillation:
         """Load the model, and return the callback that trains with it on data with this info and these files."""
         source = f"--teacher {self.source}"
         teacher = load(self.folder)

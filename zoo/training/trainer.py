@@ -103,7 +103,7 @@ def searching(callbacks: list[Callback], resumed: Resumed | None) -> list[Callba
     return [*callbacks, FoundRate()] if any(isinstance(item, LearningRateFinder) for item in callbacks) else callbacks
 
 
-def restore_batch_size(data: Any, settings: Mapping[str, Any], resumed: Resumed | None) -> None:
+def restore_batch_size(data: Any, settings: Mapping[str, object], resumed: Resumed | None) -> None:
     """Set the batch size of a resumed run whose `BatchSizeFinder` has found one."""
     if resumed is not None and any(isinstance(item, BatchSizeFinder) for item in as_list(settings.get("callbacks"))):
         data.batch_size = resumed.state["batch_size"]
