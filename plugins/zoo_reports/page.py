@@ -148,7 +148,7 @@ def plain_axes(axes: Any, grid: str = "both") -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def log_axis(axes: object, which: str) -> None:
+def log_axis(axes: Any, which: str) -> None:
     """Scale the axis ``x`` or ``y`` logarithmically, with ticks at 1, 2 and 5; thousands are written as 1k."""
     thousands, axis = EngFormatter(sep=""), getattr(axes, f"{which}axis")
     getattr(axes, f"set_{which}scale")("log")
