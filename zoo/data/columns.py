@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -59,7 +59,7 @@ class Column:
     texts: Array | None = None
 
     @classmethod
-    def of(cls, name: str, *parts: Sequence[object] | Array, has_categories: bool = False) -> Self:
+    def of(cls, name: str, *parts: Sequence[Any], has_categories: bool = False) -> Self:
         """Parse the cells of a column, one split after another; arrays of numbers are not parsed unless they are categories."""
         if not has_categories and all(isinstance(part, np.ndarray) and part.dtype.kind in "biuf" for part in parts):
             return cls(name, np.concatenate(parts).astype(np.float64))

@@ -23,7 +23,7 @@ class Table:
 
     Attributes:
         columns: For text tasks `text`, or `first` and `second` of a pair; `label`, as written in the file; and `group`, the
-            question of every row if its answers are to be ranked. For numbers and categories any columns.
+            question of every row if its answers are to be ranked. For numbers and categories any columns, also arrays.
         source: Name of the file or data set for error messages.
         lines: The line of every row in `source`, from 1.
         files: The files of the two columns of parallel text, one text per line.
@@ -36,7 +36,7 @@ class Table:
         ('reviews, row 3', ['1', '1'])
     """
 
-    columns: Mapping[str, Sequence[Any] | Array]
+    columns: Mapping[str, Sequence[Any]]
     source: str = "the data"
     lines: Sequence[int] | Array | None = None
     files: tuple[str, str] | None = None
