@@ -16,7 +16,7 @@ TASKS = ("shakespeare", "glosses")
 ALGEBRAS = ("real", "quaternion", "phm-4", "octonion")
 SIZES = (0.4, 0.8, 1.6, 3.2, 6.4, 12.8)
 """Millions of weights."""
-SHORT, LONG = 244 * 64 * 256, 977 * 64 * 256
+SHORT, LONG = 976 * 16 * 256, 3908 * 16 * 256
 """Training tokens: 4 and 16 million, rounded to whole steps."""
 RATES = (0.004, 0.002, 0.008)
 """The first learning rates of every search, in the order in which they are tried."""

@@ -47,14 +47,14 @@ class Recipe(NamedTuple):
         blocks: Maximum number of blocks of the validation and the test text; None for all of them.
     """
 
-    batch: int = 64
+    batch: int = 16
     length: int = LENGTH
     optimizer: str = "adamw"
     betas: tuple[float, float] = (0.9, 0.99)
     weight_decay: float = 0.1
     warmup: float = 0.1
     schedule: str = "cosine"
-    validate: int = 61
+    validate: int = 244
     precision: str = "bfloat16"
     blocks: int | None = None
 

@@ -1,11 +1,12 @@
 """Write ONNX files without names and metadata that no runtime reads, and run them with onnxruntime."""
 
 import logging
-import re
 from collections.abc import Iterator
 from copy import copy, deepcopy
 from importlib.util import find_spec
+from itertools import count, product
 from pathlib import Path
+from string import ascii_letters
 from typing import Any
 
 import torch
@@ -15,12 +16,11 @@ from zoo.inference.model import Model
 from zoo.tasks.seq2seq import Seq2Seq
 from zoo_export.tracing import check_equal, cost, describe_inputs, program, refusing
 
-PARAMETRIZED = re.compile(r"parametrizations\.(\w+)\.original(\d)$")
-
 
 def write_onnx(model: Model, net: nn.Module, file: Path, output: str) -> dict[str, Any]:
     """Write a network as ONNX and, if onnxruntime is installed, compare it with the model; the network is changed."""
-    traced = program(model, net.requires_grad_(False))  # else torch cannot decompose products without gradients
+    unit_statistics(net.requires_grad_(False))  # torch cannot decompose products without gradients that require them
+    traced = program(model, net)
     names = {"input_names": list(describe_inputs(model)), "output_names": [output]}
     with refusing(model), torch.no_grad():
         exported = torch.onnx.export(traced, dynamo=True, verbose=False, optimize=False, **names)  # type: ignore[arg-type]
@@ -30,11 +30,26 @@ def write_onnx(model: Model, net: nn.Module, file: Path, output: str) -> dict[st
     return {"max_difference": check_equal(model, OnnxNetwork(file, model.net)) if find_spec("onnxruntime") else None}
 
 
+@torch.no_grad()
+def unit_statistics(net: nn.Module) -> None:
+    r"""Give batch normalizations mean 0 and variance 1 - e, which a file has once for all layers of a width.
+
+    y = w (x - m) / sqrt(v + e) + b = s x + (b - s m), s = w / sqrt(v + e)
+    """
+    for norm in net.modules():
+        if isinstance(norm, nn.modules.batchnorm._BatchNorm) and norm.affine and norm.running_var is not None:
+            scale = norm.weight.double() / (norm.running_var.double() + norm.eps).sqrt()
+            norm.bias.copy_(norm.bias.double() - scale * norm.running_mean.double())
+            norm.weight.copy_(scale)
+            norm.running_mean.zero_()
+            norm.running_var.fill_(1 - norm.eps)
+
+
 def shrunk(model: Any, stored: set[str]) -> bytes:
     """Optimize an ONNX model without computing functions of its stored tensors, and serialize what runtimes read.
 
-    Torch's optimizer would replace the components of small weights by their real matrices. Metadata, names of nodes and
-    inferred shapes take most of the bytes of a graph, and the product of an algebra is the same in all layers.
+    Torch's optimizer would replace the components of small weights by their real matrices. Metadata, names and inferred
+    shapes take most of the bytes of a graph, and the product of an algebra is the same in all layers.
     """
     from onnx_ir.passes import common
     from onnx_ir.serde import serialize_model
@@ -46,8 +61,7 @@ def shrunk(model: Any, stored: set[str]) -> bytes:
     optimize_ir(model, should_fold=should_fold)
     common.DeduplicateInitializersPass(size_limit=2**16)(model)
     common.ClearMetadataAndDocStringPass()(model)
-    for value in list(model.graph.initializers.values()):
-        value.name = PARAMETRIZED.sub(_stored_name, value.name)
+    _shorten_names(model.graph)
     proto = serialize_model(model)
     for graph in _graphs(proto.graph):
         del graph.value_info[:]
@@ -57,9 +71,16 @@ def shrunk(model: Any, stored: set[str]) -> bytes:
     return proto.SerializeToString()  # type: ignore[no-any-return]
 
 
-def _stored_name(match: re.Match[str]) -> str:
-    """Return the name of one of the tensors that store a weight, see `zoo.quantize`."""
-    return match[1] if match[2] == "0" else f"{match[1]}.{match[2]}"
+def _shorten_names(graph: Any) -> None:
+    """Give all values one or two letters as names, except the inputs and outputs of the network."""
+    values = [value for part in (graph, *graph.subgraphs()) for value in (*part.inputs, *part.initializers.values())]
+    values += [value for node in graph.all_nodes() for value in node.outputs if value.name]
+    interface, used = {*graph.inputs, *graph.outputs}, {value.name for value in values}
+    letters = (map("".join, product(ascii_letters, repeat=length)) for length in count(1))
+    names = (name for group in letters for name in group if name not in used)
+    for value in values:
+        if value not in interface:
+            value.name = next(names)
 
 
 def _graphs(graph: Any) -> Iterator[Any]:

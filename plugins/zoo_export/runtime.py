@@ -53,7 +53,7 @@ def find_runtime(given: str | Path | None = None) -> Runtime:
             if about["name"] != PACKAGE:
                 raise InputError(f"the package {about['name']}")
             return Runtime(str(about["version"]), {name: read(f"dist/{source}") for name, source in FILES.items()})
-    except (OSError, EOFError, KeyError, TypeError, ValueError, tarfile.TarError, zlib.error) as error:
+    except (OSError, EOFError, KeyError, TypeError, ValueError, RecursionError, tarfile.TarError, zlib.error) as error:
         message = f"'{found}' is not a complete {PACKAGE} ({one_line(error)}): fetch it again: {FETCH}"
         raise InputError(message, code="corrupt") from error
 

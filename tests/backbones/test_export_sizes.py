@@ -80,6 +80,23 @@ def test_a_grouped_convolution_keeps_its_components(format, tmp_path):
     assert result["max_difference"] < 1e-5
 
 
+def test_running_statistics_take_no_bytes(tmp_path):
+    model = trained("convnet/resnet-8", IMAGE, "quaternion")
+    fresh = export(model, tmp_path / "fresh", "onnx")
+    for norm in model.net.modules():
+        if isinstance(norm, nn.BatchNorm2d):
+            for values in (norm.weight, norm.bias, norm.running_mean):
+                nn.init.uniform_(values, -1, 1)
+            nn.init.uniform_(norm.running_var, 0.1, 2)
+    statistics = [norm.running_var.clone() for norm in model.net.modules() if isinstance(norm, nn.BatchNorm2d)]
+    used = export(model, tmp_path / "used", "onnx")
+    vectors = sum(4 * 2 * len(one) for one in statistics)
+    assert used["bytes"] <= fresh["bytes"] + vectors + 1000
+    assert used["max_difference"] < 1e-4
+    kept = [norm.running_var for norm in model.net.modules() if isinstance(norm, nn.BatchNorm2d)]
+    assert all(map(torch.equal, kept, statistics))  # the model itself is as before
+
+
 def test_the_tables_of_the_page_match_the_results():
     from benchmarks.speed import export as measured
 

@@ -417,6 +417,15 @@ def test_failing_compiler_leaves_no_files(
     assert left_behind(folder) == set()
 
 
+def test_a_compiler_is_stopped_with_its_processes(folder: Path, script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "SECONDS", 1)
+    child = folder.with_name("child")
+    script(f"sleep 600 & echo $! > '{child}'; wait")
+    assert not compiled.is_available()
+    state = subprocess.run(["ps", "-o", "stat=", "-p", child.read_text()], capture_output=True, text=True, check=False).stdout
+    assert not state or state.startswith("Z")
+
+
 def test_cache_folder_is_not_writable(folder: Path) -> None:
     folder.parent.write_text("no folder", encoding="utf-8")
     assert not compiled.is_available()

@@ -325,7 +325,11 @@ def test_pages_that_cannot_be_written(refused, tmp_path, monkeypatch):  # noqa: 
     assert "--quantize dynamic requires --format onnx" in refused("export", name, *options, "--quantize", "dynamic")
     whole = archive(tmp_path / "whole.tgz")
     (tmp_path / "damaged.tgz").write_bytes(whole.read_bytes()[:99])
-    for broken in (tmp_path / "damaged.tgz", archive(tmp_path / "few.tgz", files=[WASM]), archive(tmp_path / "x.tgz", "x")):
+    (tmp_path / "deep/dist").mkdir(parents=True)
+    (tmp_path / "deep/dist" / WASM).touch()
+    (tmp_path / "deep/package.json").write_text("[" * 100_000)
+    archives = tmp_path / "damaged.tgz", archive(tmp_path / "few.tgz", files=[WASM]), archive(tmp_path / "x.tgz", "x")
+    for broken in (*archives, tmp_path / "deep"):
         message = refused("export", name, *options, "--runtime", broken.name)
         assert f"'{broken.name}' is not a complete onnxruntime-web" in message
     for model in ("linear-hamilton-quaternion", "table"):

@@ -7,6 +7,7 @@ import hashlib
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -112,12 +113,25 @@ def compile_library(path: Path) -> None:
         includes = [f"-I{root / 'include'}", f"-I{root / 'include/torch/csrc/api/include'}"]
         libraries = [f"-L{root / 'lib'}", "-ltorch_cpu", "-lc10"]
         command = [str(compiler()), *flags(), *includes, str(SOURCE), "-o", str(built), *libraries]
-        result = subprocess.run(command, capture_output=True, timeout=SECONDS, stdin=subprocess.DEVNULL, check=False)
-        if result.returncode:
-            lines = result.stderr.decode(errors="replace").splitlines()
-            reason = next((line for line in lines if "error" in line.lower()), f"exit status {result.returncode}")
+        status, errors = _run(command)
+        if status:
+            reason = next((line for line in errors.splitlines() if "error" in line.lower()), f"exit status {status}")
             raise BuildError(f"{command[0]} failed: {reason:.200}")
         built.replace(path)
+
+
+def _run(command: list[str]) -> tuple[int, str]:
+    """Run a compiler, and return its exit status and errors; stop it with all its processes after `SECONDS` and at Ctrl-C."""
+    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **quiet, start_new_session=True) as process:  # type: ignore[call-overload]
+        try:
+            errors = process.communicate(timeout=SECONDS)[1]
+        except BaseException:
+            if hasattr(os, "killpg"):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
+            raise
+        return process.returncode, errors.decode(errors="replace")
 
 
 def _obstacle() -> str | None:
