@@ -107,11 +107,11 @@ def test_sizes_come_in_order_and_within_a_size_rates_before_seeds():
     sizes = [*SHAKESPEARE[:2], *(network._replace(size=0.8) for network in SHAKESPEARE[:2])]
     first = next_runs(sizes, [], 5)
     assert [(run.network.size, run.rate, run.network.algebra) for run in first[:3]] == [
+        (0.4, 0.008, "real"),
+        (0.4, 0.008, "quaternion"),
         (0.4, 0.004, "real"),
-        (0.4, 0.004, "quaternion"),
-        (0.4, 0.002, "real"),
     ]
-    done = [row(Run(sizes[0], rate, 0), abs(rate - 0.004)) for rate in (0.002, 0.004, 0.008)]
+    done = [row(Run(sizes[0], rate, 0), abs(rate - 0.008)) for rate in (0.004, 0.008, 0.016)]
     due = next_runs(sizes, done, 5)
     assert [run.network.algebra for run in due[:3]] == ["quaternion"] * 3
     assert [run.network.size for run in due] == sorted(run.network.size for run in due)

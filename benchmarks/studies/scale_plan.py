@@ -18,7 +18,7 @@ SIZES = (0.4, 0.8, 1.6, 3.2, 6.4, 12.8)
 """Millions of weights."""
 SHORT, LONG = 976 * 16 * 256, 3908 * 16 * 256
 """Training tokens: 4 and 16 million, rounded to whole steps."""
-RATES = (0.004, 0.002, 0.008)
+RATES = (0.008, 0.004, 0.016)
 """The first learning rates of every search, in the order in which they are tried."""
 MAX_EXTRA_RATES = 8
 HEAD_DIM = 32
