@@ -229,6 +229,20 @@ def matches(texts: dict[str, str], pattern: re.Pattern[str]) -> list[str]:
     return [f"{name}:{number}: {line.strip()}" for name, number, line in lines if pattern.search(line)]
 
 
+def calls_in(text: str, function: str) -> list[str]:
+    """List the names that a function calls, in the order of its lines."""
+    (body,) = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef) and node.name == function)
+    calls = (node for node in ast.walk(body) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name))
+    return [node.func.id for node in sorted(calls, key=lambda node: node.lineno)]
+
+
+def has_parameter(text: str, *types: str) -> bool:
+    """Return whether a function has a parameter of one of these types."""
+    functions = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef))
+    given = (item.annotation for node in functions for item in (*node.args.args, *node.args.kwonlyargs) if item.annotation)
+    return any(isinstance(node, ast.Name) and node.id in types for item in given for node in ast.walk(item))
+
+
 @pytest.fixture(scope="module")
 def texts() -> dict[str, str]:
     return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8", errors="ignore") for path in repository_files()}
@@ -278,6 +292,23 @@ def test_files_have_no_import_cycle():
 def test_an_option_of_the_optimizer_is_known_in_two_files():
     named = {module for module, text in (ZOO | PLUGINS).items() if "mup_base_width" in text}
     assert named == {"zoo.tasks.options", "zoo.tasks.optimization"}
+
+
+def test_a_fit_reads_as_a_story():
+    """Load data, build the network and its task, train, evaluate, save: in this order."""
+    steps = ["read_data", "build_network", "build_task", "train", "evaluate", "save"]
+    assert [name for name in calls_in(ZOO["zoo.training.fit"], "train_run") if name in steps] == steps
+    swapped = "def train_run():\n    net = build_network(plan)\n    data = read_data(plan)\n"
+    assert calls_in(swapped, "train_run") == ["build_network", "read_data"]
+
+
+def test_the_options_of_a_run_stay_in_the_modules_that_plan_and_build_it():
+    """Checkpoints, the run folder, sources and everything below get the values that they need."""
+    takers = {module for module, text in ZOO.items() if has_parameter(text, "Fit", "Plan")}
+    built = {"fit", "network", "session", "trainer", "bench"}
+    assert takers == {f"zoo.training.{name}" for name in ("options", "resolve", *built)} | {"zoo.cli.fit"}
+    assert has_parameter("def f(run: Plan | None): ...", "Plan")
+    assert not has_parameter("def f(run: str) -> Plan: ...", "Plan")
 
 
 def test_core_code_imports_no_plugins():

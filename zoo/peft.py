@@ -155,7 +155,7 @@ class ZooLayer(nn.Module, _Merging):
         matrix: Tensor = update.matrix()
         return matrix.T if is_conv1d_of_transformers(self.get_base_layer()) else matrix
 
-    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def forward(self, x: Tensor, *args: Any, **kwargs: object) -> Tensor:
         """Add the updates of the active adapters to the output of the layer."""
         if self.disable_adapters and self.merged:
             self.unmerge()
@@ -179,7 +179,7 @@ class ZooModel(BaseTuner):
     target_module_mapping: Any = TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
 
     @contextmanager
-    def _enable_peft_forward_hooks(self, *args: Any, **kwargs: Any) -> Iterator[None]:
+    def _enable_peft_forward_hooks(self, *args: object, **kwargs: object) -> Iterator[None]:
         if kwargs.get("adapter_names") is not None:
             raise InputError("adapters over algebras do not support adapter_names: use set_adapter", code="unsupported")
         yield
@@ -190,7 +190,7 @@ class ZooModel(BaseTuner):
         adapter_name: str,
         target: Any,
         target_name: str,
-        parent: Any,
+        parent: object,
         current_key: str,
         parameter_name: str | None = None,
     ) -> None:

@@ -76,7 +76,7 @@ class ZooQuantizer(HfQuantizer):
     quantization_config: ZooQuantizationConfig
     requires_calibration = True  # transformers then rejects the configuration for a model that is not converted
 
-    def _process_model_before_weight_loading(self, model: Any, **_: Any) -> None:
+    def _process_model_before_weight_loading(self, model: Any, **_: object) -> None:
         config = self.quantization_config
         blocks = _blocks_by_name(model, config.converted)
         if not blocks:
@@ -89,7 +89,7 @@ class ZooQuantizer(HfQuantizer):
             if isinstance(module, Algebra):
                 module.to_empty(device="cpu")
 
-    def _process_model_after_weight_loading(self, model: Any, **_: Any) -> Any:
+    def _process_model_after_weight_loading(self, model: Any, **_: object) -> Any:
         for name, parameter in model.named_parameters():
             owner = model.get_submodule(name.rpartition(".")[0])
             if isinstance(owner, Weight | Algebra) and not getattr(parameter, "_is_hf_initialized", False):
@@ -164,7 +164,7 @@ def _describe(model: Any) -> None:
     model._keys_to_ignore_on_load_unexpected = {*map(re.escape, names), *(model._keys_to_ignore_on_load_unexpected or ())}
 
 
-def _drop_placeholders(model: Any, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
+def _drop_placeholders(model: object, state: dict[str, Tensor], prefix: str, *_: object) -> None:
     for name in _placeholders(getattr(getattr(model, "conversion", None), "converted", ())):
         state.pop(prefix + name, None)
 

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
-from zoo_reports.page import MARKERS, REAL, Table, colors_of, pictures, plain_axes, plus_minus
+from zoo_reports.page import MARKERS, Table, colors_of, pictures, plain_axes, plus_minus
 from zoo_reports.statistics import Score, compare
 
 import zoo
@@ -148,8 +148,8 @@ def results(rows: Iterable[Mapping[str, Any]]) -> list[Result]:
 def answer(found: list[Result]) -> str:
     """Compare the algebra and the real network that validation prefers, of at most half the bytes of the reference."""
     small = [result for result in found if 2 * result.bytes <= REFERENCE]
-    reals = [result for result in small if result.network.algebra == REAL]
-    others = [result for result in small if result.network.algebra != REAL]
+    reals = [result for result in small if result.network.algebra == "real"]
+    others = [result for result in small if result.network.algebra != "real"]
     if not reals or not others:
         return "No comparison is finished."
     one, other = (min(group, key=lambda result: result.validation_loss) for group in (others, reals))

@@ -100,7 +100,7 @@ def _draw(random: np.random.RandomState, count: int, seen: set[str], attractors:
             seen.add(text)
             texts.append(text)
     labels = [NUMBERS[i % 2] for i in range(count)]
-    return Table((texts,), labels, source="agreement")
+    return Table({"text": texts, "label": labels}, "agreement")
 
 
 def sentence(random: np.random.RandomState, head: int, nouns: int, *, other: bool = False) -> str:
@@ -277,8 +277,8 @@ def _draw_squares(variables: int, num_squares: int) -> dict[str, Table]:
 
 
 def _table(rows: list[Row]) -> Table:
-    first, second, labels = (list(column) for column in zip(*rows, strict=True))
-    return Table((first, second), labels, source="entailment")
+    columns = map(list, zip(*rows, strict=True))
+    return Table(dict(zip(("first", "second", "label"), columns, strict=True)), "entailment")
 
 
 SPAN = 2000
@@ -331,4 +331,4 @@ def _expressions(codes: Array, forms: Array) -> Table:
         (f"y={y},x={x}," if swap else f"x={x},y={y},") + "xy"[i] + OPERATIONS[sign] + "xy"[j]
         for sign, x, y, swap, i, j in zip(*columns, strict=True)
     ]
-    return Table((sources, [str(value) for value in values.tolist()]), source="mlu")
+    return Table({"first": sources, "second": [str(value) for value in values.tolist()]}, "mlu")

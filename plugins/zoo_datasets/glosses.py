@@ -231,7 +231,8 @@ def _tables(table: Callable[[str, Sequence[Gloss], int | None], Table], limit: i
 def _lemma_pairs(_: str, split: Sequence[Gloss], limit: int | None) -> Table:
     """Pair every definition with its first lemma."""
     chosen = [split[index] for index in sample(split, limit)]
-    return Table(([gloss.definition for gloss in chosen], [gloss.lemmas.split(", ")[0] for gloss in chosen]), source="glosses")
+    lemmas = [gloss.lemmas.split(", ")[0] for gloss in chosen]
+    return Table({"first": [gloss.definition for gloss in chosen], "second": lemmas}, "glosses")
 
 
 def _generation_data(task: str, limit: int | None, options: dict[str, Any], stream: bool) -> LightningDataModule:
@@ -254,7 +255,7 @@ def _topics(_: str, split: Sequence[Gloss], limit: int | None) -> Table:
     rest = [index for index in range(len(split)) if index not in first.values()]
     more = sample([split[index] for index in rest], None if limit is None else limit - len(first))
     chosen = [split[index] for index in sorted([*first.values(), *(rest[index] for index in more)])]
-    return Table(([gloss.definition for gloss in chosen],), [gloss.topic for gloss in chosen], source="glosses")
+    return Table({"text": [gloss.definition for gloss in chosen], "label": [gloss.topic for gloss in chosen]}, "glosses")
 
 
 def _pairs(name: str, split: Sequence[Gloss], limit: int | None) -> Table:
@@ -309,8 +310,8 @@ def _candidates(right: Gloss, pool: Sequence[Gloss], count: int, random: np.rand
 
 
 def _table(rows: Sequence[Row]) -> Table:
-    first, second, labels, *groups = (list(column) for column in zip(*rows, strict=True))
-    return Table((first, second), labels, groups[0] if groups else None, source="glosses")
+    columns = map(list, zip(*rows, strict=True))
+    return Table(dict(zip(("first", "second", "label", "group"), columns, strict=False)), "glosses")
 
 
 TASKS = {

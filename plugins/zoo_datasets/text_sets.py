@@ -41,6 +41,12 @@ class Layout:
         return (*self.texts, self.label, *(() if self.group is None else (self.group,)))
 
     @property
+    def names(self) -> list[str]:
+        """The names of the columns in a `Table`."""
+        texts = ["text"] if len(self.texts) == 1 else ["first", "second"]
+        return [*texts, "label", "group"][: len(self.all)]
+
+    @property
     def width(self) -> int | None:
         """Number of columns of a file without a header; None if the columns have names."""
         return None if isinstance(self.label, str) else 1 + max(column for column in self.all if isinstance(column, int))
@@ -114,11 +120,10 @@ def fetch_text_set(record: TextSet) -> dict[str, Table]:
     values = hub_columns(record.name, record.repository, rows, names, record.config)
     splits = {}
     for split, parts in record.splits.items():
-        joined = (list(chain(*columns)) for columns in zip(*(values[part] for part in parts), strict=True))
-        columns = [["" if cell is None else str(cell) for cell in column] for column in joined]
-        texts, (labels, *groups) = columns[: len(record.hub.texts)], columns[len(record.hub.texts) :]
+        joined = (chain(*columns) for columns in zip(*(values[part] for part in parts), strict=True))
+        cells = (["" if cell is None else str(cell) for cell in column] for column in joined)
         source = f"{record.repository.partition('@')[0]}, {' + '.join(parts)}"
-        splits[split] = labeled_rows(Table(tuple(texts), labels, groups[0] if groups else None, source))
+        splits[split] = labeled_rows(Table(dict(zip(record.hub.names, cells, strict=True)), source))
     return splits
 
 
@@ -161,8 +166,8 @@ def _read(record: TextSet, file: Path, split: str) -> Table | None:
     if layout is None:
         expected = ", or ".join(", ".join(map(str, layout.all)) for layout in record.columns)
         raise DataError(f"{file}: {record.name} needs the columns {expected}; the file has {quote_few(names) or 'no columns'}")
-    texts: dict[str, Any] = dict(zip(("text",) if len(layout.texts) == 1 else ("first", "second"), layout.texts, strict=True))
-    table = labeled_rows(read_table(file, **texts, label=layout.label, group=layout.group, header=layout.width is None))
+    columns: dict[str, Any] = dict(zip(layout.names, layout.all, strict=True))
+    table = labeled_rows(read_table(file, **columns, header=layout.width is None))
     if not len(table) and split != "test":
         raise DataError(f"{file}: no row has a label")
     return table if len(table) else None
@@ -175,7 +180,8 @@ def _split_by_group(tables: dict[str, Table]) -> dict[str, Table]:
         is_val = np.array([group == "val" for group in train.groups])
         if is_val.any() and not is_val.all():
             tables["train"], tables["val"] = train.where(~is_val), train.where(is_val)
-    return {split: replace(table, groups=None) for split, table in tables.items()}
+    columns = ("text", "label")
+    return {split: replace(table, columns={name: table.columns[name] for name in columns}) for split, table in tables.items()}
 
 
 HUB_SPLITS = {"train": "train", "val": "validation", "test": "test"}
@@ -225,7 +231,8 @@ def read_parallel_set(record: ParallelSet, path: OptionalPath, sides: Sides) -> 
     tables = read_folder(record.name, path, sides, record.stems, trained)
     if record.entities:
         for split, table in tables.items():
-            tables[split] = replace(table, texts=tuple([*map(unescape, column)] for column in table.texts))
+            texts = {name: [*map(unescape, column)] for name, column in table.columns.items()}
+            tables[split] = replace(table, columns=texts)
     return tables
 
 
@@ -237,7 +244,7 @@ def fetch_parallel_set(record: ParallelSet, sides: Sides) -> dict[str, Table]:
     values = hub_columns(record.name, record.repository, parts, columns, pair if record.nested else None)
     splits = {}
     for split, part in HUB_SPLITS.items():
-        texts = tuple([text or "" for text in column] for column in values[part])
-        table = Table(texts, source=f"{record.repository}, {part}")
-        splits[split] = table.where([all(map(str.strip, row)) for row in zip(*texts, strict=True)])
+        first, second = ([text or "" for text in column] for column in values[part])
+        table = Table({"first": first, "second": second}, f"{record.repository}, {part}")
+        splits[split] = table.where([all(map(str.strip, row)) for row in zip(first, second, strict=True)])
     return splits

@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from zoo.data.columns import Column, RawTable
 from zoo.data.info import VectorInfo
 from zoo.data.loader import Array, TensorBatches
 from zoo.data.module import DataModule
 from zoo.data.options import check_pinned
+from zoo.data.table import Table
 from zoo.data.tabular import TableData
 from zoo.registry import check_option, passes_options_to
 
@@ -125,12 +125,11 @@ def breast_cancer(**options: Any) -> TableData:
     return TableData(_read, "diagnosis", kind="classification", **options)
 
 
-def _read() -> RawTable:
+def _read() -> dict[str, Table]:
     from sklearn.datasets import load_breast_cancer
 
     bunch = load_breast_cancer()
     check_pinned("breast_cancer", BREAST_CANCER_SHA256, bunch.data.tobytes() + bunch.target.astype("int64").tobytes())
     names = map(str, bunch.feature_names)
-    columns = {name: Column(name, bunch.data[:, i]) for i, name in enumerate(names)}
-    columns["diagnosis"] = Column.of("diagnosis", bunch.target_names[bunch.target])
-    return RawTable(columns, {"train": len(bunch.target)}, "breast_cancer")
+    columns = {name: bunch.data[:, i] for i, name in enumerate(names)}
+    return {"train": Table({**columns, "diagnosis": bunch.target_names[bunch.target]}, "breast_cancer")}

@@ -12,11 +12,12 @@ from zoo import registry
 from zoo.atomic import write_json
 from zoo.errors import InputError
 from zoo.registry import Spec
-from zoo.training.fit import NOTHING_SAVED, run_fit
+from zoo.training.fit import run_fit
 from zoo.training.folder import claim, finished_run, read_summary, write_config
 from zoo.training.options import Fit, config_values
 from zoo.training.processes import Signals
 from zoo.training.resolve import load_data, resolve
+from zoo.training.session import NOTHING_SAVED
 from zoo.training.summary import Summary
 from zoo.training.trainer import check_trainer
 from zoo_experiments.grid import Grid, InProcess, Point, check_size, execute, processes, with_resume_hint

@@ -94,7 +94,7 @@ def stored_costs(folder: Path) -> dict[str, Any]:
     return dict(read_json(folder / RESULT).get("costs", {})) if (folder / RESULT).exists() else {}
 
 
-def write_result(folder: Path, values: Mapping[str, Any], measured: dict[str, Any] | None = None) -> None:
+def write_result(folder: Path, values: Mapping[str, object], measured: dict[str, Any] | None = None) -> None:
     """Write frontier.json with the finished runs of a folder and the costs of its networks, by default the stored ones."""
     if rows := read_runs(folder):
         write_json(folder / RESULT, {"config": values, "rows": rows, "costs": measured or stored_costs(folder)})

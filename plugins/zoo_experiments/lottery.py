@@ -13,11 +13,11 @@ from zoo.errors import InputError, check_choice
 from zoo.pruning import LotteryTicket, rounds_until
 from zoo.registry import build_options
 from zoo.registry.spec import Spec, split_at_commas
-from zoo.training.fit import NOTHING_SAVED, Session, start_session
 from zoo.training.folder import changed_options, claim_on_rank_0, read_run_config, read_summary, run_name, write_config
 from zoo.training.options import FREE, Fit, config_values
 from zoo.training.processes import Processes
 from zoo.training.resolve import Plan, plan_run
+from zoo.training.session import NOTHING_SAVED, Session, start_session
 from zoo_experiments.grid import Grid, InProcess, Point, Result, check_size, execute, processes, with_resume_hint
 from zoo_experiments.options import Lottery
 from zoo_experiments.round import Arm, folder_name, resume_text, ticket_options, train_round

@@ -16,16 +16,16 @@ import torch
 from torch import Tensor, nn
 
 from zoo.backbones.build import real_twin
-from zoo.checkpoint.folder import network_options
 from zoo.errors import InputError
 from zoo.pruning import LotteryTicket, prunable
 from zoo.pruning.masks import full_masks, next_masks, random_values, remaining
 from zoo.tasks.base import Task
 from zoo.training.checkpoints import DivergenceError
-from zoo.training.fit import Extension, Run, Session, train_run
+from zoo.training.fit import Extension, Run, train_run
 from zoo.training.folder import file_name, short_spec
 from zoo.training.resolve import plan_run
-from zoo.training.resume import STATE, AtomicCheckpointIO, Resumed, checkpoint_files, read_checkpoint
+from zoo.training.resume import STATE, AtomicCheckpointIO, checkpoint_files, read_checkpoint
+from zoo.training.session import Session
 from zoo.training.trainer import ProgressLines, SplitNote, as_list, check_trainer
 from zoo_experiments.grid import Point
 from zoo_experiments.options import Lottery
@@ -148,12 +148,12 @@ class RoundExtension(Extension):
             masks = next_masks(parameters, drawn, masks, replace(ticket.pruning_of(step), score="random"))
         ticket.masks = {name: mask.cpu() for name, mask in masks.items()}
 
-    def finish(self, run: Run, resumed: Resumed | None) -> dict[str, Any]:
+    def finish(self, run: Run) -> dict[str, Any]:
         """Write the masks of the next round, from the last weights; return the part of the summary that becomes a row.
 
         Everything is read from the last checkpoint, so it does not matter which process has trained the round.
         """
-        name = run.checkpoints.newest or (resumed.path.name if resumed is not None else "")
+        name = run.checkpoints.newest or (run.resumed.path.name if run.resumed is not None else "")
         last = read_checkpoint(run.checkpoints.folder / name)
         state = last["callbacks"].get(self.ticket.state_key)
         if state is None or not last[STATE]["finished"]:
@@ -203,7 +203,7 @@ def pruned_from(before: Mapping[str, Tensor], masks: Mapping[str, Tensor], numbe
 def real_weights(run: Run, ticket: LotteryTicket) -> int:
     """Count the prunable weights of the same network over the reals."""
     twin = nn.Module()
-    twin.net = real_twin(run.plan.options.backbone, **network_options(run.config, run.data.info))
+    twin.net = real_twin(run.plan.options.backbone, **run.plan.layers, **run.data.sizes)
     names = [name for name, _ in twin.named_parameters()]
     patterns = {
         part: [pattern for pattern in getattr(ticket, part) if any(fnmatchcase(name, pattern) for name in names)]

@@ -32,17 +32,20 @@ def write_onnx(model: Model, net: nn.Module, file: Path, output: str) -> dict[st
 
 @torch.no_grad()
 def unit_statistics(net: nn.Module) -> None:
-    r"""Give batch normalizations mean 0 and variance 1 - e, which a file has once for all layers of a width.
+    """Give batch normalizations mean 0 and variance 1 - e, which a file has once for all layers of a width.
 
     y = w (x - m) / sqrt(v + e) + b = s x + (b - s m), s = w / sqrt(v + e)
     """
     for norm in net.modules():
-        if isinstance(norm, nn.modules.batchnorm._BatchNorm) and norm.affine and norm.running_var is not None:
-            scale = norm.weight.double() / (norm.running_var.double() + norm.eps).sqrt()
-            norm.bias.copy_(norm.bias.double() - scale * norm.running_mean.double())
+        if not isinstance(norm, nn.modules.batchnorm._BatchNorm) or not norm.affine:
+            continue
+        mean, variance = norm.running_mean, norm.running_var
+        if mean is not None and variance is not None:
+            scale = norm.weight.double() / (variance.double() + norm.eps).sqrt()
+            norm.bias.copy_(norm.bias.double() - scale * mean.double())
             norm.weight.copy_(scale)
-            norm.running_mean.zero_()
-            norm.running_var.fill_(1 - norm.eps)
+            mean.zero_()
+            variance.fill_(1 - norm.eps)
 
 
 def shrunk(model: Any, stored: set[str]) -> bytes:

@@ -168,6 +168,15 @@ def test_a_network_that_returns_tuples_is_refused():
         check_fit(built(spec, TEXT), spec, TOKENS, 3)
 
 
+def test_a_vocabulary_smaller_than_that_of_the_data_is_refused(tmp_path, capsys):
+    assert fit(tmp_path / "run", "hf/bert(dim=32, layers=1, vocab_size=7)", CLASSIFIED[1]) == 2
+    error = capsys.readouterr().err
+    assert "hf/bert(dim=32, layers=1, vocab_size=7) cannot read" in error
+    assert "at least 300 tokens" in error
+    assert "Traceback" not in error
+    assert len(error.splitlines()) <= 3
+
+
 def test_other_embeddings_are_not_supported():
     with raises("unsupported", "complex_order"):
         zoo.backbone(small("bert"), "complex", embedding="complex_order", **TEXT)

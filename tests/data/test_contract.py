@@ -20,6 +20,7 @@ from zoo.data.text import Table, TextData
 DRAWS = random.Random(0)
 TEXTS = [" ".join(DRAWS.choice("uvwxyz") for _ in range(DRAWS.randint(1, 12))) for _ in range(80)]
 TARGETS = [text.upper() for text in TEXTS]
+ROWS, PAIRS = Table({"text": TEXTS, "label": list("ab") * 40}), Table({"first": TEXTS, "second": TARGETS})
 PIXELS = np.random.RandomState(0).randint(0, 256, (40, 8, 8, 3)).astype(np.uint8)
 PLAY = " ".join(f"the {i}th word" for i in range(120))
 
@@ -32,8 +33,8 @@ MODULES = {
     "images": lambda **options: images("none", **options),
     "images-shift": lambda **options: images("shift", **options),
     "images-timm": lambda **options: images("timm", **options),
-    "texts": lambda **options: TextData({"train": Table((TEXTS,), list("ab") * 40)}, "text_classification", **options),
-    "parallel": lambda **options: ParallelData({"train": Table((TEXTS, TARGETS))}, tokenizer="space", **options),
+    "texts": lambda **options: TextData({"train": ROWS}, "text_classification", **options),
+    "parallel": lambda **options: ParallelData({"train": PAIRS}, tokenizer="space", **options),
     "corpus": lambda **options: CorpusData({"train": Text(PLAY)}, max_length=16, **options),
     "streams": lambda **options: CorpusData({"train": Text(PLAY)}, max_length=16, stream=True, **options),
     "vectors": lambda **options: linear_map(3, rows=60, **options),

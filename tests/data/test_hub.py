@@ -124,7 +124,7 @@ def test_changed_or_missing_copies_raise(hub, changed, monkeypatch):
         ready(published.mr())
 
 
-TEXT_ROWS = Table((["one", "two"] * 20,), ["1", "2"] * 20)
+TEXT_ROWS = Table({"text": ["one", "two"] * 20, "label": ["1", "2"] * 20})
 
 
 @passes_options_to(TextData, tokenizer="space", max_length=64)

@@ -160,7 +160,7 @@ def test_example_inputs():
     assert ALL["image"].example_inputs(2).shape == (2, 3, 8, 8)
     assert ALL["vector"].example_inputs(3).equal(torch.zeros(3, 4))
     for name in ("text", "tokens", "token_stream"):
-        assert ALL[name].example_inputs(2).equal(torch.ones(2, 8, dtype=torch.int64))
+        assert ALL[name].example_inputs(2).equal(torch.full((2, 8), ALL[name].vocab_size - 1)), "a smaller vocabulary fails"
     for name in ("text_pair", "source_target"):
         first, second = ALL[name].example_inputs(3)
         assert first.shape == second.shape == (3, 8)

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +17,10 @@ from tests.errors import raises
 from zoo.cli import main
 from zoo.data import ready
 from zoo.data.columns import encode_row, read_rows
-from zoo.data.tabular import from_arrays, table
+from zoo.data.files import BadRows
+from zoo.data.table import Table
+from zoo.data.tabular import TableData, from_arrays, table
+from zoo.data.text import TextData
 from zoo.inference.inputs import read_vectors
 from zoo.training.folder import read_run_config, run_name
 
@@ -168,6 +172,21 @@ def test_broken_rows_raise_or_are_skipped(tmp_path):
     data = ready(table(path, "y", on_bad_rows="skip"))
     assert sum(data.info.sizes.values()) == 57
     assert data.split_note.endswith("; 3 broken rows skipped)")
+
+
+def test_one_table_feeds_text_tasks_and_tables():
+    columns = {"text": ["good", "bad"] * 20, "stars": np.arange(40) % 5, "size": np.arange(40.0), "label": np.arange(40) % 2}
+    rows = Table(columns, "reviews")
+    data = ready(TableData({"train": rows, "test": rows.take([3, 1])}, "label", categories="stars"))
+    assert data.info.classes == ("0", "1")
+    assert data.info.columns == ("text",) * 2 + ("stars",) * 5 + ("size",)
+    assert data.splits["test"][1].tolist() == [1, 1]
+    columns["label"] = ["no", "yes"] * 20
+    assert ready(TextData({"train": Table(columns)}, "text_classification")).info.classes == ("no", "yes")
+    columns["size"] = [*range(39), "large"]
+    with raises("data", "other, row 40: column 'size' is numeric"):
+        bad = BadRows(Path("other"), "error")
+        ready(TableData({"train": rows, "test": Table(columns, "other", bad=bad)}, "label"))
 
 
 def test_a_regression_on_text_names_its_text(wine):

@@ -11,6 +11,7 @@ from torch import nn
 
 import zoo
 from tests.errors import raises
+from zoo.conversion.attention_layout import NUM_HEADS, num_heads
 from zoo.nn import Linear
 from zoo.pruning import prune_structure
 from zoo.pruning.structured import elements_of, remaining_layout, remove_channels
@@ -97,6 +98,14 @@ def test_the_residual_stream_and_the_head_are_not_pruned():
     assert changed == attention | mlp
 
 
+def test_the_classifier_is_that_of_the_model_and_not_a_name():
+    net = nn.Sequential()
+    for name, outputs in (("head", 8), ("predict", 3)):
+        net.add_module(name, nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, outputs)))
+    net.pretrained_cfg = {"classifier": "predict.2"}
+    assert [cut.name for cut in prune_structure(net, 0.5, torch.ones(1, 8))] == ["head.0"]
+
+
 def test_the_smallest_units_are_removed_and_ties_by_position():
     net = nn.Sequential(nn.Linear(1, 6, bias=False), nn.ReLU(), nn.Linear(6, 1, bias=False))
     with torch.no_grad():
@@ -125,23 +134,25 @@ def test_the_head_with_the_smallest_matrices_is_removed():
 class Mixer(nn.Module):
     """Multiplies three vectors of each head, which one matrix writes, number by number."""
 
-    def __init__(self):
+    def __init__(self, attribute):
         super().__init__()
-        self.heads = 4
+        setattr(self, attribute, 4)
         self.joint = Linear(32, 96, algebra="quaternion", blocks=(1, 12))
         self.proj = Linear(32, 32, algebra="quaternion", blocks=(4, 1))
 
     def forward(self, x):
-        first, second, third = self.joint(x).unflatten(-1, (3, self.heads, -1)).unbind(-3)
+        first, second, third = self.joint(x).unflatten(-1, (3, num_heads(self), -1)).unbind(-3)
         return self.proj((first * second * third).flatten(-2))
 
 
-def test_heads_are_found_by_the_layouts_of_the_matrices_not_by_their_names():
+@pytest.mark.parametrize("attribute", NUM_HEADS)
+def test_heads_are_found_by_the_layouts_of_the_matrices_not_by_their_names(attribute):
     torch.manual_seed(0)
-    net, x = nn.Sequential(Mixer()), torch.randn(2, 5, 32)
+    net, x = nn.Sequential(Mixer(attribute)), torch.randn(2, 5, 32)
     original = deepcopy(net)
     cuts = prune_structure(net, 0.5, x)
     assert [(cut.kind, cut.before, cut.after) for cut in cuts] == [("heads", 4, 2)]
+    assert num_heads(net[0]) == 2
     assert torch.allclose(net(x), masked(original, cuts)(x), atol=1e-6)
 
 

@@ -17,7 +17,7 @@ WORDS = ["anna", "otto", "hannah", "bob", "eve", "abba", "noon", "level", "radar
 
 
 def Pairs(sources, targets):
-    return Table((sources, targets))
+    return Table({"first": sources, "second": targets})
 
 
 TRAIN = Pairs([*WORDS, "~"] * 2, [*WORDS, "~"] * 2)

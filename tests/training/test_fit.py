@@ -18,10 +18,11 @@ from zoo.cli import main
 from zoo.data import ready
 from zoo.data.images import digits
 from zoo.nn import Layers
-from zoo.training.fit import Extension, start_session, train_run
+from zoo.training.fit import Extension, train_run
 from zoo.training.options import Fit
 from zoo.training.resolve import plan_run
 from zoo.training.resume import newest
+from zoo.training.session import start_session
 
 WORDS = ("fit", "--backbone", "vit(dim=32,depth=1)", "--algebra", "quaternion", "--data", "digits")
 WORDS = (*WORDS, "--trainer.max_epochs", "2", "--trainer.accelerator", "cpu")

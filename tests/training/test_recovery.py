@@ -36,7 +36,7 @@ class Crash(Callback):
 
 def test_a_full_disk_reports_what_is_saved(options, monkeypatch):
     """While the model is saved for the first time, and again with the test metrics."""
-    save, calls = fit.save, []
+    save, calls = fit.write_model, []
 
     def full(folder, *arguments):
         calls.append(folder)
@@ -44,7 +44,7 @@ def test_a_full_disk_reports_what_is_saved(options, monkeypatch):
             raise OSError(28, "No space left on device", f"{folder.parent}/.model-abc/model.safetensors")
         save(folder, *arguments)
 
-    monkeypatch.setattr(fit, "save", full)
+    monkeypatch.setattr(fit, "write_model", full)
     with pytest.raises(OSError, match="No space") as error:
         zoo.fit(**options(run_dir="run"))
     saved = "progress up to epoch 0001 is saved; resume with: zoo fit --resume run"

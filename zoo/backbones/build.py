@@ -310,6 +310,8 @@ def check_fit(net: nn.Module, spec: str, example: Tensor | tuple[Tensor, ...], o
     except (RuntimeError, ValueError, AssertionError, IndexError, TypeError, AttributeError) as error:
         shape = " and ".join("x".join(map(str, part.shape[1:])) for part in inputs)
         hint = "; try a larger size, as in --data 'digits(size=32)'" if inputs[0].ndim == 4 else ""
+        if isinstance(error, IndexError) and not inputs[0].is_floating_point():
+            hint = f"; the vocabulary must have at least {int(inputs[0].max()) + 1} tokens"
         raise InputError(f"{spec} cannot read inputs of shape {shape}: {one_line(error)}{hint}", code="mismatch") from error
     finally:
         for module, mode in modes.items():

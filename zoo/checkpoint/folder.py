@@ -97,7 +97,7 @@ def load_network(
     path: str | Path,
     config: ModelConfig | None = None,
     *,
-    info: Any = None,
+    info: object = None,
     module: nn.Module | None = None,
     product: Algebra | None = None,
 ) -> nn.Module:
@@ -131,7 +131,7 @@ def load_network(
     return net.eval()
 
 
-def _build(config: ModelConfig, over: str | Algebra, info: Any, weights: Path, header: Header) -> nn.Module:
+def _build(config: ModelConfig, over: str | Algebra, info: object, weights: Path, header: Header) -> nn.Module:
     """Build the network of a configuration after comparing its shapes with the header of the weights on the meta device."""
     if config.backbone is None:
         real = (config.conversion or {}).get("module", "network")

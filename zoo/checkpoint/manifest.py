@@ -51,7 +51,7 @@ def file_record(path: Path) -> dict[str, Any]:
         return {"size": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
-def is_record(value: Any, limit: int = sys.maxsize) -> bool:
+def is_record(value: object, limit: int = sys.maxsize) -> bool:
     """Return whether a JSON value is a `file_record` of a file up to a size limit."""
     if not isinstance(value, dict) or value.keys() != {"size", "sha256"}:
         return False
@@ -64,7 +64,7 @@ def is_intact(path: Path, record: Mapping[str, Any]) -> bool:
     return path.is_file() and path.stat().st_size == record["size"] and file_record(path) == record
 
 
-def sealed(manifest: Mapping[str, Any]) -> dict[str, Any]:
+def sealed(manifest: Mapping[str, object]) -> dict[str, Any]:
     """Return a manifest with the digest of its other entries appended."""
     rest = {key: value for key, value in manifest.items() if key != "sha256"}
     return rest | {"sha256": hashlib.sha256(to_json(rest).encode()).hexdigest()}

@@ -20,7 +20,8 @@ Blocks = tuple[int, int]
 Rule = Callable[[Any, str, int, int], Blocks | None]
 """Maps the owner of a matrix, its name there, and its input and output channels to the blocks; None if they are unknown."""
 
-_NUM_HEADS = ("num_heads", "heads", "n_heads", "n_head", "nhead", "num_attention_heads")
+NUM_HEADS = ("num_heads", "heads", "n_heads", "n_head", "nhead", "num_attention_heads")
+"""Names of the attribute with the number of attention heads."""
 _NUM_KEY_HEADS = ("num_kv_heads", "num_key_value_heads")
 _HEAD_SIZES = ("head_dim", "dim_head", "key_dim", "val_dim", "value_dim", "attention_head_size", "key_value_proj_dim")
 # Matrices of attention modules by their usual names, and the number of vectors per head that each writes side by side.
@@ -71,9 +72,9 @@ def matrix_layout(name: str, module: nn.Module, modules: dict[str, nn.Module]) -
 
 def is_attention(module: nn.Module) -> bool:
     """Return whether a module has heads and splits channels into them itself, not through a submodule."""
-    if _size(module, _NUM_HEADS) is None:
+    if _size(module, NUM_HEADS) is None:
         return False
-    submodules = (m for m in module.modules() if m is not module and _size(m, _NUM_HEADS) is not None)
+    submodules = (m for m in module.modules() if m is not module and _size(m, NUM_HEADS) is not None)
     return _splits_heads(module) or not any(_splits_heads(m) for m in submodules)
 
 
@@ -81,7 +82,12 @@ def vectors_written(owner: nn.Module, child: str) -> int:
     """Count the queries, keys and values of a head that a child of an attention module writes; 0 for other children."""
     if child == "in_proj" and isinstance(owner, nn.MultiheadAttention):
         return 3
-    return _WRITERS.get(child, 0) if child not in ("gate", "pwise") and _attribute(owner, _NUM_HEADS) is not None else 0
+    return _WRITERS.get(child, 0) if child not in ("gate", "pwise") and num_heads(owner) is not None else 0
+
+
+def num_heads(module: nn.Module) -> int | None:
+    """Return the number of attention heads by the attributes of a module, or None if it has none."""
+    return _attribute(module, NUM_HEADS)
 
 
 def _apply(rule: Rule | str, owner: nn.Module, child: str, module: nn.Module, role: str | None) -> MatrixLayout:
@@ -102,7 +108,7 @@ def _unknown_layout(owner: nn.Module, child: str, role: str | None) -> MatrixLay
 
 def _blocks_by_name(owner: nn.Module, child: str, inp: int, out: int, is_read: bool = False) -> Blocks | None:
     """Return the blocks of a matrix of attention; ``is_read`` if a known matrix outside the module reads the heads."""
-    heads = _size(owner, _NUM_HEADS) or 1
+    heads = _size(owner, NUM_HEADS) or 1
     if child == _STRIDED:
         return 1, 1
     if child in _READERS:

@@ -1,10 +1,9 @@
-"""Read tables of numbers and categories by column, and encode rows for a trained model."""
+"""Columns of numbers and categories, and how rows are encoded for a trained model."""
 
 import math
 import re
-from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,11 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from zoo.data.files import BadRows, Row, column_names, find_delimiter, iter_rows, location
+from zoo.data.files import Row, find_delimiter, iter_rows, location
 from zoo.data.info import TableInfo
 from zoo.data.loader import Array
 from zoo.data.options import DataError, quote_few
-from zoo.errors import InputError
 
 MISSING = frozenset({"", "na", "n/a", "<na>", "nan", "nat", "null", "none", "?"})
 """Missing values, in lower case."""
@@ -61,9 +59,11 @@ class Column:
     texts: Array | None = None
 
     @classmethod
-    def of(cls, name: str, cells: Iterable[object]) -> Self:
-        """Parse the cells of a column."""
-        parsed = [parse_cell(cell) for cell in cells]
+    def of(cls, name: str, *parts: Sequence[Any], has_categories: bool = False) -> Self:
+        """Parse the cells of a column, one split after another; arrays of numbers are not parsed unless they are categories."""
+        if not has_categories and all(isinstance(part, np.ndarray) and part.dtype.kind in "biuf" for part in parts):
+            return cls(name, np.concatenate(parts).astype(np.float64))
+        parsed = [parse_cell(cell) for part in parts for cell in (part.tolist() if isinstance(part, np.ndarray) else part)]
         return cls(name, np.array([number for number, _ in parsed], float), np.array([text for _, text in parsed], object))
 
     @property
@@ -96,58 +96,6 @@ class Column:
         kinds = {"dates": DATE, "numbers with a comma": COMMA_NUMBER}
         texts = [text for text in self.category_texts() if text]
         return next((name for name, kind in kinds.items() if sum(map(bool, map(kind.fullmatch, texts))) > len(texts) / 2), "")
-
-
-@dataclass
-class RawTable:
-    """The columns of all files of a data set, one split after another.
-
-    Attributes:
-        stops: The end of each split, in order.
-        files: The start, the broken rows and the line numbers of each file.
-    """
-
-    columns: dict[str, Column]
-    stops: dict[str, int]
-    source: str = "the table"
-    files: list[tuple[int, BadRows, Sequence[int]]] = field(default_factory=list)
-
-    def check(self, problems: Mapping[int, str]) -> tuple[Array, int]:
-        """Report broken rows, `problems` by row, in one `InputError` with files and lines, unless they are skipped.
-
-        Returns a mask of the usable rows, [N], and the number of skipped rows, including those with missing fields.
-        """
-        usable = np.ones(max(self.stops.values()), dtype=np.bool_)
-        usable[[*problems]] = False
-        for start, bad, lines in self.files:
-            for row in sorted(problems):
-                if start <= row < start + len(lines):
-                    bad.add(location(bad.path, lines[row - start] or None, row - start + 1), problems[row])
-            bad.finish()
-        return usable, sum(bad.count for _, bad, _ in self.files) if self.files else len(problems)
-
-
-def read_tables(files: Mapping[str, Path], drop: Sequence[str], on_bad_rows: str, delimiter: str) -> RawTable:
-    """Read the columns of the files of every split, except those in `drop`; the first line contains their names."""
-    train = files["train"]
-    names = column_names(train, delimiter)
-    if unknown := [name for name in drop if name not in names]:
-        raise InputError(f"{train}: drop: no column {unknown[0]!r}; the file has {quote_few(names)}", code="missing")
-    cells: dict[str, list[Any]] = {name: [] for name in names if name not in drop}
-    raw = RawTable({}, {}, str(train))
-    for split, path in files.items():
-        bad, lines, start = BadRows(path, on_bad_rows), array("q"), max(raw.stops.values(), default=0)
-        for number, row in enumerate(table_rows(path, [*cells], delimiter), 1):
-            if row.problem:
-                bad.add(location(path, row.line, number), row.problem)
-                continue
-            lines.append(row.line or 0)
-            for column, cell in zip(cells.values(), row.values, strict=True):
-                column.append(cell)
-        raw.stops[split] = start + len(lines)
-        raw.files.append((start, bad, lines))
-    raw.columns = {name: Column.of(name, column) for name, column in cells.items()}
-    return raw
 
 
 def table_rows(path: Path, columns: Sequence[str], delimiter: str = "auto") -> Iterator[Row]:

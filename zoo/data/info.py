@@ -171,8 +171,8 @@ class TokenInfo(DataInfo):
     tokenizer: str = "tokenizer.json"
 
     def example_inputs(self, batch: int) -> Tensor | tuple[Tensor, ...]:
-        """Return ones int64 [batch, min(max_length, 8)], a tensor for each text of a row."""
-        texts = [torch.ones(batch, min(self.max_length, 8), dtype=torch.int64) for _ in range(self.num_texts)]
+        """Return the last token id, int64 [batch, min(max_length, 8)], a tensor for each text of a row."""
+        texts = [torch.full((batch, min(self.max_length, 8)), self.vocab_size - 1) for _ in range(self.num_texts)]
         return texts[0] if len(texts) == 1 else tuple(texts)
 
 

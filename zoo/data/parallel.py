@@ -14,8 +14,8 @@ from zoo.data.files import OPENERS
 from zoo.data.info import ParallelInfo
 from zoo.data.loader import Array, EpochSampler, Order, eval_sampler, process_rank
 from zoo.data.splits import check_splits, with_validation
-from zoo.data.table import Table, read_pairs, split_files, table_digest
-from zoo.data.text import TableSplits, TokenData
+from zoo.data.table import Table, TableSplits, read_pairs, split_files, table_digest
+from zoo.data.text import TokenData
 from zoo.data.tokenizer import Tokenizer
 from zoo.data.tokens import BEGIN, END, PAD, LengthBatches, Tokens
 from zoo.errors import InputError
@@ -72,7 +72,8 @@ class ParallelData(TokenData[ParallelInfo]):
 
     Example:
         >>> from zoo.data.module import ready
-        >>> table = Table((["one", "two", "three", "two two"] * 5, ["eins", "zwei", "drei", "zwei zwei"] * 5))
+        >>> first, second = ["one", "two", "three", "two two"], ["eins", "zwei", "drei", "zwei zwei"]
+        >>> table = Table({"first": first * 5, "second": second * 5})
         >>> data = ready(ParallelData({"train": table}, tokenizer="space", batch_size=5))
         >>> (source, shifted), targets, rows, references = next(iter(data.val_dataloader()))
         >>> data.info.sizes, data.tokenizer.decode(targets[0]) == references[0]

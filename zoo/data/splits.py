@@ -76,9 +76,10 @@ def prepare_tables(
         classes, names = RELEVANCE, names or RELEVANCE_NAMES
     if names is not None:
         renamed = {**{name: name for name in names.values()}, **names}  # labels may already have their new names
-        for table in tables.values():
+        tables = dict(tables)
+        for key, table in tables.items():
             _check_labels(table, renamed, names)
-        tables = {key: replace(table, labels=[renamed[label] for label in table.labels]) for key, table in tables.items()}
+            tables[key] = replace(table, columns={**table.columns, "label": [renamed[label] for label in table.labels]})
     if not (trained and classes):
         classes = _class_names(tables["train"], classes, names)
     for name, table in tables.items():
@@ -132,8 +133,8 @@ def check_splits(tables: Mapping[str, Table], num_texts: int | None = None) -> N
         location, columns = f"{table.source}, {name} split", len(table.texts)
         if len(table) == 0:
             raise DataError(f"{location}: no rows; expected at least one")
-        if columns != expected:
-            raise DataError(f"{location}: {columns} columns of text; expected {expected}")
+        if columns != (known := expected if expected in (1, 2) else "'text', or 'first' and 'second'"):
+            raise DataError(f"{location}: {columns} columns of text; expected {known}")
         if (table.groups is None) != (train.groups is None):
             raise DataError(f"{location}: all splits or none must have questions to rank answers of")
 

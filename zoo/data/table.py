@@ -1,16 +1,16 @@
-"""Tables of texts and labels that know the location of every row, and how they are read from files."""
+"""Tables of texts, labels and numbers that know the location of every row, and how they are read from files."""
 
 import hashlib
 import sys
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from zoo.data.files import ENDINGS, BadRows, ColumnKey, column_names, iter_rows, location, read_lines
+from zoo.data.files import ENDINGS, BadRows, ColumnKey, Row, column_names, iter_rows, location, read_lines
 from zoo.data.loader import Array, Mask
 from zoo.data.options import DataError, find_file, quote_few, resolve_path
 from zoo.data.tokens import RaggedFile, Texts
@@ -19,43 +19,52 @@ from zoo.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows of one or two texts, with labels if they are to be classified.
+    """Columns of equal length by name, and the location of every row.
 
     Attributes:
-        texts: One column of texts, or two for pairs.
-        labels: The label of every row, as written in the file; empty for pairs to translate.
-        groups: The question of every row, if its answers are to be ranked.
+        columns: For text tasks `text`, or `first` and `second` of a pair; `label`, as written in the file; and `group`, the
+            question of every row if its answers are to be ranked. For numbers and categories any columns, also arrays.
         source: Name of the file or data set for error messages.
         lines: The line of every row in `source`, from 1.
         files: The files of the two columns of parallel text, one text per line.
-        skipped: Number of broken rows that were skipped.
+        bad: The broken rows of the file, which are not in the table.
         rows: The index of every row in `source`, from 0, if rows were removed; else None.
 
     Example:
-        >>> table = Table((["good", "bad", "fine"],), ["1", "0", "1"], source="reviews")
+        >>> table = Table({"text": ["good", "bad", "fine"], "label": ["1", "0", "1"]}, source="reviews")
         >>> table.take([2, 0]).location(0), table.take([2, 0]).labels
         ('reviews, row 3', ['1', '1'])
     """
 
-    texts: tuple[Sequence[str], ...]
-    labels: Sequence[str] = ()
-    groups: Sequence[str] | None = None
+    columns: Mapping[str, Sequence[Any]]
     source: str = "the data"
     lines: Sequence[int] | Array | None = None
     files: tuple[str, str] | None = None
-    skipped: int = 0
+    bad: BadRows | None = None
     rows: Array | None = None
 
     def __post_init__(self) -> None:
-        if len(self.texts) not in (1, 2):
-            raise DataError(f"{self.source}: {len(self.texts)} columns of text; use one or two")
-        columns = {"second texts": self.texts[-1], "labels": self.labels or None, "groups": self.groups, "lines": self.lines}
-        for name, column in columns.items():
-            if column is not None and len(column) != len(self):
-                raise DataError(f"{self.source}: {len(self)} texts but {len(column)} {name}; use one per row")
+        for name, column in self.columns.items():
+            if len(column) != len(self):
+                raise DataError(f"{self.source}: column {name!r} has {len(column)} values, but the first has {len(self)}")
 
     def __len__(self) -> int:
-        return len(self.texts[0])
+        return len(next(iter(self.columns.values()), ()))
+
+    @property
+    def texts(self) -> tuple[Sequence[str], ...]:
+        """The columns of text, one, or two for pairs."""
+        return tuple(self.columns[name] for name in ("text", "first", "second") if name in self.columns)
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """The label of every row; empty for pairs to translate."""
+        return self.columns.get("label", ())
+
+    @property
+    def groups(self) -> Sequence[str] | None:
+        """The question of every row, if its answers are to be ranked."""
+        return self.columns.get("group")
 
     def location(self, row: int, side: int = 0) -> str:
         """Return where a row comes from: FILE:LINE (of parallel files, that of a side), or the source and the row number."""
@@ -73,9 +82,7 @@ class Table:
 
         return replace(
             self,
-            texts=tuple(map(take, self.texts)),
-            labels=take(self.labels) if self.labels else (),
-            groups=None if self.groups is None else take(self.groups),
+            columns={name: take(column) for name, column in self.columns.items()},
             lines=None if self.lines is None else np.asarray(self.lines)[index],
             rows=index if self.rows is None else self.rows[index],
         )
@@ -83,6 +90,10 @@ class Table:
     def where(self, keep: Mask | Sequence[bool]) -> Self:
         """Return the rows of a mask."""
         return self if np.all(keep) else self.take(np.flatnonzero(keep))
+
+
+TableSplits = Mapping[str, Table] | Callable[[], Mapping[str, Table]]
+"""Tables by split, or a function that reads them."""
 
 
 def codes(values: Sequence[object] | Array) -> Array:
@@ -129,37 +140,52 @@ def read_table(
     identifies the question of a ranking. The file extension is the format: .tsv (quotes are plain characters, only a line feed
     ends a line), .csv, .jsonl (one object per line) or .parquet; .gz and .xz are decompressed. `header=auto`: the first line
     of a TSV or CSV file is a header if a column is given by name, or if its label column starts with a word such as "label".
-    For `delimiter` see `find_delimiter`. `on_bad_rows` is `error`, or `skip` to skip broken rows, which `Table.skipped` counts.
+    For `delimiter` see `find_delimiter`. `on_bad_rows` is `error`, or `skip` to skip broken rows, which `Table.bad` counts.
     """
     if not isinstance(header, bool) and header != "auto":
         raise InputError(f"header={header!r}: use true, false or auto")
     file = resolve_path(path, "data file")
-    texts = [text] if text is not None else [column for column in (first, second) if column is not None]
-    columns = [*texts, label, *([] if group is None or group in texts else [group])]
+    columns = {"text": text, "first": first, "second": second, "label": label, "group": group}
+    keys = {name: key for name, key in columns.items() if key is not None}
+    texts = [name for name in keys if name not in ("label", "group")]
+    same = next((name for name in texts if keys[name] == group), None)  # the question is the group
+    if same is not None:
+        del keys["group"]
     if header == "auto":
-        is_named = any(isinstance(column, str) for column in columns)
+        is_named = any(isinstance(key, str) for key in keys.values())
         header = is_named or dict(enumerate(column_names(file, delimiter))).get(int(label), "").lower() in LABEL_WORDS
     hint = "; give the names of the columns, or their numbers from 0, and if necessary the delimiter in the data spec"
-    bad, lines = BadRows(file, on_bad_rows), array("i")
-    files: list[RaggedFile] = [RaggedFile() for _ in texts]
-    values: list[list[str]] = [[] for _ in columns[len(texts) :]]
-    for number, row in enumerate(iter_rows(file, columns, bool(header), hint, delimiter), 1):
-        cells = [*row.values[: len(texts)], *map(_label_text, row.values[len(texts) :])]
-        if problem := row.problem or next(filter(None, map(_problem, cells, columns)), ""):
-            bad.add(location(file, row.line, number), problem)
+    rows = _checked(iter_rows(file, [*keys.values()], bool(header), hint, delimiter), [*keys.values()], len(texts))
+    bad = BadRows(file, on_bad_rows)
+    table = collect(rows, keys, bad, texts)
+    bad.finish()
+    if not len(table):
+        raise DataError(f"{file}: no rows; expected at least one besides a header")
+    return table if same is None else replace(table, columns={**table.columns, "group": table.columns[same]})
+
+
+def collect(rows: Iterable[Row], names: Iterable[str], bad: BadRows, texts: Collection[str] = ()) -> Table:
+    """Collect the rows of a file in a table; `texts` are the names of the columns with texts as bytes."""
+    columns: dict[str, Any] = {name: RaggedFile() if name in texts else [] for name in names}
+    lines = array("i")
+    for number, row in enumerate(rows, 1):
+        if row.problem:
+            bad.add(location(bad.path, row.line, number), row.problem)
             continue
-        for written, cell in zip(files, cells, strict=False):
-            written.append(cell.encode())
-        for column, cell in zip(values, cells[len(texts) :], strict=True):
+        for column, cell in zip(columns.values(), row.values, strict=True):
             column.append(cell)
         if row.line is not None:
             lines.append(row.line)
-    bad.finish()
-    if not values[0]:
-        raise DataError(f"{file}: no rows; expected at least one besides a header")
-    read = [*(Texts(*written.mapped("u1")) for written in files), *values]
-    groups = None if group is None else read[columns.index(group)]
-    return Table(tuple(read[: len(texts)]), values[0], groups, str(file), lines or None, skipped=bad.count)
+    columns |= {name: Texts(*columns[name].mapped("u1")) for name in texts}
+    return Table(columns, str(bad.path), lines or None, bad=bad)
+
+
+def _checked(rows: Iterable[Row], keys: Sequence[ColumnKey], num_texts: int) -> Iterator[Row]:
+    """Yield rows with their texts as bytes and their labels as text, or with a problem."""
+    for row in rows:
+        cells = [*row.values[:num_texts], *map(_label_text, row.values[num_texts:])]
+        problem = row.problem or next(filter(None, map(_problem, cells, keys)), "")
+        yield Row(row.line, [] if problem else [*map(str.encode, cells[:num_texts]), *cells[num_texts:]], problem)
 
 
 def _label_text(value: object) -> Any:
@@ -222,11 +248,12 @@ def read_pairs(*paths: str | Path) -> Table:
     source, target = (resolve_path(path, "parallel") for path in paths)
     if source.samefile(target):
         raise InputError(f"{source}: source and target are the same file; use two files", code="conflict")
-    first, second = ([line.removesuffix("\n").removesuffix("\r") for line in read_lines(path)] for path in (source, target))
+    lines = ((line.removesuffix("\n").removesuffix("\r") for line in read_lines(path)) for path in (source, target))
+    first, second = map(Texts.of, lines)
     if len(first) != len(second):
         lengths = f"{source}: {len(first)} lines, but {target}: {len(second)}"
         raise DataError(f"{lengths}; line i of one must be the translation of line i of the other")
-    table = Table((first, second), source=str(source), files=(str(source), str(target)))
+    table = Table({"first": first, "second": second}, str(source), files=(str(source), str(target)))
     for side, column in enumerate(table.texts):
         for row, text in enumerate(column):
             if not text.strip():

@@ -1,7 +1,7 @@
 """The data module of tables of numbers and categories, and data modules of arrays in memory."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from zoo.data.columns import MAX_CATEGORIES, Column, RawTable, is_frame, read_tables, split_names
+from zoo.data.columns import MAX_CATEGORIES, Column, is_frame, split_names, table_rows
+from zoo.data.files import BadRows, column_names
 from zoo.data.images import ImageData
 from zoo.data.info import TableInfo
 from zoo.data.loader import Array, BatchDataset, TensorBatches
@@ -19,7 +20,7 @@ from zoo.data.module import DataModule
 from zoo.data.options import DataError, quote_few
 from zoo.data.pixels import Split
 from zoo.data.splits import held_out
-from zoo.data.table import codes, split_files
+from zoo.data.table import Table, TableSplits, codes, collect, split_files
 from zoo.errors import InputError
 from zoo.registry import check_option, passes_options_to
 
@@ -37,7 +38,7 @@ class TableData(DataModule[TableInfo]):
     too; metrics and predictions are in its own units.
 
     Args:
-        read: Reads the columns.
+        splits: `train`, and optionally `val` and `test`: tables with the same columns. Or a function that reads them.
         target: The column to predict.
         kind: `classification` or `regression`; `auto` classifies text, and whole numbers with at most 20 different values.
         categories: Columns to treat as categories, such as numeric codes.
@@ -48,7 +49,7 @@ class TableData(DataModule[TableInfo]):
 
     def __init__(
         self,
-        read: Callable[[], RawTable],
+        splits: TableSplits,
         target: str,
         *,
         kind: str = "auto",
@@ -65,31 +66,42 @@ class TableData(DataModule[TableInfo]):
         self.target, self.categories = target, split_names(categories)
         self.test = check_option("test", float, test, "(0, 1)")
         self.val = check_option("val", float, val, "(0, 1)")
-        self._read, self._kind, self._left_out = read, kind, set[str]()
+        self._splits, self._kind, self._left_out = splits, kind, set[str]()
+        self._files: dict[str, tuple[range, Table]] = {}  # the rows of each split, and their locations
         self._rows: dict[str, Array] = {}
 
     @cached_property
-    def raw(self) -> RawTable:
-        """The table, read on first access."""
-        raw = self._read()
-        self.source = raw.source
+    def columns(self) -> dict[str, Column]:
+        """The columns of all rows, one split after another, read on first access."""
+        tables = self._splits() if callable(self._splits) else self._splits
+        train = tables["train"]
+        self.source = train.source
         for name in (self.target, *self.categories):
-            if name not in raw.columns:
-                message = f"{raw.source}: no column {name!r}; the table has {quote_few(raw.columns)}"
-                if len(raw.columns) == 1:
+            if name not in train.columns:
+                message = f"{self.source}: no column {name!r}; the table has {quote_few(train.columns)}"
+                if len(train.columns) == 1:
                     message += "; check the delimiter"
                 raise InputError(message, code="missing")
-        if not raw.stops["train"]:
-            raise DataError(f"{raw.source}: no rows; expected at least one besides the header")
-        if len(raw.columns) == 1:
-            raise DataError(f"{raw.source}: {self.target!r} is the only column; add columns to predict it from")
-        return raw
+        if not len(train):
+            raise DataError(f"{self.source}: no rows; expected at least one besides the header")
+        if len(train.columns) == 1:
+            raise DataError(f"{self.source}: {self.target!r} is the only column; add columns to predict it from")
+        columns = {}
+        for name in train.columns:
+            cells = (table.columns[name] for table in tables.values())
+            columns[name] = Column.of(name, *cells, has_categories=name in (self.target, *self.categories))
+        start = 0
+        for name, table in tables.items():
+            self._files[name] = range(start, start + len(table)), replace(table, columns={})
+            start += len(table)
+        self._splits = {}  # the cells take several times the memory of the columns
+        return columns
 
     @property
     def kind(self) -> str:
         """`classification` or `regression`; for `auto` the table is read."""
         if self._kind == "auto":
-            column = self.raw.columns[self.target]
+            column = self.columns[self.target]
             is_whole = all(number.is_integer() for number in column.numbers.tolist() if number == number)
             has_few_values = len(column.categories) <= MAX_AUTO_CLASSES
             self._kind = "classification" if not column.is_number or (is_whole and has_few_values) else "regression"
@@ -103,8 +115,7 @@ class TableData(DataModule[TableInfo]):
     def load(self) -> TableInfo:
         """Read and split the rows, and fit their encoding to the training rows."""
         self._check_categories()
-        usable, self.skipped = self.raw.check(self._problems())
-        self._rows = self._split(usable)
+        self._rows = self._split(self._usable())
         train = self._rows["train"]
         features: list[tuple[str, str | None, float, float]] = []
         for column in self._inputs():
@@ -128,14 +139,14 @@ class TableData(DataModule[TableInfo]):
         """Return features float32 [N, in_features] and targets of these rows."""
         x = np.empty((len(rows), info.in_features), dtype=np.float32)
         for i, (name, value) in enumerate(zip(info.columns, info.values, strict=True)):
-            if name not in self.raw.columns:
+            if name not in self.columns:
                 raise InputError(f"{self.source}: no column {name!r}, which the model requires", code="mismatch")
-            column = self.raw.columns[name]
+            column = self.columns[name]
             if value is None:
                 x[:, i] = np.nan_to_num((column.numbers[rows] - info.mean[i]) / info.std[i])
             else:
                 x[:, i] = column.category_texts()[rows] == value
-        target = self.raw.columns[self.target]
+        target = self.columns[self.target]
         if info.classes:
             ids = {name: i for i, name in enumerate(info.classes)}
             return torch.from_numpy(x), torch.tensor([ids.get(text, -1) for text in target.category_texts()[rows]])
@@ -149,11 +160,11 @@ class TableData(DataModule[TableInfo]):
 
     def _inputs(self) -> list[Column]:
         """Return the columns to predict from."""
-        return [column for name, column in self.raw.columns.items() if name != self.target and name not in self._left_out]
+        return [column for name, column in self.columns.items() if name != self.target and name not in self._left_out]
 
     def _check_categories(self) -> None:
         """Leave out names and row numbers, and note columns that are probably not meant as they are read."""
-        for name, column in self.raw.columns.items():
+        for name, column in self.columns.items():
             self._check_column(name, column, len(column.categories))
         if not self._inputs():
             raise DataError(f"{self.source}: no column is left to predict {self.target!r} from; {'; '.join(self.notes)}")
@@ -177,28 +188,39 @@ class TableData(DataModule[TableInfo]):
                 self._left_out.add(name)
                 self.notes.append(f"{note}numbers the rows, and is left out")
 
+    def _usable(self) -> dict[str, Array]:
+        """Report the broken rows of each file, unless they are skipped; return the other rows of each split."""
+        problems, usable = self._problems(), {}
+        for name, (rows, table) in self._files.items():
+            bad = table.bad or BadRows(Path(table.source), "skip")
+            for row in sorted(problems):
+                if row in rows:
+                    bad.add(table.location(row - rows.start), problems[row])
+            bad.finish()
+            self.skipped += bad.count
+            usable[name] = np.setdiff1d(rows, [*problems])
+        return usable
+
     def _problems(self) -> dict[int, str]:
         problems: dict[int, str] = {}
-        for column in (*self._inputs(), self.raw.columns[self.target]):
+        for column in (*self._inputs(), self.columns[self.target]):
             if not self._is_category(column):
                 message = f"column {column.name!r} is numeric, but contains text or infinity"
                 problems |= dict.fromkeys(np.flatnonzero(column.words).tolist(), message)
-        target = self.raw.columns[self.target]
+        target = self.columns[self.target]
         missing = np.isnan(target.numbers) if self.kind == "regression" else target.category_texts() == ""
         for row in np.flatnonzero(missing).tolist():
             problems.setdefault(row, f"missing value in the target column {self.target!r}")
         return problems
 
-    def _split(self, usable: Array) -> dict[str, Array]:
+    def _split(self, rows: dict[str, Array]) -> dict[str, Array]:
         """Return the rows of every split; missing splits are cut from the training rows."""
-        start, rows = 0, {}
-        for name, stop in self.raw.stops.items():
-            rows[name], start = start + np.flatnonzero(usable[start:stop]), stop
-            if not len(rows[name]):
+        for name, usable in rows.items():
+            if not len(usable):
                 raise DataError(f"{self.source}: no usable rows in the {name} split")
         shares = {"test": self.test, "val": self.val} if len(rows) == 1 else {"val": self.val}
         missing = {name: share for name, share in shares.items() if name not in rows}
-        classes = codes(self.raw.columns[self.target].category_texts()) if self.kind == "classification" else None
+        classes = codes(self.columns[self.target].category_texts()) if self.kind == "classification" else None
         for name, share in missing.items():
             train = rows["train"]
             labels = np.zeros(len(train), np.int64) if classes is None else classes[train]
@@ -215,7 +237,7 @@ class TableData(DataModule[TableInfo]):
         return [(column.name, name, 0.0, 1.0) for name in sorted({*column.category_texts()[train]} - {""})]
 
     def _target_fields(self, train: Array) -> dict[str, Any]:
-        column = self.raw.columns[self.target]
+        column = self.columns[self.target]
         if self.kind == "regression":
             mean, std = _moments(column.numbers[train])
             return {"out_features": 1, "target_mean": mean, "target_std": std}
@@ -258,8 +280,15 @@ def table(
     a decimal comma. With `on_bad_rows=skip` broken rows are skipped, and the run counts them.
     """
 
-    def read() -> RawTable:
-        return read_tables(split_files("table", path), split_names(drop), on_bad_rows, delimiter)
+    def read() -> dict[str, Table]:
+        files, dropped = split_files("table", path), split_names(drop)
+        names = column_names(train := files["train"], delimiter)
+        if unknown := [name for name in dropped if name not in names]:
+            raise InputError(f"{train}: drop: no column {unknown[0]!r}; the file has {quote_few(names)}", code="missing")
+        kept = [name for name in dict.fromkeys(names) if name not in dropped]
+        return {
+            split: collect(table_rows(file, kept, delimiter), kept, BadRows(file, on_bad_rows)) for split, file in files.items()
+        }
 
     return TableData(read, target, **options)
 
@@ -276,7 +305,7 @@ def from_arrays(x: Any, y: Any, **options: Any) -> ImageData | TableData:
         y: A label for each image; a label or a number for each vector or row, [N].
         options: ``batch_size``, ``num_workers`` and ``seed``.
     """
-    frame = {str(name): Column.of(str(name), cells) for name, cells in x.to_dict("list").items()} if is_frame(x) else None
+    frame = {str(name): cells for name, cells in x.to_dict("list").items()} if is_frame(x) else None
     target = str(getattr(y, "name", None) or "y")
     x, y = (values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values) for values in (x, y))
     if y.ndim == 2 and y.shape[1] == 1:
@@ -288,11 +317,10 @@ def from_arrays(x: Any, y: Any, **options: Any) -> ImageData | TableData:
     if x.ndim > 2:
         classes, labels = np.unique(y, return_inverse=True)
         return ImageData({"train": Split(_pixels(x), labels, SOURCE)}, [str(name) for name in classes], test=0.1, **options)
-    columns = frame or {f"x{i}": Column(f"x{i}", x[:, i].astype(np.float64)) for i in range(x.shape[1])}
+    columns = frame or {f"x{i}": x[:, i] for i in range(x.shape[1])}
     if target in columns:
         raise InputError(f"data=(X, y): X has a column {target!r} like the targets; drop it, or rename y", code="conflict")
-    raw = RawTable(columns | {target: Column.of(target, y.tolist())}, {"train": len(x)}, SOURCE)
-    return TableData(lambda: raw, target, **options)
+    return TableData({"train": Table({**columns, target: y}, SOURCE)}, target, **options)
 
 
 def _pixels(x: Array) -> Array:

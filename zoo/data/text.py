@@ -1,6 +1,6 @@
 """The data module of labeled texts and pairs of texts, and its presets for local files."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
@@ -11,14 +11,13 @@ from zoo.data.info import TextInfo
 from zoo.data.loader import Order, process_rank
 from zoo.data.module import DataModule
 from zoo.data.splits import prepare_tables
-from zoo.data.table import Table, codes, read_splits, table_digest
+from zoo.data.table import Table, TableSplits, codes, read_splits, table_digest
 from zoo.data.tokenizer import Tokenizer, check_tokenizer, train_tokenizer
 from zoo.data.tokens import TextDataset, bucketed
 from zoo.registry import check_option, passes_options_to
 
 __all__ = ["Table", "TextData", "TextInfo", "Tokenizer"]
 
-TableSplits = Mapping[str, Table] | Callable[[], Mapping[str, Table]]  # tables by split, or a function that reads them
 Info = TypeVar("Info", bound=Any)
 
 
@@ -56,7 +55,7 @@ class TokenData(DataModule[Info]):
         tables = dict(self._splits() if callable(self._splits) else self._splits)
         self.source = next((table.source for table in tables.values()), self.source)
         self.has_split = len(tables) > 1
-        self.skipped = sum(table.skipped for table in tables.values())
+        self.skipped = sum(table.bad.count for table in tables.values() if table.bad is not None)
         if self._use_all and set(tables) == {"train"}:
             tables |= {"val": tables["train"], "test": tables["train"]}
             self.split_comment = "all rows of a set without splits"
@@ -112,7 +111,8 @@ class TextData(TokenData[TextInfo]):
 
     Example:
         >>> from zoo.data.module import ready
-        >>> table = Table((["a fine day", "rain", "sun again", "more rain"] * 5,), ["1", "0", "1", "0"] * 5)
+        >>> texts = ["a fine day", "rain", "sun again", "more rain"]
+        >>> table = Table({"text": texts * 5, "label": ["1", "0", "1", "0"] * 5})
         >>> data = ready(TextData({"train": table}, "text_classification", batch_size=5))
         >>> data.info.sizes, data.info.vocab_size, next(iter(data.test_dataloader()))[0].shape
         ({'train': 16, 'val': 2, 'test': 2}, 9, torch.Size([2, 3]))

@@ -3,7 +3,7 @@
 import mmap
 import tempfile
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
@@ -85,12 +85,17 @@ class Texts(Ragged):
     """Texts in one array of UTF-8 bytes, uint8.
 
     Example:
-        >>> file = RaggedFile()
-        >>> for text in ("good", "schlecht"):
-        ...     file.append(text.encode())
-        >>> list(Texts(*file.mapped("u1")))
+        >>> list(Texts.of(["good", "schlecht"]))
         ['good', 'schlecht']
     """
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> Self:
+        """Write texts to a temporary file and map it."""
+        file = RaggedFile()
+        for text in texts:
+            file.append(text.encode())
+        return cls(*file.mapped("u1"))
 
     def __getitem__(self, index: object) -> Any:
         if isinstance(index, slice):

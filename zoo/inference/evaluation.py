@@ -38,9 +38,9 @@ def evaluate(
     *,
     batch_size: int = 64,
     num_workers: int = 0,
-    trainer: Mapping[str, Any] | None = None,
+    trainer: Mapping[str, object] | None = None,
     normalized: bool = False,
-    **decoding: Any,
+    **decoding: object,
 ) -> dict[str, float]:
     """Evaluate a model on a split of its data, or on other data with the same inputs and classes.
 
@@ -84,7 +84,7 @@ def evaluate(
     return values
 
 
-def _source(model: Any, task: Task, data: Any, split: str, *, normalized: bool, **sizes: int) -> dict[str, Any]:
+def _source(model: Any, task: Task, data: object, split: str, *, normalized: bool, **sizes: int) -> dict[str, Any]:
     """Return the data as an argument of `Trainer.test` and `Trainer.validate`."""
     spec = data if data is not None else model.config.data
     source = matching_data(model, spec, split, **sizes) if isinstance(spec, str) else spec

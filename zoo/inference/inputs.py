@@ -37,7 +37,7 @@ def input_list(inputs: object) -> list[Any]:
     return list(inputs) if isinstance(inputs, Iterable) and not is_single else [inputs]
 
 
-def attempt(function: Callable[..., Any], *arguments: object) -> Any:
+def attempt(function: Callable[..., object], *arguments: object) -> Any:
     """Return the value of a function, or the `InputError` that it raises."""
     try:
         return function(*arguments)

@@ -60,7 +60,7 @@ def opened_matrices(net: nn.Module) -> Iterator[None]:
             weight.open(None)
 
 
-def _open(net: nn.Module, _: Any) -> None:
+def _open(net: nn.Module, _: object) -> None:
     if opened := _open_all(net):
         net.__dict__["_opened"] = opened
 
@@ -95,6 +95,6 @@ def _buckets(net: nn.Module) -> Iterator[list[Weight]]:
     yield from (weights for weights, _ in buckets.values())
 
 
-def _close(net: nn.Module, _: Any, __: Any) -> None:
+def _close(net: nn.Module, _: object, __: object) -> None:
     for weight in net.__dict__.pop("_opened", ()):
         weight.open(None)

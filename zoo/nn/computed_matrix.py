@@ -22,7 +22,7 @@ class ComputedMatrix(Tensor):
     """
 
     @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(cls, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         """Run a function of torch, unless it writes to a computed matrix."""
         kwargs = kwargs or {}
         if torch.compiler.is_compiling():
@@ -37,16 +37,16 @@ class ComputedMatrix(Tensor):
         with torch._C.DisableTorchFunctionSubclass(), guard:
             return _protected(func(*args, **kwargs), sources)
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+    def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
         """Show an ordinary tensor."""
         with torch._C.DisableTorchFunctionSubclass():
             return repr(self.as_subclass(Tensor))
 
-    def __deepcopy__(self, memo: Any) -> Tensor:
+    def __deepcopy__(self, memo: object) -> Tensor:
         """Return an ordinary copy."""
         return self.detach().clone()
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> Any:
         """Pickle an ordinary copy."""
         return self.detach().clone().__reduce_ex__(protocol)
 
@@ -58,7 +58,7 @@ class _WriteGuard(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.matrices = matrices
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operator, unless it writes to one of the matrices."""
         values = dict(enumerate(args)) | (kwargs or {})
         for position, argument in enumerate(func._schema.arguments):
@@ -69,7 +69,7 @@ class _WriteGuard(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+def _tensors(values: Iterable[object]) -> Iterator[Tensor]:
     """Yield the tensors among values and in lists and tuples of them."""
     for value in values:
         if isinstance(value, Tensor):
@@ -78,7 +78,7 @@ def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
             yield from _tensors(value)
 
 
-def _computed(values: Iterable[Any]) -> list[Tensor]:
+def _computed(values: Iterable[object]) -> list[Tensor]:
     return [tensor for tensor in _tensors(values) if isinstance(tensor, ComputedMatrix)]
 
 

@@ -41,11 +41,11 @@ class Convolution(ComputedWeight):
         self.weight_module = Weight(weight.pop("algebra"), *channels, self.kernel_size, groups=groups, **weight)
         self.bias = nn.Parameter(torch.zeros(channels[1])) if bias else None
 
-    def _convolve(self, x: Tensor, bias: Tensor | None, *args: Any) -> Tensor:
+    def _convolve(self, x: Tensor, bias: Tensor | None, *args: object) -> Tensor:
         """Convolve as torch's layer, with our weight."""
         raise NotImplementedError
 
-    def _convolve_groups(self, x: Tensor, *args: Any) -> Tensor:
+    def _convolve_groups(self, x: Tensor, *args: object) -> Tensor:
         """Convolve with groups over an algebra, which are spread over all components, but contiguous for torch."""
         y = self._component_major(self._convolve(self._group_major(x), None, *args))
         return y if self.bias is None else y + self.bias.to(y.dtype).view(-1, *(1,) * len(self.kernel_size))
@@ -112,7 +112,7 @@ class _Conv(Convolution):
         weight = {"algebra": algebra, "blocks": blocks, "init": init, "gain": gain}
         self._build((in_channels, out_channels), kernel_size, groups, bias, options, weight)
 
-    def _convolve(self, x: Tensor, bias: Tensor | None, *args: Any) -> Tensor:
+    def _convolve(self, x: Tensor, bias: Tensor | None, *args: object) -> Tensor:
         convolved: Tensor = getattr(self.__dict__["torch_conv"], CONV_FORWARD)(x, self.weight_module(), bias)
         return convolved
 
@@ -196,7 +196,7 @@ class ConvTranspose(Convolution):
         """Return the equivalent kernel without groups, [in, out, *kernel]."""
         return super().dense_weight().transpose(0, 1)
 
-    def _convolve(self, x: Tensor, bias: Tensor | None, *args: Any) -> Tensor:
+    def _convolve(self, x: Tensor, bias: Tensor | None, *args: object) -> Tensor:
         parameters: Any = {"weight": self.matrix(), "bias": bias}
         convolved: Tensor = functional_call(self.__dict__["torch_conv"], parameters, (x, *args))
         return convolved

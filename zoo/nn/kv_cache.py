@@ -104,7 +104,7 @@ class KVCache:
                 self._tables[key] = table
         return table[:length]  # type: ignore[index]
 
-    def once(self, key: Hashable, position_ids: Tensor, make: Callable[[], Any]) -> Any:
+    def once(self, key: Hashable, position_ids: Tensor, make: Callable[[], object]) -> Any:
         """Return a function of the position ids of a step, computed once for all layers."""
         cached = self._step.get(key)
         if cached is None or cached[0] is not position_ids:

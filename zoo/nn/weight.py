@@ -211,7 +211,7 @@ class Weight(nn.Module):
         """Whether `zoo.keep_matrices` is active."""
         return self._scopes > 0
 
-    def cached(self, key: Any, make: Callable[[], Any]) -> Any:
+    def cached(self, key: object, make: Callable[[], object]) -> Any:
         """Return a function of this weight, computed without gradient and cached inside `zoo.keep_matrices`.
 
         Tensors that `torch.func.functional_call` swaps in do not use the cached value.

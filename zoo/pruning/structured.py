@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from zoo.algebras import Algebra
+from zoo.conversion.attention_layout import NUM_HEADS, num_heads
+from zoo.conversion.replacement import stem_and_head
 from zoo.errors import InputError
 from zoo.kernels import AxisLayout
 from zoo.nn import Conv1d, Conv2d, Linear
@@ -18,7 +20,6 @@ Side = Literal["inp", "out"]
 _LAYERS = (Linear, Conv1d, Conv2d)
 _MATRICES = (*_LAYERS, nn.Linear, nn.Conv1d, nn.Conv2d)
 _SIZE_NAMES = {"inp": ("in_features", "in_channels"), "out": ("out_features", "out_channels")}
-_HEAD_COUNTS = ("heads", "num_heads")
 
 
 class Cut(NamedTuple):
@@ -160,7 +161,7 @@ def remove_channels(layer: Any, side: Side, channels: Iterable[int]) -> None:
 
 def _heads_of(module: nn.Module) -> int:
     """Return the number of heads of an attention module built from known zoo layers, or 0 for other modules."""
-    heads = next((value for key in _HEAD_COUNTS if type(value := getattr(module, key, None)) is int), 0)
+    heads = num_heads(module)
     modules = ((name, child) for name, child in module.named_children() if not isinstance(child, Algebra))
     children = {name: child for name, child in modules if any(True for _ in child.parameters())}
     proj = children.pop("proj", None)
@@ -194,7 +195,7 @@ def _prune_heads(name: str, module: Any, ratio: float) -> Cut:
         remove_channels(proj, "inp", channels(1))
         for key, parameter in list(module.named_parameters(recurse=False)):
             setattr(module, key, nn.Parameter(parameter[remaining], requires_grad=parameter.requires_grad))
-        sizes = dict.fromkeys(_HEAD_COUNTS, len(remaining)) | {"attn_dim": len(remaining) * size}  # attn_dim is timm's
+        sizes = dict.fromkeys(NUM_HEADS, len(remaining)) | {"attn_dim": len(remaining) * size}  # attn_dim is timm's
         vars(module).update({key: value for key, value in sizes.items() if key in vars(module)})
     return Cut("heads", name, heads, len(remaining), {f"{name}.proj": channels(1)}, size, proj.out.channels, is_clamped)
 
@@ -256,10 +257,12 @@ def _chains(net: nn.Module, example: tuple[Tensor, ...]) -> Iterator[tuple[nn.Mo
             inputs.setdefault(module, args[0][:1].detach().clone())
 
     hooks = []
+    classifiers = [name for name, role in stem_and_head(net).items() if role == "head"]
     for name, module in net.named_modules():
         matrices = sum(isinstance(child, _MATRICES) for child in module.children())
-        has_heads = any(hasattr(inner, key) for inner in module.modules() for key in _HEAD_COUNTS)
-        if matrices > 1 and not has_heads and "head" not in name.split("."):
+        has_heads = any(num_heads(inner) is not None for inner in module.modules())
+        is_head = name and any(classifier.startswith(f"{name}.") for classifier in classifiers)
+        if matrices > 1 and not has_heads and not is_head:
             hooks.append(module.register_forward_pre_hook(record))
     with _evaluating(net, hooks):
         net(*example)

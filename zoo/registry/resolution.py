@@ -62,7 +62,7 @@ class Signature:
     open_ended: bool = False
 
     @classmethod
-    def of(cls, name: str, factory: Callable[..., Any], args: tuple[object, ...]) -> "Signature":
+    def of(cls, name: str, factory: Callable[..., object], args: tuple[object, ...]) -> "Signature":
         """Inspect a callable; raise `TypeError` if it does not accept the positional arguments."""
         try:
             form = evaluated_signature(factory)
@@ -103,7 +103,7 @@ class Signature:
         return f"{self.name}({', '.join(shown + ['...'] * self.open_ended)})"
 
 
-def evaluated_signature(function: Callable[..., Any]) -> Form:
+def evaluated_signature(function: Callable[..., object]) -> Form:
     """Return the signature of a function or class with annotations as types, or as text if they cannot be evaluated."""
     try:
         return signature(function, eval_str=True)
@@ -125,7 +125,7 @@ def forwarded(own: Form, passed: Iterable[Parameter], **defaults: object) -> For
     return own.replace(parameters=[*named.values(), *options])
 
 
-def passes_options_to(target: Callable[..., Any], *hidden: str, **defaults: object) -> Callable[[Function], Function]:
+def passes_options_to(target: Callable[..., object], *hidden: str, **defaults: object) -> Callable[[Function], Function]:
     """Show the options of a function or class in the signature of a function that passes its ``**options`` to it.
 
     The registry reads signatures to check options, list them, and suggest the closest name for a typo.

@@ -90,7 +90,7 @@ def batch_length(batch: Any) -> int:
     return len(batch)
 
 
-def training_step(task: Task, batch: Any) -> Call:
+def training_step(task: Task, batch: object) -> Call:
     """Return a function that takes one training step: forward, backward, optimizer."""
     optimizer = torch.optim.AdamW([p for p in task.parameters() if p.requires_grad], lr=1e-4)
 

@@ -1,23 +1,19 @@
 """Train and test a network in a run folder that can be repeated, resumed and shared."""
 
 import shlex
-import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import lightning.pytorch as pl
-import torch
 
 from zoo import registry
-from zoo.checkpoint import ModelConfig, save
-from zoo.checkpoint.folder import network_options
+from zoo.checkpoint import ModelConfig
+from zoo.checkpoint import save as write_model
 from zoo.checkpoint.manifest import read_manifest
 from zoo.data.loader import check_order
-from zoo.errors import LOGGERS, InputError, Interrupted, Stop, quiet
+from zoo.errors import LOGGERS, InputError, quiet
 from zoo.nn.batching import compile_in_place
 from zoo.registry import build_options
 from zoo.registry.resolution import named_options
@@ -26,7 +22,6 @@ from zoo.training.checkpoints import Checkpoints
 from zoo.training.folder import (
     CHECKSUMS,
     RunFolder,
-    claim_on_rank_0,
     finished_run,
     finite,
     read_run_config,
@@ -37,22 +32,19 @@ from zoo.training.network import (
     RunData,
     build_network,
     build_task,
-    load_teacher,
     model_config,
     read_data,
     summarize,
-    with_network,
 )
 from zoo.training.options import Fit, check_not_tickets
-from zoo.training.processes import Processes, Signals, is_first_process, join
+from zoo.training.processes import is_first_process
 from zoo.training.quantization import evaluate_quantized
 from zoo.training.resolve import NO_OBJECTS, Objects, Plan, plan_run, take_objects
 from zoo.training.resume import Resumed, check_unchanged, checkpoint_files, position_of, read_checkpoint, resume, set_counters
+from zoo.training.session import Session, open_folder, report_interruption, start_session
 from zoo.training.summary import Summary, print_summary
-from zoo.training.threads import choose_threads, restored_threads
-from zoo.training.trainer import check_trainer, device_name, lightning_errors, make_trainer, restore_batch_size
-
-NOTHING_SAVED = "no checkpoint was written yet, so nothing is saved"
+from zoo.training.threads import choose_threads
+from zoo.training.trainer import callbacks_of, device_name, lightning_errors, make_trainer, restore_batch_size
 
 
 def fit(*, verbose: bool = True, **options: object) -> dict[str, Any]:
@@ -121,27 +113,19 @@ def _merge_resumed(options: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-@dataclass
+@dataclass(frozen=True)
 class Run:
-    """The parts of a run that is ready to train."""
+    """The parts of a run that is ready to train, and the checkpoint that it resumes from."""
 
     plan: Plan
-    folder: Path
+    folder: RunFolder
+    resumed: Resumed | None
     data: RunData
     task: Task
     trainer: pl.Trainer
     checkpoints: Checkpoints
     config: ModelConfig
-    summary: Summary  # what is known before training
-    sparse: bool
-
-
-class Session(NamedTuple):
-    """What all runs of a command share: checked Trainer arguments, processes and signal handlers."""
-
-    settings: dict[str, Any]
-    processes: Processes
-    signals: Signals
+    sparse: bool = False
 
 
 class Extension:
@@ -155,7 +139,7 @@ class Extension:
     def prepare(self, run: Run) -> None:
         """Prepare a run before training."""
 
-    def finish(self, run: Run, resumed: Resumed | None) -> dict[str, Any]:
+    def finish(self, run: Run) -> dict[str, Any]:
         """Return fields of the summary to change, after training and before the model is saved."""
         return {}
 
@@ -189,91 +173,69 @@ def run_fit(options: Fit, objects: Objects = NO_OBJECTS, extension: Extension | 
         return train_run(plan, session, extension or Extension())
 
 
-@contextmanager
-def start_session(plan: Plan) -> Iterator[Session]:
-    """Start the processes of a command (`zoo.training.processes.join`), handle signals, and set the matmul precision."""
-    settings, before = check_trainer(plan.options.trainer), torch.get_float32_matmul_precision()
-    processes = join(settings, plan.needs_order, plan.options.ddp_timeout)
-    torch.set_float32_matmul_precision(plan.options.matmul_precision or before)
-    try:
-        with Signals() as signals:
-            yield Session(settings, processes, signals)
-    finally:
-        torch.set_float32_matmul_precision(before)
-    processes.end()
-
-
 def train_run(plan: Plan, session: Session, extension: Extension) -> Summary:
-    """Load the data, build the network and its task, train, and test; return the summary."""
+    """Load the data, build the network and its task, train, evaluate and save; return the summary."""
     options, processes = plan.options, session.processes
-    with (
-        claim_on_rank_0(plan.config, options.run_dir, options.resume, processes) as folder,
-        quiet_event_writer(),
-        restored_threads(),
-        report_interruption(folder, extension.resume_text),
-        processes.report_lost(lambda: extension.resume_text(folder.path, False) or NOTHING_SAVED),
-    ):
-        try:
+    with open_folder(plan.config, options.run_dir, options.resume, processes, extension.resume_text) as folder:
+        with folder.discarded_on_error():
             resumed = resume(plan.config, plan.fixed, folder.path, processes.count) if folder.resumed else None
-            run = set_up(plan, session, resumed, folder.path, extension)
+            checkpoints = Checkpoints(
+                folder.path, plan.fixed, plan.task.monitor, session.signals, options.keep, options.checkpoint_every
+            )
+            trainer = make_trainer(session.settings, folder.path, checkpoints, callbacks_of(options), resumed)
+            session.signals.replace_lightning(trainer)
+            pl.seed_everything(options.seed if extension.weight_seed is None else extension.weight_seed, verbose=False)
+            restore_batch_size(plan.data, session.settings, resumed)
+            processes.prepare(plan.data)
+            data = read_data(plan)
+            check_unchanged(folder.path, resumed, data.sha256)
+            net = build_network(plan, data)
+            task = build_task(plan, data, net)
+            if plan.teacher is not None:
+                trainer.callbacks.append(plan.teacher.distillation(data.info, data.files))  # type: ignore[attr-defined]
+            config = model_config(plan, data, net)
+            run = Run(plan, folder, resumed, data, task, trainer, checkpoints, config, extension.sparse)
+            summary = start(run, summarize(plan, data, net, config))
             extension.prepare(run)
-        except BaseException:
-            folder.discard()
-            raise
-        summary = train(run, folder, resumed)
-        summary = replace(summary, **processes.first(lambda: extension.finish(run, resumed)))
+        summary = train(run, summary)
+        summary = replace(summary, **processes.first(lambda: extension.finish(run)))
         with report_interruption(folder, extension.resume_text, trained=True):
-            summary = test(run, summary)
+            save_model(run, summary)  # before the test, which may fail
+            summary = evaluate(run, summary)
+            save(run, summary)
         if session.settings.get("fast_dev_run"):
             folder.discard()
             return replace(summary, run_dir=None)
     return summary
 
 
-def set_up(plan: Plan, session: Session, resumed: Resumed | None, folder: Path, extension: Extension) -> Run:
-    """Load the data, build the network, its task and the Trainer, and write config.yaml."""
-    options, (settings, processes, signals) = plan.options, session
-    checkpoints = Checkpoints(folder, plan.fixed, plan.task.monitor, signals, options.keep, options.checkpoint_every)
-    trainer = make_trainer(settings, folder, checkpoints, resumed, options)
-    signals.replace_lightning(trainer)
-    pl.seed_everything(options.seed if extension.weight_seed is None else extension.weight_seed, verbose=False)
-    restore_batch_size(plan.data, settings, resumed)
-    processes.prepare(plan.data)
-    data = read_data(plan)
-    check_unchanged(folder, resumed, getattr(data.info, "sha256", None))
-    net = build_network(plan, data)
-    task = build_task(plan, data, net)
-    if plan.teacher is not None:
-        trainer.callbacks.append(load_teacher(plan, plan.teacher, data))  # type: ignore[attr-defined]
-    check_order(getattr(net, "has_memory", False), trainer.world_size)
-    if trainer.strategy.root_device.type == "cpu":
-        choose_threads(net, data.info, options.batch_size)
-    config = with_network(model_config(plan, data), plan, net)
-    resumed_from = None if resumed is None else str(resumed.path)
-    summary = replace(summarize(plan, data, net, config), run_dir=str(folder), resumed_from=resumed_from)
-    sizes = network_options(config, data.info) if plan.objects.have_specs else None
-    checkpoints.model = {"config": config.to_json(), "files": data.files, "network": sizes, "summary": summary.to_json()}
-    if task is not plan.objects.task:
-        task.save_hyperparameters(dict(task.hparams), logger=False)  # the options of the run are logged in their place
-    if trainer.is_global_zero:
-        start_files(plan, folder, trainer if resumed is None else None)
-    if options.compile:
+def start(run: Run, summary: Summary) -> Summary:
+    """Start the files of a run, and set up the callbacks and threads for its network; return the summary with its folder."""
+    plan, folder, net = run.plan, run.folder.path, run.task.net
+    check_order(getattr(net, "has_memory", False), run.trainer.world_size)
+    if run.trainer.strategy.root_device.type == "cpu":
+        choose_threads(net, run.data.info, plan.options.batch_size)
+    resumed_from = None if run.resumed is None else str(run.resumed.path)
+    summary = replace(summary, run_dir=str(folder), resumed_from=resumed_from)
+    sizes = plan.layers | run.data.sizes if plan.objects.have_specs else None
+    model = {"config": run.config.to_json(), "files": run.data.files, "network": sizes, "summary": summary.to_json()}
+    run.checkpoints.model = model
+    if run.task is not plan.objects.task:
+        run.task.save_hyperparameters(dict(run.task.hparams), logger=False)  # the options of the run are logged in their place
+    if run.trainer.is_global_zero:
+        for name in ("summary.json", CHECKSUMS):  # of a finished run
+            (folder / name).unlink(missing_ok=True)
+        write_config(folder, plan.config)
+        for logger in run.trainer.loggers if run.resumed is None else ():
+            logger.log_hyperparams(plan.config)
+    if plan.options.compile:
         compile_in_place(net)  # which keeps the names in its state_dict
-    return Run(plan, folder, data, task, trainer, checkpoints, config, summary, extension.sparse)
+    return summary
 
 
-def start_files(plan: Plan, folder: Path, trainer: pl.Trainer | None) -> None:
-    """Write config.yaml, remove the last files of a finished run, and log the options of a new run."""
-    for name in ("summary.json", CHECKSUMS):
-        (folder / name).unlink(missing_ok=True)
-    write_config(folder, plan.config)
-    for logger in () if trainer is None else trainer.loggers:
-        logger.log_hyperparams(plan.config)
-
-
-def train(run: Run, folder: RunFolder, resumed: Resumed | None) -> Summary:
+def train(run: Run, summary: Summary) -> Summary:
     """Run the training loop, unless the resumed checkpoint has finished it, and load the best weights; return the summary."""
-    checkpoints, checkpoint = run.checkpoints, None
+    checkpoints, checkpoint, resumed = run.checkpoints, None, run.resumed
     if resumed is not None and resumed.finished:
         checkpoints.best, checkpoint = resumed.state["best"], resumed.checkpoint
         seconds, epochs = resumed.state["seconds"], resumed.state["epochs"]
@@ -283,12 +245,12 @@ def train(run: Run, folder: RunFolder, resumed: Resumed | None) -> Summary:
                 run.trainer.fit(run.task, run.data.module, ckpt_path=None if resumed is None else str(resumed.path))
         except Exception:
             if not checkpoint_files(checkpoints.folder):
-                folder.discard()
+                run.folder.discard()
             raise
         seconds, epochs = checkpoints.seconds, run.trainer.current_epoch
     if resumed is not None and not checkpoints.finished:  # no step was left to train
         set_counters(run.trainer, resumed.state["epochs"], resumed.state["logged_steps"])
-    summary = replace(run.summary, seconds=round(seconds, 2), epochs=epochs, device=device_name(run.trainer))
+    summary = replace(summary, seconds=round(seconds, 2), epochs=epochs, device=device_name(run.trainer))
     if best := run.trainer.strategy.broadcast(checkpoints.best):
         checkpoint = read_checkpoint(checkpoints.folder / best["file"])
         chosen: dict[str, Any] = {"metric": best["monitor"].removeprefix("val_"), "mode": checkpoints.mode}
@@ -299,64 +261,28 @@ def train(run: Run, folder: RunFolder, resumed: Resumed | None) -> Summary:
     return summary
 
 
-def test(run: Run, summary: Summary) -> Summary:
-    """Save the model, test it if there is a test split, save it again with the metrics, and write summary.json."""
-    save_model(run, summary)
-    if getattr(run.data.module, "has_test", True):
-        with lightning_errors():
-            measured = run.trainer.test(run.task, run.data.module, verbose=False)
-            for metrics in measured:  # empty with limit_test_batches=0
-                values = {name.removeprefix("test_"): finite(value) for name, value in metrics.items()}
-                summary = replace(summary, metrics=values, undefined=run.task.test_metrics.undefined())
-                if (format := run.plan.options.quantize_aware) is not None:
-                    summary = replace(summary, quantized=evaluate_quantized(run.trainer, run.task, run.data.module, format))
+def evaluate(run: Run, summary: Summary) -> Summary:
+    """Test the model if there is a test split; return the summary with its metrics."""
+    if not getattr(run.data.module, "has_test", True):
+        return summary
+    with lightning_errors():
+        for metrics in run.trainer.test(run.task, run.data.module, verbose=False):  # none with limit_test_batches=0
+            values = {name.removeprefix("test_"): finite(value) for name, value in metrics.items()}
+            summary = replace(summary, metrics=values, undefined=run.task.test_metrics.undefined())
+            if (format := run.plan.options.quantize_aware) is not None:
+                summary = replace(summary, quantized=evaluate_quantized(run.trainer, run.task, run.data.module, format))
+    return summary
+
+
+def save(run: Run, summary: Summary) -> None:
+    """Save the model again with its test metrics, if any, and write the summary, which marks the run as finished."""
+    if summary.metrics:
         save_model(run, summary)
     if run.trainer.is_global_zero:
-        write_summary(run.folder, summary)
-    return summary
+        write_summary(run.folder.path, summary)
 
 
 def save_model(run: Run, summary: Summary) -> None:
     """Save the model folder on rank 0."""
     if run.trainer.is_global_zero:
-        save(run.folder / "model", run.task.net, run.config, summary.to_json(), run.data.files, run.sparse)
-
-
-@contextmanager
-def report_interruption(
-    folder: RunFolder, resume_text: Callable[[Path, bool], str | None], trained: bool = False
-) -> Iterator[None]:
-    """Add what is saved and how to resume (see `Extension.resume_text`) to the error of a signal or a full disk."""
-    try:
-        yield
-    except (Stop, SystemExit) as stop:
-        text = resume_text(folder.path, trained)
-        if text is None:
-            folder.discard()
-        raise Interrupted(f"stopped; {text or NOTHING_SAVED}", getattr(stop, "signum", signal.SIGINT)) from stop
-    except OSError as error:
-        if isinstance(error, BrokenPipeError) or isinstance(error.__cause__, OSError):  # stdout is closed, or already reported
-            raise
-        text, path = resume_text(folder.path, trained), error.filename or folder.path
-        if text is None:
-            error.filename = str(path)
-            raise
-        if trained and not (folder.path / "model").exists():
-            text += f", or save the model with: zoo recover {shlex.quote(str(folder.path))}"
-        raise OSError(error.errno, f"{error.strerror or error} ({path}); {text}") from error
-
-
-@contextmanager
-def quiet_event_writer() -> Iterator[None]:
-    """Suppress tracebacks of an `OSError` in TensorBoard's writer thread; writing the next checkpoint raises it as well."""
-    before = threading.excepthook
-
-    def hook(args: threading.ExceptHookArgs) -> None:
-        if not (isinstance(args.exc_value, OSError) and type(args.thread).__module__.startswith("tensorboard")):
-            before(args)
-
-    threading.excepthook = hook
-    try:
-        yield
-    finally:
-        threading.excepthook = before
+        write_model(run.folder.path / "model", run.task.net, run.config, summary.to_json(), run.data.files, run.sparse)

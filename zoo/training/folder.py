@@ -62,6 +62,15 @@ class RunFolder:
             if path.name != LOCK:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
+    @contextmanager
+    def discarded_on_error(self) -> Iterator[None]:
+        """Discard the folder if the body raises an error."""
+        try:
+            yield
+        except BaseException:
+            self.discard()
+            raise
+
     def discard(self) -> None:
         """Remove the folder of a new run that has saved nothing."""
         if self.lock is not None and not self.resumed:

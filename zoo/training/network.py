@@ -1,26 +1,20 @@
-"""The parts of a run: its data after their setup, the network with its initial weights, the task and the teacher."""
+"""The parts of a run: its data after their setup, the network with its initial weights, and the task."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
 from zoo.backbones.build import backbone, check_fit, check_size, count, real_twin
-from zoo.checkpoint import ModelConfig, find, load_network, read_config
-from zoo.checkpoint.folder import conversion_record, fingerprint, fingerprint_of, library_versions, network_options
+from zoo.checkpoint import ModelConfig
+from zoo.checkpoint.folder import conversion_record, fingerprint, library_versions
 from zoo.conversion import stayed_real
 from zoo.data.vectors import read_vectors
-from zoo.errors import InputError, one_line
-from zoo.inference.evaluation import required_facts
-from zoo.inference.model import load
-from zoo.nn import Layers
+from zoo.errors import InputError
 from zoo.nn.batching import batch_matrices
 from zoo.nn.kernel_choice import set_kernel
 from zoo.tasks.base import Task
-from zoo.tasks.distillation import Distillation
 from zoo.training.options import is_object
-from zoo.training.pretrained import is_of_transformers, load_pretrained
 from zoo.training.resolve import Plan, algebras_of, check_data
 from zoo.training.summary import Summary
 
@@ -37,6 +31,16 @@ class RunData(NamedTuple):
     files: dict[str, str]  # additional files of the model folder, by name
     vectors: Vectors | None
 
+    @property
+    def sha256(self) -> str | list[str] | None:
+        """The digests of the data, if they have any."""
+        return getattr(self.info, "sha256", None)
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """The keywords of a backbone that depend on the data."""
+        return {**self.info.model_kwargs, "vectors": getattr(self.info, "vectors", None)}
+
 
 def read_data(plan: Plan) -> RunData:
     """Return the data of a run, which are set up, with the pretrained vectors of their tokens."""
@@ -50,13 +54,6 @@ def read_data(plan: Plan) -> RunData:
     return RunData(module, info, getattr(module, "tokenizer", None), dict(getattr(module, "files", {})), vectors)
 
 
-def model_config(plan: Plan, data: RunData) -> ModelConfig:
-    """Return the configuration of the model of a run, without what depends on its network."""
-    specs: dict[str, Any] = {key: None if is_object(name) else name for key, name in plan.names.items()}
-    decoding = plan.config["decoding"] if hasattr(plan.task, "decoding") else None
-    return ModelConfig(**specs, info=None if data.info is None else data.info.to_dict(), decoding=decoding)
-
-
 def build_network(plan: Plan, data: RunData) -> nn.Module:
     """Build the network of a run, load its initial weights, and check its outputs in a forward pass."""
     options, objects, info = plan.options, plan.objects, data.info
@@ -65,15 +62,14 @@ def build_network(plan: Plan, data: RunData) -> nn.Module:
         if info is None:
             raise InputError("the data module has no info to build a backbone from: pass a task with its network")
         spec, algebra = objects.backbone or options.backbone, objects.algebra or options.algebra
-        sizes = network_options(model_config(plan, data), info)
         if isinstance(spec, str):
-            check_size(spec, algebra, options.max_parameters, **sizes)
-        net = backbone(spec, algebra, **sizes)
+            check_size(spec, algebra, options.max_parameters, **plan.layers, **data.sizes)
+        net = backbone(spec, algebra, **plan.layers, **data.sizes)
     set_kernel(batch_matrices(net).modules(), options.kernel)
     if data.vectors is not None:
         load_vectors(net, data.vectors)
     if plan.initial is not None:
-        _load_initial(net, plan, plan.initial, data)
+        plan.initial.load_into(net, data.tokenizer, data.files)
     if info is not None:
         check_fit(net, options.backbone, info.example_inputs(2), plan.task.num_outputs(info), every=plan.task.per_token)
     return net
@@ -95,54 +91,15 @@ def load_vectors(net: nn.Module, vectors: Vectors) -> None:
         module.load_vectors(*vectors)
 
 
-def _load_initial(net: nn.Module, plan: Plan, path: Path, data: RunData) -> None:
-    options = plan.options
-    if is_of_transformers(path):
-        layers = Layers(plan.objects.algebra or options.algebra, options.scope, options.init)
-        load_pretrained(net, path, layers, getattr(data.tokenizer, "tokens", None))
-        return
-    config = read_config(path)
-    source = f"--from {options.init_from} is {config.backbone or 'a network without a spec'} over {config.algebra}"
-    has_specs = plan.objects.algebra is None and not is_object(options.algebra)
-    if has_specs and config.algebra is not None and fingerprint_of(config.algebra) != fingerprint_of(options.algebra):
-        raise InputError(f"{source}, expected {options.algebra}", code="mismatch")
-    if config.backbone is None:
-        raise InputError(f"{source}: use a model whose backbone has a spec", code="unsupported")
-    if not _has_files(path, data.files):
-        raise InputError(f"{source}, and its tokenizer differs from that of the data: use the data that it was trained on")
-    try:
-        net.load_state_dict(load_network(path, config).state_dict())
-    except RuntimeError as error:
-        raise InputError(f"{source}, which does not match {options.backbone}: {one_line(error)}", code="mismatch") from error
-
-
-def _has_files(model: Path, files: dict[str, str]) -> bool:
-    paths = {find(model) / name: text for name, text in files.items()}
-    return all(path.is_file() and path.read_text(encoding="utf-8") == text for path, text in paths.items())
-
-
-def load_teacher(plan: Plan, path: Path, data: RunData) -> Distillation:
-    """Load the teacher of a run from a model folder."""
-    source, teacher = f"--teacher {plan.options.teacher}", load(path)
-    if data.info is None or teacher.info is None:
-        raise InputError(f"{source}: the data of teacher and student need info", code="unsupported")
-    facts, expected = (
-        required_facts(item) | {key: getattr(item, key, None) for key in ("mean", "std")} for item in (teacher.info, data.info)
-    )
-    if wrong := [key for key in expected if facts.get(key) != expected[key]]:
-        raise InputError(f"{source} was trained on data with other {' and '.join(wrong)}", code="mismatch")
-    if not _has_files(path, data.files):
-        raise InputError(f"{source} has another tokenizer than the data: train both on the same data", code="mismatch")
-    options = plan.options.distillation
-    return Distillation(teacher.net, options.temperature, options.weight)
-
-
-def with_network(config: ModelConfig, plan: Plan, net: nn.Module) -> ModelConfig:
-    """Return the configuration of a model with a record of its network, if its backbone or algebra has no spec."""
-    product = plan.objects.algebra
+def model_config(plan: Plan, data: RunData, net: nn.Module) -> ModelConfig:
+    """Return the configuration of the model of a run, with a record of its network if its backbone or algebra has no spec."""
+    specs: dict[str, Any] = {key: None if is_object(name) else name for key, name in plan.names.items()}
+    decoding = plan.config["decoding"] if hasattr(plan.task, "decoding") else None
+    config = ModelConfig(**specs, info=None if data.info is None else data.info.to_dict(), decoding=decoding)
     if config.backbone is None:
         config = replace(config, conversion=conversion_record(net))
     if config.algebra is None:
+        product = plan.objects.algebra
         config = replace(config, algebra_sha256=fingerprint(product if product is not None else algebras_of(net)[0]))
     return config
 
@@ -151,7 +108,7 @@ def summarize(plan: Plan, data: RunData, net: nn.Module, config: ModelConfig) ->
     """Return the facts of a run that are known before training; builds the same network over the reals to count it."""
     names, objects, vectors, parameters = plan.names, plan.objects, data.vectors, count(net)
     if objects.net is None:
-        twin = real_twin(objects.backbone or plan.options.backbone, **network_options(config, data.info))
+        twin = real_twin(objects.backbone or plan.options.backbone, **plan.layers, **data.sizes)
         parameters["real_twin"] = count(twin)["total"]
     given = ", ".join(key for key in ("backbone", "algebra", "data", "task") if is_object(names[key]))
     return Summary(
@@ -161,7 +118,7 @@ def summarize(plan: Plan, data: RunData, net: nn.Module, config: ModelConfig) ->
         seed=plan.options.seed,
         parameters=parameters,
         versions=library_versions(config),
-        data_sha256=getattr(data.info, "sha256", None),
+        data_sha256=data.sha256,
         stayed_real=stayed_real(net),
         vectors_found=vectors and {"found": int(vectors[1].sum()), "words": len(vectors[1])},
         decoding=config.decoding,

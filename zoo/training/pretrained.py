@@ -65,7 +65,7 @@ def load_pretrained(net: nn.Module, path: Path, layers: Layers, tokens: Sequence
     cache.say(known)
 
 
-def _check_architecture(path: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+def _check_architecture(path: Path, theirs: Mapping[str, Any], ours: Mapping[str, object]) -> None:
     """Raise `InputError` unless the configuration of a folder builds the network, apart from facts about the data."""
     if "quantization_config" in theirs:
         method = theirs["quantization_config"].get("quant_method")

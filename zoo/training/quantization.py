@@ -38,10 +38,10 @@ class QuantizationAware(Callback):
         """Collect the weights; a finder that an error has ended may have left rounded ones."""
         self.weights = RoundedWeights(pl_module.net, self.bits)  # type: ignore[arg-type]
 
-    def _round(self, *_: Any, **__: Any) -> None:
+    def _round(self, *_: object, **__: object) -> None:
         self.weights.round()
 
-    def _restore(self, *_: Any, **__: Any) -> None:
+    def _restore(self, *_: object, **__: object) -> None:
         self.weights.restore()
 
     # Moving averages swap weights before the first batch of a validation, and swap back after this callback at its end.
@@ -49,7 +49,7 @@ class QuantizationAware(Callback):
     on_after_backward = on_train_batch_end = on_validation_epoch_end = on_exception = _restore
 
 
-def evaluate_quantized(trainer: Trainer, task: Any, data: Any, format: str) -> dict[str, Any]:
+def evaluate_quantized(trainer: Trainer, task: Any, data: object, format: str) -> dict[str, Any]:
     """Return the format and the test metrics of a task with rounded weights; they are not logged."""
     weights, loggers = RoundedWeights(task.net, BITS[format]), trainer.loggers
     trainer.loggers = []

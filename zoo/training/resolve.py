@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,12 +16,10 @@ from zoo.algebras import Algebra
 from zoo.algebras import algebra as make_algebra
 from zoo.backbones import recipe_of
 from zoo.backbones.build import Recipe, check_spec, state_sizes
-from zoo.checkpoint import read_config as read_model_config
 from zoo.conversion.quantization import BITS
 from zoo.data import ready
 from zoo.data.tabular import from_arrays
 from zoo.errors import InputError, check_choice
-from zoo.hub.sources import locate
 from zoo.kernels.base import check_kernel
 from zoo.registry.limits import check_sizes
 from zoo.tasks import GenerativeTask, task_type
@@ -38,7 +35,7 @@ from zoo.training.options import (
     fixed_options,
     is_object,
 )
-from zoo.training.pretrained import is_of_transformers
+from zoo.training.sources import InitialWeights, Teacher
 
 INPUTS = {
     "image": "images",
@@ -108,14 +105,19 @@ class Plan:
     data: Any
     task: type[Task]
     task_options: dict[str, Any]  # the checked arguments of the task
-    initial: Path | None  # the model folder of the initial weights
-    teacher: Path | None  # the model folder of the teacher
+    initial: InitialWeights | None
+    teacher: Teacher | None
 
     @property
     def names(self) -> dict[str, Any]:
         """The specs of the run, and the names of its objects."""
         names = {name: getattr(self.options, name) for name in ("backbone", "algebra", "data", "scope", "init", "embedding")}
         return names | {"task": self.options.task or getattr(self.data, "task", None)}
+
+    @property
+    def layers(self) -> dict[str, Any]:
+        """The keywords of a backbone that choose its layers."""
+        return {name: getattr(self.options, name) for name in ("scope", "init", "embedding")}
 
     @property
     def needs_order(self) -> bool:
@@ -126,13 +128,15 @@ class Plan:
 def plan_run(options: Fit, objects: Objects = NO_OBJECTS) -> Plan:
     """Resolve the options of a run into its parts and check its network, without reading data or writing files."""
     options = resolve(options, objects)
+    algebra = objects.algebra or options.algebra
     if objects.backbone is None and objects.net is None:
         layers = {"scope": options.scope, "init": options.init, "embedding": options.embedding}
-        check_spec(options.backbone, objects.algebra or options.algebra, options.max_parameters, **layers)
-    initial, teacher = (None if source is None else locate(source) for source in (options.init_from, options.teacher))
-    for path in (initial, teacher):
-        if path is not None and (path is teacher or not is_of_transformers(path)):
-            read_model_config(path)
+        check_spec(options.backbone, algebra, options.max_parameters, **layers)
+    initial, teacher = None, None
+    if options.init_from is not None:
+        initial = InitialWeights(options.init_from, options.backbone, algebra, options.scope, options.init)
+    if options.teacher is not None:
+        teacher = Teacher(options.teacher, options.distillation)
     inputs = _recipe_for(options.backbone, objects).inputs
     data = _make_data(options, objects, inputs)
     task, keywords = _resolve_task(options, objects, data)

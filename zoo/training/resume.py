@@ -134,7 +134,7 @@ class Resumed:
         return self.checkpoint[STATE]  # type: ignore[no-any-return]
 
 
-def resume(config: Mapping[str, Any], fixed: Mapping[str, Any], folder: Path, processes: int = 1) -> Resumed:
+def resume(config: Mapping[str, Any], fixed: Mapping[str, object], folder: Path, processes: int = 1) -> Resumed:
     """Load the newest intact checkpoint of a run, and print its position and the options that changed."""
     changes = changed_options(folder, config, free=())
     path, checkpoint = newest(folder)
@@ -175,7 +175,7 @@ def _check_batch_size(folder: Path, old_size: int, old_processes: int, size: int
         raise InputError(f"a step of the run '{folder}' has {rows} rows {sizes}: {advice}", code="mismatch")
 
 
-def check_unchanged(folder: Path, resumed: Resumed | None, digest: str | None) -> None:
+def check_unchanged(folder: Path, resumed: Resumed | None, digest: str | list[str] | None) -> None:
     """Check that the data of a resumed run have not changed, which could move training rows to the test split."""
     saved = None if resumed is None else resumed.checkpoint[MODEL]["summary"].get("data_sha256")
     if saved and saved != digest:

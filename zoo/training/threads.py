@@ -44,7 +44,7 @@ def average_work(net: nn.Module, inputs: tuple[Tensor, ...], batch_size: int) ->
     return float(counter.get_total_flops()) / 2 * batch_size / len(inputs[0]) / max(1, matrices)
 
 
-def _recurrent_flops(x: Any, to_gates: Any, of_states: Any, *_: Any, **__: Any) -> int:
+def _recurrent_flops(x: Any, to_gates: Any, of_states: Any, *_: object, **__: object) -> int:
     """Count the operations of a layer of an LSTM, for the shapes [steps, batch, in], [gates, in] and [gates, states]."""
     return int(2 * x[0] * x[1] * to_gates[0] * (to_gates[1] + of_states[1]))
 

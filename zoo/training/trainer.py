@@ -3,7 +3,7 @@
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
@@ -49,11 +49,10 @@ def make_trainer(
     settings: Mapping[str, object],
     folder: Path,
     checkpoints: Checkpoints,
+    callbacks: Iterable[Callback] = (),
     resumed: Resumed | None = None,
-    options: Fit | None = None,
 ) -> Trainer:
-    """Build the Trainer of a run from checked arguments, with the loggers and callbacks of the zoo."""
-    options = options or Fit("", "")
+    """Build the Trainer of a run from checked arguments, with the loggers of the zoo, and its callbacks before the user's."""
     is_terminal = sys.stdout.isatty()
     defaults: dict[str, Any] = {"enable_model_summary": False, "log_every_n_steps": 10, "enable_progress_bar": is_terminal}
     defaults |= {"default_root_dir": str(folder), "num_sanity_val_steps": 0, "enable_checkpointing": True}
@@ -64,9 +63,7 @@ def make_trainer(
     arguments["logger"] = run_loggers(arguments.get("logger"), folder, resumed)
     added = [checkpoints, checkpoints.divergence, BroadcastBuffers()]
     added += [LearningRateMonitor(logging_interval="step")] if arguments["logger"] else []
-    added += [] if options.quantize_aware is None else [QuantizationAware(options.quantize_aware)]
-    added += [] if options.ema is None else [moving_average(options.ema)]
-    added.append(SplitNote(options.data or "the data"))
+    added += callbacks
     if settings.get("enable_progress_bar") is not False:
         added.append(RichProgressBar() if is_terminal else ProgressLines())
     arguments["callbacks"] = [*added, *searching(as_list(arguments.get("callbacks")), resumed)]
@@ -76,6 +73,16 @@ def make_trainer(
     if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
         arguments["plugins"] = [*plugins, AtomicCheckpointIO()]
     return build_trainer(arguments)
+
+
+def callbacks_of(options: Fit) -> list[Callback]:
+    """Return the callbacks that options of a run ask for."""
+    callbacks: list[Callback] = []
+    if options.quantize_aware is not None:
+        callbacks.append(QuantizationAware(options.quantize_aware))
+    if options.ema is not None:
+        callbacks.append(moving_average(options.ema))
+    return [*callbacks, SplitNote(options.data or "the data")]
 
 
 def device_name(trainer: Trainer) -> str:
@@ -96,7 +103,7 @@ def searching(callbacks: list[Callback], resumed: Resumed | None) -> list[Callba
     return [*callbacks, FoundRate()] if any(isinstance(item, LearningRateFinder) for item in callbacks) else callbacks
 
 
-def restore_batch_size(data: Any, settings: Mapping[str, Any], resumed: Resumed | None) -> None:
+def restore_batch_size(data: Any, settings: Mapping[str, object], resumed: Resumed | None) -> None:
     """Set the batch size of a resumed run whose `BatchSizeFinder` has found one."""
     if resumed is not None and any(isinstance(item, BatchSizeFinder) for item in as_list(settings.get("callbacks"))):
         data.batch_size = resumed.state["batch_size"]

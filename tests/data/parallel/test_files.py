@@ -24,8 +24,8 @@ def lines(word, count=40):
 def test_pairs_are_lines_of_two_files(tmp_path):
     write(tmp_path, a_en="\ufeffone\r\ntwo \u2028 2\nthree", a_de="eins\nzwei\x0c2\r\ndrei\n")
     pairs = read_pairs(tmp_path / "a.en", tmp_path / "a.de")
-    assert pairs.texts[0] == ["one", "two \u2028 2", "three"], "a line ends at a line feed and nowhere else"
-    assert pairs.texts[1] == ["eins", "zwei\x0c2", "drei"]
+    assert [*pairs.texts[0]] == ["one", "two \u2028 2", "three"], "a line ends at a line feed and nowhere else"
+    assert [*pairs.texts[1]] == ["eins", "zwei\x0c2", "drei"]
     assert pairs.location(2, side=1) == f"{tmp_path / 'a.de'}:3"
 
 
@@ -86,7 +86,7 @@ def test_invalid_folders_raise(tmp_path, files, code, values):
 
 
 def pairs(count=100, **options):
-    columns = [f"s{i}" for i in range(count)], [f"t{i}" for i in range(count)]
+    columns = {"first": [f"s{i}" for i in range(count)], "second": [f"t{i}" for i in range(count)]}
     return Table(columns, source=options.pop("name", "p"), **options)
 
 

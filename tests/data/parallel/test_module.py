@@ -14,7 +14,7 @@ BEGIN, END = 2, 3
 
 
 def Pairs(sources, targets, name="the data", files=None):
-    return Table((sources, targets), source=name, files=files)
+    return Table({"first": sources, "second": targets}, name, files=files)
 
 
 def pairs(count=120, seed=0, **options):

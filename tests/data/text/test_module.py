@@ -11,16 +11,16 @@ from zoo.data.text import Table, TextData, Tokenizer
 def table(rows=60, pairs=False, labels="ab", source="f.tsv", seed=0, lines=True):
     draws = random.Random(seed)
     texts = [" ".join(draws.choice("uvwxyz") * draws.randint(1, 3) for _ in range(draws.randint(1, 12))) for _ in range(rows)]
-    columns = (texts, [f"answer {i} {text}" for i, text in enumerate(texts)]) if pairs else (texts,)
-    return Table(
-        columns, [labels[i % len(labels)] for i in range(rows)], source=source, lines=range(1, rows + 1) if lines else None
-    )
+    answers = [f"answer {i} {text}" for i, text in enumerate(texts)]
+    columns = {"first": texts, "second": answers} if pairs else {"text": texts}
+    columns["label"] = [labels[i % len(labels)] for i in range(rows)]
+    return Table(columns, source, range(1, rows + 1) if lines else None)
 
 
 def questions(count=20, answers=3):
     rows = [(f"what is {q}", f"it is {q} {a}", str(int(a == 0))) for q in range(count) for a in range(answers)]
     first, second, labels = (list(column) for column in zip(*rows, strict=True))
-    return Table((first, second), labels, groups=first, source="q.tsv")
+    return Table({"first": first, "second": second, "label": labels, "group": first}, "q.tsv")
 
 
 def data(splits=None, task="text_classification", **options):
@@ -63,19 +63,25 @@ def test_pairs_and_questions_have_more_parts():
 
 def test_vocabulary_comes_from_training_texts_only():
     def splits(**words):
-        return {name: Table(([f"common {words.get(name, 'x')}"] * 4,), list("abab")) for name in ("train", "val", "test")}
+        return {
+            name: Table({"text": [f"common {words.get(name, 'x')}"] * 4, "label": list("abab")})
+            for name in ("train", "val", "test")
+        }
 
     made = data(splits(val="hidden", test="secret"))
     assert made.tokenizer.tokens[2:] == ["common", "x"]
     assert rows(made.test_dataloader())[0][0] == (2, 1)
     assert made.info.vocab_size == 4
-    held_out = ready(TextData({"train": Table(([f"word{i}" for i in range(40)],), list("ab") * 20)}, "text_classification"))
+    one = Table({"text": [f"word{i}" for i in range(40)], "label": list("ab") * 20})
+    held_out = ready(TextData({"train": one}, "text_classification"))
     train = set(held_out.splits["train"].texts[0])
     assert set(held_out.tokenizer.tokens[2:]) == train
 
 
 def test_default_max_length_is_the_longest_text_of_all_splits():
-    splits = {name: Table((["a " * n, "b"] * 2,), list("abab")) for name, n in (("train", 3), ("val", 9), ("test", 5))}
+    splits = {
+        name: Table({"text": ["a " * n, "b"] * 2, "label": list("abab")}) for name, n in (("train", 3), ("val", 9), ("test", 5))
+    }
     assert data(splits).info.max_length == 9
     cut = data(splits, max_length=4)
     assert cut.info.max_length == 4
@@ -122,12 +128,12 @@ def test_trained_model_keeps_its_tokenizer_and_classes():
     assert cut.info.max_length == 6
     with raises("data", "f.tsv:1: unknown label 'a'", "'A', 'B'"):
         data(other, tokenizer=stored, classes=("B", "A"), max_length=6)
-    one_class = {name: Table((["u v"] * 3,), ["a"] * 3) for name in ("train", "test")}
+    one_class = {name: Table({"text": ["u v"] * 3, "label": ["a"] * 3}) for name in ("train", "test")}
     assert data(one_class, names={"a": "A", "b": "B"}, tokenizer=stored, classes=("B", "A")).info.classes == ("B", "A")
 
 
-ONE = Table((["x", "y"],), ["a", "a"], source="one.tsv")
-EMPTY = Table((["x", "...", "\u200b "[1:], "y"],), ["a", "b", "a", "b"], source="e.tsv", lines=[2, 3, 4, 5])
+ONE = Table({"text": ["x", "y"], "label": ["a", "a"]}, "one.tsv")
+EMPTY = Table({"text": ["x", "...", "\u200b "[1:], "y"], "label": ["a", "b", "a", "b"]}, "e.tsv", [2, 3, 4, 5])
 
 
 @pytest.mark.parametrize(
@@ -155,14 +161,15 @@ def test_invalid_data_raises(splits, options, code, values):
 def test_invalid_rankings_raise():
     with raises("data", "q.tsv: folds=21", "20 questions", "folds=20"):
         data({"train": questions()}, "answer_ranking", folds=21)
-    wrong = Table((["q", "q"], ["a", "b"]), ["1", "2"], groups=["q", "q"], source="q.tsv")
+    wrong = Table({"first": ["q", "q"], "second": ["a", "b"], "label": ["1", "2"], "group": ["q", "q"]}, "q.tsv")
     with raises("data", "q.tsv, row 2: unknown label '2'", "'0', '1'"):
         data({"train": wrong}, "answer_ranking")
 
 
 def test_ranking_split_without_a_right_answer_raises():
     right = table(40, pairs=True, labels="01")
-    rows = Table(right.texts, right.labels, groups=right.texts[0])
-    wrong = Table(right.texts, ["0"] * 40, groups=right.texts[0], source="wrong.tsv")
+    first, second = right.texts
+    rows = Table({"first": first, "second": second, "label": right.labels, "group": first})
+    wrong = Table({"first": first, "second": second, "label": ["0"] * 40, "group": first}, "wrong.tsv")
     with raises("data", "wrong.tsv: ", "test split"):
         ready(TextData({"train": rows, "test": wrong}, "answer_ranking"))

@@ -211,7 +211,8 @@ def test_records_are_complete(record):
 
 
 def test_questions_without_a_right_answer_are_removed():
-    table = Table((["q", "q", "r", "r"], ["a", "b", "c", "d"]), ["0", "1", "0", "0"], ["1", "1", "2", "2"])
+    columns = {"first": list("qqrr"), "second": list("abcd"), "label": list("0100"), "group": list("1122")}
+    table = Table(columns)
     assert answerable(table).texts[1] == ["a", "b"]
     with raises("data", "label 1"):
         answerable(table.take([2, 3]))

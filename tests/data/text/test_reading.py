@@ -17,7 +17,7 @@ from tests.errors import raises
 from zoo.data import ready
 from zoo.data import text as local
 from zoo.data.files import read_lines, read_text
-from zoo.data.table import read_splits, read_table
+from zoo.data.table import read_pairs, read_splits, read_table
 from zoo.data.tokenizer import train_tokenizer
 
 ROWS = [("pos", 'A "good" film,\u0085really', "1"), ("neg", "Bad - naïve", "2"), ("pos", "Fine", "3")]
@@ -224,7 +224,7 @@ def test_broken_rows_are_counted_and_the_first_ten_listed(file):
 def test_broken_rows_can_be_skipped_and_are_counted(file):
     path = broken(file)
     table = read_table(path, text="text", on_bad_rows="skip")
-    assert (len(table), table.skipped, table.location(9)) == (117, 13, f"{path}:12")
+    assert (len(table), table.bad.count, table.location(9)) == (117, 13, f"{path}:12")
     data = ready(local.text(str(path), on_bad_rows="skip"))
     assert data.split_note.endswith("; 13 broken rows skipped)")
     with raises("invalid", "on_bad_rows='drop'"):
@@ -263,7 +263,8 @@ def test_texts_and_token_ids_are_mapped_from_files(file):
     assert list(column) == words
     assert list(table.take([3, 1]).texts[0]) == [words[3], words[1]]
     tokens = train_tokenizer("word", column, 100, True, 1).limited(8).encode(column)
-    for flat in (column.flat, tokens.flat):
+    pairs = read_pairs(file("one\ntwo\n", "x.en"), file("eins\nzwei\n", "x.de"))
+    for flat in (column.flat, tokens.flat, *(side.flat for side in pairs.texts)):
         assert isinstance(flat.base.obj if isinstance(flat.base, memoryview) else flat.base, mmap)
         assert not flat.flags.writeable
 

@@ -6,7 +6,7 @@ import pytest
 from tests.errors import raises
 from zoo.data import tokenizer_file
 from zoo.data.info import TextInfo
-from zoo.data.splits import split_tables
+from zoo.data.splits import check_splits, split_tables
 from zoo.data.text import Table
 from zoo.data.tokenizer import LONGEST, TOKENIZERS, Tokenizer, train_tokenizer
 from zoo.data.tokens import Tokens
@@ -187,13 +187,13 @@ def test_running_text_has_no_leading_space():
 
 def table(sizes=(50, 23, 11)):
     labels = [name for name, size in zip("abc", sizes, strict=True) for _ in range(size)]
-    return Table(([f"{i}" for i in range(len(labels))],), labels)
+    return Table({"text": [f"{i}" for i in range(len(labels))], "label": labels})
 
 
 def asked(count=23):
     rows = [(f"q{q}", f"q{q} a{a}") for q in range(count) for a in range(1 + q % 4)]
     first, second = (list(column) for column in zip(*rows, strict=True))
-    return Table((first, second), ["0"] * len(rows), groups=first)
+    return Table({"first": first, "second": second, "label": ["0"] * len(rows), "group": first})
 
 
 def cut(rows, **options):
@@ -226,13 +226,14 @@ def test_questions_are_not_cut():
 
 
 def test_only_row_of_a_class_stays_in_training():
-    rows = Table(([str(i) for i in range(20)],), ["rare"] + [f"{i % 6}" for i in range(19)])
+    rows = Table({"text": [str(i) for i in range(20)], "label": ["rare"] + [f"{i % 6}" for i in range(19)]})
     for val in (0.1, 0.5, 0.9):
         assert "rare" in split_tables({"train": rows, "test": rows}, val, 10, 0)["train"].labels
 
 
 def test_only_row_of_a_class_is_in_no_test_fold():
-    rows = Table(([str(i) for i in range(21)],), ["once"] + ["twice"] * 2 + [f"{i % 3}" for i in range(18)])
+    labels = ["once"] + ["twice"] * 2 + [f"{i % 3}" for i in range(18)]
+    rows = Table({"text": [str(i) for i in range(21)], "label": labels})
     tested = []
     for fold in range(5):
         found = cut(rows, folds=5, fold=fold)
@@ -242,23 +243,22 @@ def test_only_row_of_a_class_is_in_no_test_fold():
 
 
 def test_more_folds_than_rows_raise():
-    rows = Table((list("abcde"),), list("11112"), source="f.csv")
+    rows = Table({"text": list("abcde"), "label": list("11112")}, "f.csv")
     with raises("data", "f.csv: folds=5", "4 rows", "folds=4"):
         cut(rows)
 
 
 def test_columns_of_different_lengths_raise():
-    with raises("data", "f: 2 texts but 1 labels"):
-        Table((["a", "b"],), ["x"], source="f")
-    with raises("data", "3 columns of text"):
-        Table((["a"], ["b"], ["c"]), ["x"])
-    with raises("data", "2 texts but 1 groups"):
-        Table((["a", "b"],), ["x", "y"], groups=["g"])
+    with raises("data", "f: column 'label' has 1 values, but the first has 2"):
+        Table({"text": ["a", "b"], "label": ["x"]}, "f")
+    for columns, count in (({"text": ["a"], "first": ["b"], "second": ["c"]}, 3), ({"texts": ["a"]}, 0)):
+        with raises("data", f"train split: {count} columns of text; expected 'text', or 'first' and 'second'"):
+            check_splits({"train": Table(columns)})
 
 
 def test_taken_rows_keep_their_locations():
-    lined = Table((["a", "b", "c"],), list("xyz"), list("ghi"), "f.tsv", [2, 4, 5])
+    lined = Table({"text": list("abc"), "label": list("xyz"), "group": list("ghi")}, "f.tsv", [2, 4, 5])
     taken = lined.take([2, 1]).take([1])
     assert (taken.location(0), taken.texts[0], taken.labels, taken.groups) == ("f.tsv:4", ["b"], ["y"], ["h"])
-    plain = Table((["a", "b", "c"],), list("xyz"))
+    plain = Table({"text": list("abc"), "label": list("xyz")})
     assert plain.location(2) == plain.take([2, 1]).take([0]).location(0) == "the data, row 3"
