@@ -42,7 +42,7 @@ NODES = {
     "plugins/zoo_algebras": 3_370,
     "plugins/zoo_datasets": 13_410,
     "plugins/zoo_experiments": 16_100,
-    "plugins/zoo_export": 7_270,
+    "plugins/zoo_export": 7_500,
     "plugins/zoo_gpu": 8_140,
     "plugins/zoo_importers": 4_120,
     "plugins/zoo_reports": 13_690,
