@@ -63,7 +63,7 @@ NETWORKS = (
     Network("phm-4", (24, 48, 96), "int4"),
     Network("real", (15, 30, 60), "int4"),
     Network("real", (16, 32, 64), "int8"),
-    Network("phm-4", (28, 56, 104), "int4"),
+    Network("phm-4", (24, 52, 104), "int4"),
     Network("quaternion", (28, 56, 112), "int4"),
     Network("octonion", (40, 72, 144), "int4"),
     Network("real", (11, 22, 44), "int8"),
