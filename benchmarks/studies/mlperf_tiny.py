@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
-from zoo_reports.page import MARKERS, Table, colors_of, pictures, plain_axes, plus_minus
+from zoo_reports.page import MARKERS, Table, colors_of, pictures, plain_axes
 from zoo_reports.statistics import Score, compare
 
 import zoo
@@ -124,7 +124,8 @@ class Result(NamedTuple):
     @property
     def text(self) -> str:
         """The accuracy with its interval."""
-        return plus_minus(self.accuracy.mean, self.accuracy.interval)
+        interval = self.accuracy.interval
+        return f"{self.accuracy.mean:.4f}" + ("" if interval is None else f" ± {interval:.4f}")
 
 
 def results(rows: Iterable[Mapping[str, Any]]) -> list[Result]:

@@ -167,6 +167,11 @@ def found_loss(one: Measured) -> str:
     return f"{mean(one.found.validation[one.found.best_rate].values()):.4f}"
 
 
+def has_picture(rows: Sequence[Row]) -> bool:
+    """Return whether there are networks to compare."""
+    return len(results(rows).rows) > 1
+
+
 def draw(rows: Sequence[Row]) -> Figure:
     """Draw the test loss against the number of weights, a panel for each task, number of tokens and kind of device."""
     shown = list(panels(rows))
@@ -250,7 +255,7 @@ def limit(rows: Sequence[Row]) -> str:
 def text(rows: Sequence[Row]) -> str:
     """Write the page."""
     found, missing = [f"- {finding}" for finding in findings(rows)], [f"- {line}" for line in not_run(rows)]
-    picture = [f"![Test loss against the number of weights](images/{PICTURE}.png)"] if results(rows).rows else []
+    picture = [f"![Test loss against the number of weights](images/{PICTURE}.png)"] if has_picture(rows) else []
     parts = {"answer": limit(rows), "findings": "\n".join(found), "picture": "\n".join(picture)}
     parts |= {"missing": "\n".join(missing) or "- nothing", "about": " ".join(about(rows)) or "No run is finished."}
     return re.sub(r"\n{3,}", "\n\n", TEMPLATE.read_text(encoding="utf-8").format_map(parts))
@@ -264,7 +269,7 @@ def tables(rows: Sequence[Row]) -> dict[str, Table]:
 def write(page: Path = PAGE, images: Path = IMAGES, folder: Path = RESULTS.parent) -> None:
     """Write docs/scale.md, its picture and the CSV files of its tables."""
     rows = read_rows()
-    if results(rows).rows:
+    if has_picture(rows):
         (images / f"{PICTURE}.png").write_bytes(pictures(PICTURE, partial(draw, rows))[f"{PICTURE}.png"])
     for name, table in tables(rows).items():
         (folder / name).write_text(table.as_csv(), encoding="utf-8")

@@ -37,7 +37,7 @@ def unit_statistics(net: nn.Module) -> None:
     y = w (x - m) / sqrt(v + e) + b = s x + (b - s m), s = w / sqrt(v + e)
     """
     for norm in net.modules():
-        if not isinstance(norm, nn.modules.batchnorm._BatchNorm) or not norm.affine:
+        if not isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d) or not norm.affine:
             continue
         mean, variance = norm.running_mean, norm.running_var
         if mean is not None and variance is not None:
