@@ -168,8 +168,8 @@ def found_loss(one: Measured) -> str:
 
 
 def has_picture(rows: Sequence[Row]) -> bool:
-    """Return whether there are networks to compare."""
-    return len(results(rows).rows) > 1
+    """Return whether there are networks to compare, at rates that are the best of those around them."""
+    return sum(one.found.is_inside for panel in panels(rows) for one in panel.networks) > 1
 
 
 def draw(rows: Sequence[Row]) -> Figure:
@@ -179,7 +179,7 @@ def draw(rows: Sequence[Row]) -> Figure:
     colors = colors_of(ALGEBRAS)
     for axes, panel in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
         for algebra, marker in zip(ALGEBRAS, MARKERS, strict=False):
-            points = [one.point for one in panel.networks if one.network.algebra == algebra]
+            points = [one.point for one in panel.networks if one.network.algebra == algebra and one.found.is_inside]
             if points:
                 bars = [point.interval if len(point.values) >= SEEDS and point.interval else 0.0 for point in points]
                 style: dict[str, Any] = {"color": colors[algebra], "marker": marker, "markersize": 5, "capsize": 3}
