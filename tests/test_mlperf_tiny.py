@@ -30,8 +30,8 @@ def test_the_answer_compares_the_networks_that_validation_prefers():
     rows += [row(WORSE, seed, 0.9) for seed in range(3)]  # better on test data, worse on validation data
     rows += [row(Network("real", (16, 32, 64), "int8"), seed, 0.9, 0.1, REFERENCE) for seed in range(3)]  # too large
     text = answer(results(rows))
-    assert "quaternion 24-48-96 int4 (0.8610 ± 0.0025) over algebras" in text
-    assert "real 14-28-56 int4 (0.8010 ± 0.0025) over the reals; the algebra is ahead." in text
+    assert "quaternion 24-48-96 int4 (0.8610 ± 0.0025) among algebras" in text
+    assert "real 14-28-56 int4 (0.8010 ± 0.0025) among real networks; the algebra is ahead." in text
     assert text.endswith("is reached by quaternion 24-48-96 int4.")
     assert "one seed decides nothing" in answer(results(rows[:1] + rows[3:4]))
     assert answer(results(rows[:3])) == "No comparison is finished."

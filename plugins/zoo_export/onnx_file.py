@@ -75,7 +75,7 @@ def shrunk(model: Any, stored: set[str]) -> bytes:
 
 
 def _shorten_names(graph: Any) -> None:
-    """Give all values one or two letters as names, except the inputs and outputs of the network."""
+    """Give all values a few letters as names, except the inputs and outputs of the network."""
     values = [value for part in (graph, *graph.subgraphs()) for value in (*part.inputs, *part.initializers.values())]
     values += [value for node in graph.all_nodes() for value in node.outputs if value.name]
     interface, used = {*graph.inputs, *graph.outputs}, {value.name for value in values}

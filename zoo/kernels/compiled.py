@@ -122,8 +122,8 @@ def compile_library(path: Path) -> None:
 
 def _run(command: list[str]) -> tuple[int, str]:
     """Run a compiler, and return its exit status and errors; stop it with all its processes after `SECONDS` and at Ctrl-C."""
-    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, **quiet, start_new_session=True) as process:  # type: ignore[call-overload]
+    null = subprocess.DEVNULL
+    with subprocess.Popen(command, stdin=null, stdout=null, stderr=subprocess.PIPE, start_new_session=True) as process:
         try:
             errors = process.communicate(timeout=SECONDS)[1]
         except BaseException:
