@@ -190,7 +190,7 @@ def test_frozen_and_unused_layers_get_no_gradient():
 
 
 def test_accumulation(calls):
-    x, net = torch.randn(4, 16), batch_matrices(Net("quaternion"))
+    x, net = torch.randn(4, 16).double(), batch_matrices(Net("quaternion").double())
     for half in x.chunk(2):
         net(half).square().sum().backward()
     one = net.blocks[0][0].components.grad.clone()
