@@ -108,11 +108,13 @@ def report(net: Any) -> NetworkReport:
     from zoo.nn.weight import Weight
 
     ours, extra = by_layer(net), Counter[str]()
-    names = []
+    names, counted = [], set[int]()  # layers may share a learned product, which the first one counts
     for path, module in net.named_modules():
         if isinstance(module, Weight) and module.components.requires_grad:
             matrix = module.out.channels * module.inp.channels * math.prod(module.elements.shape[3:])
-            extra[_layer(path)] += matrix - sum(p.numel() for p in module.parameters() if p.requires_grad)
+            own = [p for p in module.parameters() if p.requires_grad and id(p) not in counted]
+            extra[_layer(path)] += matrix - sum(p.numel() for p in own)
+            counted |= {id(p) for p in own}
             names += [module.algebra.spec or f"n={module.algebra.n}"] if module.inp.n > 1 else []
     conversion = getattr(net, "conversion", None)
     reasons = conversion.real if isinstance(conversion, Conversion) else {}
