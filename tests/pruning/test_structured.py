@@ -224,3 +224,11 @@ def test_errors(net, ratio, value):
             nn.init.constant_(net.blocks[0].ffn[0].components, float("inf"))
     with raises("invalid", value):
         prune_structure(net, ratio, *x)
+
+
+def test_attention_that_fixes_its_heads_elsewhere_is_refused_in_one_line():
+    metaformer = timm.models.metaformer
+    net = metaformer.MetaFormer(depths=[1], dims=[64], token_mixers=metaformer.Attention, num_classes=3)
+    net = zoo.convert(net, "quaternion")
+    with raises("unsupported", "MetaFormer does not run with fewer heads"):
+        prune_structure(net, 0.5, torch.rand(1, 3, 32, 32))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from zoo.algebras import Algebra
 from zoo.conversion.attention_layout import NUM_HEADS, num_heads
 from zoo.conversion.replacement import stem_and_head
-from zoo.errors import InputError
+from zoo.errors import InputError, one_line
 from zoo.kernels import AxisLayout
 from zoo.nn import Conv1d, Conv2d, Linear
 from zoo.pruning.masks import check_finite
@@ -71,7 +71,8 @@ def prune_structure(net: nn.Module, ratio: float, *example: Tensor) -> list[Cut]
         A `Cut` for every layer that can be pruned, in the order of the network, also if nothing was removed from it.
 
     Raises:
-        InputError: If the ratio is out of range, nothing can be removed, or a weight is NaN or infinite.
+        InputError: If the ratio is out of range, nothing can be removed, a weight is NaN or infinite, or the attention of the
+            network fixes its number of heads elsewhere too.
 
     Example:
         >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
@@ -81,7 +82,14 @@ def prune_structure(net: nn.Module, ratio: float, *example: Tensor) -> list[Cut]
     check_ratio(ratio)
     names = {module: name for name, module in net.named_modules()}
     cuts = [_prune_heads(name, module, ratio) for name, module in net.named_modules() if _heads_of(module)]
-    for module, inputs in _chains(net, example):
+    try:
+        chains = [*_chains(net, example)]
+    except RuntimeError as error:
+        if not any(cut.after < cut.before for cut in cuts):
+            raise
+        text = f"{type(net).__name__} does not run with fewer heads, and is now unusable: {one_line(error)}"
+        raise InputError(text, code="unsupported") from error
+    for module, inputs in chains:
         done = {cut.name for cut in cuts}
         cuts += [_prune_units(units, ratio, names) for units in _find_units(module, inputs) if names[units.writer] not in done]
     order = list(names.values())
