@@ -4,6 +4,7 @@ Costs are seconds on a reference machine for each instruction set, in float32. N
 a kernel, and with it the last bits of a result, depends only on shapes and on the instruction set.
 """
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -11,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from zoo import registry
 from zoo.algebras import Algebra, Factors, action, factors_of, literal
@@ -74,6 +76,25 @@ class AxisLayout(NamedTuple):
     def is_padded(self) -> bool:
         """Whether n does not divide the size of a block."""
         return self.channels % (self.blocks * self.n) != 0
+
+    def split(self, x: Tensor) -> Tensor:
+        """Split channels into elements, with zeros where they are padded: [B, channels, *space] to [B, n, elements, *space]."""
+        space = x.shape[2:]
+        if self.is_padded:
+            x = x.reshape(x.shape[0], self.blocks, self.size, math.prod(space))
+            x = F.pad(x, (0, 0, 0, self.n * self.width - self.size))
+        if self.blocks > 1:
+            x = x.reshape(x.shape[0], self.blocks, self.n, self.width * math.prod(space)).transpose(1, 2)
+        return x.reshape(x.shape[0], self.n, self.elements, *space)
+
+    def join(self, y: Tensor) -> Tensor:
+        """Undo `split` for [B, n, blocks, width, *space]."""
+        space = y.shape[4:]
+        if self.blocks > 1:
+            y = y.transpose(1, 2)
+        if self.is_padded:
+            y = y.reshape(y.shape[0], self.blocks, self.n * self.width, math.prod(space))[:, :, : self.size]
+        return y.reshape(y.shape[0], self.channels, *space)
 
 
 def axis_layout(channels: int, n: int, blocks: int = 1) -> AxisLayout:

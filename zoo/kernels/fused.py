@@ -259,13 +259,9 @@ def thin_linear(
     m matrix products, which read 1 / n of the size of the real matrix, give all m n products w_i x_j, and their sums are the
     components of y, y_k = sum_ij A[i, j, k] w_i x_j. The structure A is [m, n, n].
     """
-    (m, n, _), parts = structure.shape, x.reshape(-1, inp.blocks, inp.size)
-    count = len(parts)
-    if inp.is_padded:
-        parts = F.pad(parts, (0, n * inp.width - inp.size))
-    if inp.blocks > 1:
-        parts = parts.view(count, inp.blocks, n, inp.width).transpose(1, 2)
-    columns = parts.reshape(count * n, inp.elements)
+    m, n, _ = structure.shape
+    parts = inp.split(x.reshape(-1, inp.channels))
+    count, columns = len(parts), parts.flatten(0, 1)
     # The order of the two operands changes the time to read the weight by up to a factor of 2.
     if len(columns) <= FEW_COLUMNS:
         pairs = torch.bmm(columns.expand(m, -1, -1), w.mT).view(m, count, n, out.elements).transpose(0, 1)
@@ -273,9 +269,5 @@ def thin_linear(
         pairs = torch.bmm(w, columns.T.expand(m, -1, -1)).view(m, out.elements, count, n).permute(2, 0, 3, 1)
     by_row = structure.permute(2, 0, 1).reshape(n, m * n)
     y = by_row @ pairs.reshape(count, m * n, out.elements)
-    if out.blocks > 1:
-        y = y.view(count, n, out.blocks, out.width).transpose(1, 2)
-    if out.is_padded:
-        y = y.reshape(count, out.blocks, n * out.width)[..., : out.size]
-    y = y.reshape(*x.shape[:-1], out.channels)
+    y = out.join(y.view(count, n, out.blocks, out.width)).view(*x.shape[:-1], out.channels)
     return y if bias is None else y + bias
