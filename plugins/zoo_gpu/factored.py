@@ -13,7 +13,7 @@ from torch import Tensor
 
 from zoo.algebras import factor_literals
 from zoo.kernels import Geometry, Kernel, Operand, Work
-from zoo.kernels.base import real_cost
+from zoo.kernels.base import Prepared, real_cost
 from zoo.kernels.factored import Method, factored_linear, mix
 from zoo_gpu.assembly import DTYPES, is_interpreted, is_recent, missing, on_device
 
@@ -58,7 +58,7 @@ class BatchedProducts(Kernel):
         """Return why the kernel cannot run on this machine, or None."""
         return missing()
 
-    def apply(self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any, geometry: Geometry | None) -> Tensor:
+    def apply(self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Prepared, geometry: Geometry | None) -> Tensor:
         """Multiply."""
         of_left, of_right, of_result = (partial(combine, text) for text in factor_literals(weight.algebra) or ("",) * 3)
         method = Method((of_left, of_right, of_result), self.keeps)

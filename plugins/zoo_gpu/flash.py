@@ -75,7 +75,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> Any:
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of the queries, keys and values."""
         *inputs, y, logs = ctx.saved_tensors
         g, grads = g.contiguous(), [torch.empty_like(t) for t in inputs[:3]]

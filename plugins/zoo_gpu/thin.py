@@ -14,7 +14,7 @@ from torch import Tensor
 
 from zoo.kernels import Geometry, Kernel, Operand, Work
 from zoo.kernels.assembly import entries
-from zoo.kernels.base import Call
+from zoo.kernels.base import Call, Prepared
 from zoo_gpu.assembly import DTYPES, FUSED, is_interpreted, is_recent, missing, on_device
 
 MOST_ROWS = 16
@@ -47,11 +47,11 @@ class ThinTriton(Kernel):
         """Return why the kernel cannot run on this machine, or None."""
         return missing()
 
-    def bind(self, weight: Operand, prepared: Any = None) -> Call | None:
+    def bind(self, weight: Operand, prepared: Prepared = None) -> Call | None:
         """Return a call of the kernel."""
         return thin_product(weight)
 
-    def apply(self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any, geometry: Geometry | None) -> Tensor:
+    def apply(self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Prepared, geometry: Geometry | None) -> Tensor:
         """Multiply; a bias with a gradient is added by torch."""
         multiply = thin_product(weight)
         if bias is not None and bias.requires_grad and torch.is_grad_enabled():

@@ -8,7 +8,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -39,6 +39,7 @@ SPEEDS = {
 """The speeds by the name of the instruction set in `torch.backends.cpu.get_cpu_capability`; all others count as AVX2."""
 
 Call = Callable[[Tensor, Tensor | None], Tensor]
+Prepared = Tensor | None  # the result of `Kernel.prepare` if it is cached
 
 
 class AxisLayout(NamedTuple):
@@ -200,15 +201,15 @@ class Kernel:
         """Return why the kernel cannot run on this machine, or None."""
         return None
 
-    def prepare(self, weight: Operand) -> Any:
+    def prepare(self, weight: Operand) -> Prepared:
         """Precompute a function of the weight, which `zoo.keep_matrices` caches; called without gradients."""
         return None
 
-    def bind(self, weight: Operand, prepared: Any = None) -> Call | None:
+    def bind(self, weight: Operand, prepared: Prepared = None) -> Call | None:
         """Return a fast ``(x, bias) -> y`` for rows of the weight's dtype without gradients, or None."""
         return None
 
-    def apply(self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any, geometry: Geometry | None) -> Tensor:
+    def apply(self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Prepared, geometry: Geometry | None) -> Tensor:
         """Multiply and add a bias: [..., in] to [..., out], or for a convolution [N, in, *space] to [N, out, *space].
 
         The result must support in-place operations: it is neither a view of the output of a custom autograd function nor saved

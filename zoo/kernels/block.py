@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from zoo.algebras import Factors
 from zoo.kernels.assembly import action_of, assemble, differentiable_gradients, gradients, real_matrix
-from zoo.kernels.base import BYTES, AxisLayout, Call, Geometry, Kernel, Operand, Part, Work, real_cost
+from zoo.kernels.base import BYTES, AxisLayout, Call, Geometry, Kernel, Operand, Part, Prepared, Work, real_cost
 from zoo.kernels.matrices import assembled
 
 SMALL = 2**18  # size up to which a matrix is saved for the backward pass
@@ -46,11 +46,11 @@ class Block(Kernel):
         """Assemble the real matrix, [out, in, *kernel]."""
         return assembled(weight.part(), weight.components.dtype)
 
-    def bind(self, weight: Operand, prepared: Any = None) -> Call | None:
+    def bind(self, weight: Operand, prepared: Prepared = None) -> Call | None:
         """Return the product with the cached matrix."""
         return None if prepared is None else lambda x, bias: F.linear(x, prepared, bias)
 
-    def apply(self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any, geometry: Geometry | None) -> Tensor:
+    def apply(self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Prepared, geometry: Geometry | None) -> Tensor:
         """Multiply or convolve with the real matrix."""
         if geometry is not None:
             matrix = self.prepare(weight) if prepared is None else prepared
@@ -75,7 +75,7 @@ def block_linear(x: Tensor, part: Part, bias: Tensor | None = None) -> Tensor:
 
 class _Block(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor, table: Tensor | None, bias: Tensor | None, product: Any) -> Tensor:
+    def forward(ctx: Any, x: Tensor, w: Tensor, table: Tensor | None, bias: Tensor | None, product: list[Any]) -> Tensor:
         matrix = assemble(Part(w, table, *product), w.dtype)
         is_small = matrix.numel() <= SMALL
         ctx.save_for_backward(x, w, table, bias, matrix if is_small else None)
@@ -83,7 +83,7 @@ class _Block(torch.autograd.Function):
         return F.linear(x, matrix, bias)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Any:
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients; if they are to be differentiated, by the definition."""
         x, w, table, bias, matrix = ctx.saved_tensors
         part = Part(w, table, *ctx.product)

@@ -21,7 +21,7 @@ from zoo.algebras import Factors
 from zoo.errors import InputError
 from zoo.kernels import fused
 from zoo.kernels.assembly import differentiable_gradients, real_matrix
-from zoo.kernels.base import BYTES, AxisLayout, Geometry, Kernel, Operand, Work, product_cost, real_cost
+from zoo.kernels.base import BYTES, AxisLayout, Geometry, Kernel, Operand, Prepared, Work, product_cost, real_cost
 from zoo.kernels.block import factored_definition
 from zoo.kernels.compiled import is_expected
 
@@ -53,7 +53,7 @@ class Factored(Kernel):
         """Combine the components to [R, out elements, in elements]."""
         return _combine(mix, weight.factors().left, weight.components, weight.components.dtype)
 
-    def apply(self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any, geometry: Geometry | None) -> Tensor:
+    def apply(self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Prepared, geometry: Geometry | None) -> Tensor:
         """Multiply, by the combinations if they are cached."""
         return factored_linear(x, weight.components, weight.factors(), weight.out, weight.inp, bias, prepared)
 
@@ -94,7 +94,7 @@ def factored_linear(
     out: AxisLayout,
     inp: AxisLayout,
     bias: Tensor | None,
-    combined: Any = None,
+    combined: Tensor | None = None,
     method: Method = PLAIN,
 ) -> Tensor:
     """Multiply rows by the weight: [..., in] to [..., out], for w [m, out elements, in elements].
@@ -138,7 +138,7 @@ class _Factored(torch.autograd.Function):
         return _scatter(of_result, result, torch.bmm(parts, matrices.mT), out)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Any:
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients; if they are to be differentiated, by the definition."""
         x, matrices, w, left, right, result = ctx.saved_tensors
         (out, inp, mixes), needs = ctx.options, ctx.needs_input_grad[:5]
@@ -228,7 +228,7 @@ class FactoredConv(Kernel):
         mixing = MIXING * work.inputs / (work.rows * work.area * o)
         return real_cost(work) * (work.rank / work.inp.n**2 + mixing)
 
-    def apply(self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any, geometry: Geometry | None) -> Tensor:
+    def apply(self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Prepared, geometry: Geometry | None) -> Tensor:
         """Convolve as one convolution of R groups."""
         assert geometry is not None
         return factored_conv(x, weight.components, weight.factors(), geometry, bias)
@@ -261,7 +261,7 @@ class _FactoredConv(torch.autograd.Function):
         return y if bias is None else y.add_(bias.view(-1, *(1,) * (x.dim() - 2)))
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Any:
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients; if they are to be differentiated, by the definition."""
         x, w, left, right, result = ctx.saved_tensors
         (need_x, need_w, need_bias), axes = ctx.needs_input_grad[:3], x.dim() - 2

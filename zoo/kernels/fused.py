@@ -15,7 +15,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 from zoo.algebras import Factors
 from zoo.kernels.assembly import differentiable_gradients
-from zoo.kernels.base import BYTES, AxisLayout, Call, Geometry, Kernel, Operand, Work, product_cost
+from zoo.kernels.base import BYTES, AxisLayout, Call, Geometry, Kernel, Operand, Prepared, Work, product_cost
 from zoo.kernels.block import factored_definition
 from zoo.kernels.compiled import is_available as is_available
 from zoo.kernels.compiled import is_expected, status
@@ -98,7 +98,7 @@ class Fused(Kernel):
         w = weight.components
         return torch.ops.zoo.fused_combinations(w, w, weight.factors().left)  # type: ignore[no-any-return]
 
-    def bind(self, weight: Operand, prepared: Any = None) -> Call | None:
+    def bind(self, weight: Operand, prepared: Prepared = None) -> Call | None:
         """Return a call of the operator without autograd, which takes a third of the time for one row."""
         left, right, result = weight.factors()
         w, layouts = weight.components, (tuple(weight.out), tuple(weight.inp))
@@ -108,7 +108,7 @@ class Fused(Kernel):
         rows = torch.ops.zoo.fused_rows.default
         return lambda x, bias: rows(x, w, left, right, result, bias, *layouts)
 
-    def apply(self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any, geometry: Geometry | None) -> Tensor:
+    def apply(self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Prepared, geometry: Geometry | None) -> Tensor:
         """Multiply, by the combinations if they are cached."""
         factors = weight.factors()
         needs_gradient = torch.is_grad_enabled() and (x.requires_grad or (bias is not None and bias.requires_grad))
@@ -152,7 +152,7 @@ def _fake_combinations(x: Tensor, w: Tensor, left: Tensor) -> Tensor:
     return x.new_empty((len(left), *w.shape[1:]))
 
 
-def _fake_backward(g: Tensor, *inputs: Any) -> Any:
+def _fake_backward(g: Tensor, *inputs: Any) -> tuple[Tensor, ...]:
     *tensors, out, _, needs = inputs
     _check_devices(g, *tensors)
     bias = g.new_empty(out[0] if needs[5] else 0, dtype=torch.promote_types(g.dtype, torch.float32))
@@ -165,7 +165,7 @@ def _setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
     ctx.bias_dtype = None if bias is None else bias.dtype
 
 
-def _backward(ctx: Any, g: Tensor) -> Any:
+def _backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
     tensors, needs = ctx.saved_tensors, list(ctx.needs_input_grad[:6])
     if torch.is_grad_enabled():
         x, w, *factors = tensors
@@ -185,14 +185,14 @@ _registry.register_autograd("zoo::fused_linear", _backward, setup_context=_setup
 
 
 @register_flop_formula([torch.ops.zoo.fused_linear, torch.ops.zoo.fused_combined])
-def _flops(x: Any, w: Any, *inputs: Any, **_: Any) -> int:
+def _flops(x: Layout, w: Layout, *inputs: Any, **_: object) -> int:
     """Count the floating-point operations of R products with rows, from the shapes."""
     result, inp = inputs[-4], inputs[-1]
     return int(2 * math.prod(x) // inp[0] * result[0] * w[1] * w[2])
 
 
 @register_flop_formula(torch.ops.zoo.fused_backward)
-def _flops_backward(g: Any, x: Any, *inputs: Any, **_: Any) -> int:
+def _flops_backward(g: Layout, x: Layout, *inputs: Any, **_: object) -> int:
     *tensors, out, inp, needs = inputs
     return int(needs[0] + needs[1] + needs[4]) * _flops(x, *tensors, None, out, inp)
 
@@ -224,7 +224,7 @@ class Thin(Kernel):
         pairs = max(product_cost(work.speeds, rows * n, i, work.m * o, work.threads, unpacked=FEW_COLUMNS), read)
         return (pairs + 3 * BYTES * rows * n * work.m * o / work.speeds.traffic + 7 * work.speeds.call) / 0.8
 
-    def bind(self, weight: Operand, prepared: Any = None) -> Call | None:
+    def bind(self, weight: Operand, prepared: Prepared = None) -> Call | None:
         """Return a call of the compiled operator, whose combinations are the components, if it is available.
 
         y_k is the sum of all products w_i x_j with the coefficients A[i, j, k].
@@ -237,7 +237,7 @@ class Thin(Kernel):
         multiply = torch.ops.zoo.fused_combined.default
         return lambda x, bias: multiply(x, w, identity, sums, bias, *layouts)
 
-    def apply(self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any, geometry: Geometry | None) -> Tensor:
+    def apply(self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Prepared, geometry: Geometry | None) -> Tensor:
         """Multiply and sum, by the compiled operator if it is available."""
         needs_gradient = torch.is_grad_enabled() and bias is not None and bias.requires_grad
         if not needs_gradient and (call := self.bind(weight)) is not None:

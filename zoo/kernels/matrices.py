@@ -45,13 +45,13 @@ def assembled(part: Part, dtype: torch.dtype) -> Tensor:
 
 class _Matrix(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, w: Tensor, table: Tensor | None, product: Any, dtype: torch.dtype) -> Tensor:
+    def forward(ctx: Any, w: Tensor, table: Tensor | None, product: list[Any], dtype: torch.dtype) -> Tensor:
         ctx.part = part = Part(w, table, *product)
         ctx.versions = _versions([w], [] if table is None else [table])
         return assemble(part, dtype)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Any:
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of the components and of the table."""
         part: Part = ctx.part
         _check(ctx.versions, [part.components], [] if part.table is None else [part.table])
@@ -116,17 +116,17 @@ def _fake(*inputs: Any) -> list[Tensor]:
     return made
 
 
-def _fake_backward(grads: Sequence[Tensor], components: Sequence[Tensor], tables: Sequence[Tensor], *_: Any) -> list[Tensor]:
+def _fake_backward(grads: Sequence[Tensor], components: Sequence[Tensor], tables: Sequence[Tensor], *_: object) -> list[Tensor]:
     return [torch.empty_like(tensor) for tensor in (*components, *tables)]
 
 
-def _setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: object) -> None:
     ctx.set_materialize_grads(False)  # unused layers get no gradient
     ctx.inputs = inputs[:4]
     ctx.versions = _versions(*inputs[:2])
 
 
-def _backward(ctx: Any, grads: Sequence[Tensor | None]) -> Any:
+def _backward(ctx: Any, grads: Sequence[Tensor | None]) -> tuple[Sequence[Tensor | None] | None, ...]:
     _check(ctx.versions, *ctx.inputs[:2])
     used = [(part, g) for part, g in zip(_parts(*ctx.inputs), grads, strict=True) if g is not None]
     gw, g_tables = map(iter, _gradients([part for part, _ in used], [g for _, g in used]))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -80,7 +80,7 @@ def _open_all(net: nn.Module) -> list[Weight]:
 
 def _buckets(net: nn.Module) -> Iterator[list[Weight]]:
     """Yield the weights that are assembled together, in the order of the network."""
-    buckets: dict[Any, tuple[list[Weight], int]] = {}
+    buckets: dict[tuple[torch.device, torch.dtype], tuple[list[Weight], int]] = {}
     for weight in net.modules():
         if not isinstance(weight, Weight) or not weight.is_batched or weight.opened() is not None:
             continue

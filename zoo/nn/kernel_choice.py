@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -41,7 +40,7 @@ def bound_call(weight: Weight, x: Tensor, bias: Tensor | None) -> Call | None:
     return call if is_same and (written is None or written == version(w)) else None
 
 
-def _call_key(weight: Weight, x: Tensor) -> tuple[Any, ...]:
+def _call_key(weight: Weight, x: Tensor) -> tuple[object, ...]:
     return x.shape, x.dtype, x.device, torch.get_num_threads(), weight.kernel
 
 

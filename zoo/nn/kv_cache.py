@@ -1,7 +1,7 @@
 """The key-value cache of autoregressive decoding."""
 
 from collections.abc import Callable, Hashable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -55,7 +55,7 @@ class KVCache:
         self.mask: Tensor | None = None
         self._keys_values: dict[nn.Module, tuple[Rows, Rows]] = {}
         self._tables: dict[Hashable, Tensor] = {}
-        self._step: dict[Hashable, tuple[Tensor, Any]] = {}
+        self._step: dict[Hashable, tuple[Tensor, tuple[Tensor, Tensor]]] = {}
         self._padding: Tensor | None = None
 
     def advance(self, tokens: Tensor, mask: Tensor | None) -> Tensor:
@@ -104,8 +104,8 @@ class KVCache:
                 self._tables[key] = table
         return table[:length]  # type: ignore[index]
 
-    def once(self, key: Hashable, position_ids: Tensor, make: Callable[[], object]) -> Any:
-        """Return a function of the position ids of a step, computed once for all layers."""
+    def once(self, key: Hashable, position_ids: Tensor, make: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        """Return two functions of the position ids of a step, computed once for all layers."""
         cached = self._step.get(key)
         if cached is None or cached[0] is not position_ids:
             self._step[key] = cached = position_ids, make()

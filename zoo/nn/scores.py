@@ -226,7 +226,7 @@ class HermitianAttention(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> Any:
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         """Compute the gradients tile by tile."""
         q, keys, values = ctx.saved_tensors
         visible: Visible = ctx.visible

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from zoo.kernels import AxisLayout, Kernel, Operand, Part, Work, assembled, axis
 from zoo.kernels.base import AUTO, plan
 from zoo.kernels.internals import autocast_dtype, is_plain_mode, is_recording
 
+Made = TypeVar("Made")
 _LOCK = Lock()
 MANY_ROWS = 2**14
 BATCHED = ("cuda",)  # types of devices where training assembles all matrices of a network at once
@@ -47,8 +48,8 @@ class Weight(nn.Module):
     """
 
     components: nn.Parameter
-    plans: dict[Any, Kernel]
-    cache: dict[Any, tuple[Any, ...]]
+    plans: dict[object, Kernel]
+    cache: dict[object, tuple[Any, ...]]
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class Weight(nn.Module):
         self.components = nn.Parameter(torch.empty(shape))
         self.kernel = "auto"
         self._scopes = 0
-        self._opened: tuple[Any, ...] | None = None
+        self._opened: tuple[Tensor, Tensor, Tensor, tuple[int | None, ...]] | None = None
         self.forget()
         self.reset_parameters()
         if n > 1 and algebra.kind == "fixed":
@@ -129,8 +130,7 @@ class Weight(nn.Module):
             return opened
         if is_compiling() or not self.is_cached or (torch.is_grad_enabled() and self.requires_gradient()):
             return self._assemble()
-        matrix: Tensor = self.cached("matrix", lambda: self._assemble().contiguous())
-        return matrix
+        return self.cached("matrix", lambda: self._assemble().contiguous())
 
     def _assemble(self) -> Tensor:
         if is_exporting() if is_compiling() else not is_plain_mode():
@@ -211,7 +211,7 @@ class Weight(nn.Module):
         """Whether `zoo.keep_matrices` is active."""
         return self._scopes > 0
 
-    def cached(self, key: object, make: Callable[[], object]) -> Any:
+    def cached(self, key: object, make: Callable[[], Made]) -> Made:
         """Return a function of this weight, computed without gradient and cached inside `zoo.keep_matrices`.
 
         Tensors that `torch.func.functional_call` swaps in do not use the cached value.
@@ -229,7 +229,8 @@ class Weight(nn.Module):
                 cache[key] = entry
         elif entry[2] != versions:
             raise InputError("a weight was changed inside zoo.keep_matrices: change it outside", code="conflict")
-        return entry[3]
+        made: Made = entry[3]
+        return made
 
     def forget(self) -> None:
         """Clear the planned kernels and the cache."""
@@ -246,18 +247,19 @@ class Weight(nn.Module):
         if self.is_cached != was_cached:
             self.cache = {}
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Exclude caches and scopes from copies and pickles."""
         return {**self.__dict__, "_scopes": 0, "_opened": None, "cache": {}, "plans": {}}
 
-    def _apply(self, fn: Any, recurse: bool = True) -> "Weight":
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Weight":
         self.forget()
 
         def apply(tensor: Tensor) -> Tensor:
             # torch.channels_last requires tensors with four axes: [m out elements, in elements, height, width].
             if tensor.dim() != 5:
-                return fn(tensor)  # type: ignore[no-any-return]
-            return fn(tensor.flatten(0, 1)).unflatten(0, tensor.shape[:2])  # type: ignore[no-any-return]
+                return fn(tensor)
+            applied: Tensor = fn(tensor.flatten(0, 1)).unflatten(0, tensor.shape[:2])
+            return applied
 
         super()._apply(apply, recurse)  # type: ignore[no-untyped-call]
         return self
