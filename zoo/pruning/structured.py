@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from zoo.algebras import Algebra
 from zoo.conversion.attention_layout import NUM_HEADS, num_heads
@@ -17,8 +18,8 @@ from zoo.nn import Conv1d, Conv2d, Linear
 from zoo.pruning.masks import check_finite
 
 Side = Literal["inp", "out"]
-_LAYERS = (Linear, Conv1d, Conv2d)
-_MATRICES = (*_LAYERS, nn.Linear, nn.Conv1d, nn.Conv2d)
+Layer = Linear | Conv1d | Conv2d
+Matrix = Layer | nn.Linear | nn.Conv1d | nn.Conv2d
 _SIZE_NAMES = {"inp": ("in_features", "in_channels"), "out": ("out_features", "out_channels")}
 
 
@@ -112,7 +113,7 @@ def _lowest(scores: Tensor, count: int, name: str) -> list[int]:
     return sorted(scores.argsort(stable=True)[:count].tolist())
 
 
-def _squares(layer: Any, side: str) -> Tensor:
+def _squares(layer: Matrix, side: str) -> Tensor:
     """Return the sum of squares of each channel's row (``out``) or column (``inp``) of the real matrix, [channels]."""
     matrix = layer.weight.detach().double()
     return torch.as_tensor(matrix.square().transpose(0, int(side == "inp")).flatten(1).sum(1))
@@ -147,7 +148,7 @@ def remaining_layout(layout: AxisLayout, channels: Iterable[int]) -> tuple[list[
     return (remaining, new) if new.elements == len(remaining) else None
 
 
-def remove_channels(layer: Any, side: Side, channels: Iterable[int]) -> None:
+def remove_channels(layer: Layer, side: Side, channels: Iterable[int]) -> None:
     """Remove real channels of a layer over an algebra and of its bias, in place."""
     removed, layout = set(channels), getattr(layer, side)
     remaining = remaining_layout(layout, removed)
@@ -219,31 +220,31 @@ class _Units(NamedTuple):
     """
 
     group: Any
-    writer: Any
+    writer: Matrix
     channels: list[list[int]]
-    members: list[tuple[Any, Side, list[list[int]]]]
+    members: list[tuple[Matrix, Side, list[list[int]]]]
 
 
 class _Elements:
     """Tell torch-pruning how to remove channels of zoo layers."""
 
-    def prune_out_channels(self, layer: object, idxs: Sequence[int]) -> Any:
+    def prune_out_channels(self, layer: Layer, idxs: Sequence[int]) -> Layer:
         remove_channels(layer, "out", idxs)
         return layer
 
-    def prune_in_channels(self, layer: object, idxs: Sequence[int]) -> Any:
+    def prune_in_channels(self, layer: Layer, idxs: Sequence[int]) -> Layer:
         remove_channels(layer, "inp", idxs)
         return layer
 
-    def get_out_channels(self, layer: Any) -> int:
-        return int(layer.out.channels)
+    def get_out_channels(self, layer: Layer) -> int:
+        return layer.out.channels
 
-    def get_in_channels(self, layer: Any) -> int:
-        return int(layer.inp.channels)
+    def get_in_channels(self, layer: Layer) -> int:
+        return layer.inp.channels
 
 
 @contextmanager
-def _evaluating(net: nn.Module, hooks: Iterable[Any]) -> Iterator[None]:
+def _evaluating(net: nn.Module, hooks: Iterable[RemovableHandle]) -> Iterator[None]:
     """Switch a network to evaluation mode; afterwards restore the mode of each module and remove the hooks."""
     modes = [(module, module.training) for module in net.modules()]
     net.eval()
@@ -267,7 +268,7 @@ def _chains(net: nn.Module, example: tuple[Tensor, ...]) -> Iterator[tuple[nn.Mo
     hooks = []
     classifiers = [name for name, role in stem_and_head(net).items() if role == "head"]
     for name, module in net.named_modules():
-        matrices = sum(isinstance(child, _MATRICES) for child in module.children())
+        matrices = sum(isinstance(child, Matrix) for child in module.children())
         has_heads = any(num_heads(inner) is not None for inner in module.modules())
         is_head = name and any(classifier.startswith(f"{name}.") for classifier in classifiers)
         if matrices > 1 and not has_heads and not is_head:
@@ -285,22 +286,22 @@ def _find_units(module: nn.Module, example: Tensor) -> list[_Units]:
     """
     import torch_pruning
 
-    layers: list[Any] = [layer for layer in module.modules() if isinstance(layer, _LAYERS)]
+    layers = [layer for layer in module.modules() if isinstance(layer, Layer)]
     # Hide the computation of weights from their components from torch-pruning.
     hooks = [layer.weight_module.register_forward_hook(lambda _, args, out: out.detach()) for layer in layers]
     with torch.enable_grad(), _evaluating(module, hooks):
-        pruners, inputs = {kind: _Elements() for kind in _LAYERS}, (example.clone().requires_grad_(),)
+        pruners, inputs = {kind: _Elements() for kind in get_args(Layer)}, (example.clone().requires_grad_(),)
         graph = torch_pruning.DependencyGraph().build_dependency(module, inputs, customized_pruners=pruners, verbose=False)
-    groups = graph.get_all_groups(root_module_types=_MATRICES)
+    groups = graph.get_all_groups(root_module_types=get_args(Matrix))
     return [units for group in list(groups) if (units := _units_of(graph, group, torch_pruning.ops._OutputOp)) is not None]
 
 
 def _units_of(graph: Any, group: Any, output: type) -> _Units | None:
     """Return the units of a group of torch-pruning; None if they cannot be removed."""
-    parts: list[tuple[Any, Side, Any]] = []
+    parts: list[tuple[Matrix, Side, Any]] = []
     for item in group:
         layer = item.dep.target.module
-        if isinstance(layer, _MATRICES):
+        if isinstance(layer, Matrix):
             parts.append((layer, "out" if graph.is_out_channel_pruning_fn(item.dep.handler) else "inp", item))
         elif isinstance(layer, output | nn.Parameter) or _mixes_channels(layer):
             return None
@@ -329,11 +330,10 @@ def _mixes_channels(layer: nn.Module) -> bool:
     return any(True for _ in layer.parameters()) and not isinstance(layer, nn.modules.batchnorm._BatchNorm)
 
 
-def _layout(layer: Any, side: Side) -> AxisLayout:
+def _layout(layer: Matrix, side: Side) -> AxisLayout:
     """Return the layout of an axis; each channel of a torch layer is an element."""
-    if isinstance(layer, _LAYERS):
-        layout: AxisLayout = getattr(layer, side)
-        return layout
+    if isinstance(layer, Layer):
+        return layer.out if side == "out" else layer.inp
     return AxisLayout(layer.weight.shape[0 if side == "out" else 1], 1)
 
 
@@ -353,7 +353,7 @@ def _prune_units(units: _Units, ratio: float, names: Mapping[nn.Module, str]) ->
         if side == "inp"
     }
     kind = "units" if isinstance(writer, nn.Linear | Linear) else "channels"
-    width = writer.in_features if kind == "units" else writer.in_channels
+    width = writer.in_features if isinstance(writer, nn.Linear | Linear) else writer.in_channels
     removed_channels = sorted(channel for unit in removed for channel in units.channels[unit])
     if removed_channels:
         units.group.prune(removed_channels)
