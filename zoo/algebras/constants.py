@@ -44,6 +44,6 @@ class Constants:
         """Share the constants with copies of the algebra."""
         return self
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[type["Constants"], tuple[Tensor]]:
         """Pickle only the stored tensor."""
         return Constants, (self.table,)

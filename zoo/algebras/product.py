@@ -267,7 +267,7 @@ class Algebra(nn.Module):
                 self.stored.copy_(self._draw())
                 self._drawn = self.stored.detach().clone()
 
-    def _apply(self, fn: Any, recurse: bool = True) -> "Algebra":
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Algebra":
         self._drawn = fn(self._drawn)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self

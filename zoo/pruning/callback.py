@@ -174,7 +174,7 @@ class LotteryTicket(Callback):
             raise InputError(early)
         parameters = self._matching(module)
         if score != "snip":
-            weights = {name: matrix.parameter for name, matrix in parameters.items()}
+            weights: dict[str, Tensor] = {name: matrix.parameter for name, matrix in parameters.items()}
             values = {"magnitude": weights, "movement": self._sums}.get(score)
             self._prune(parameters, values or random_values(parameters, self.seed, self.round))
         self.round, self._sums, self._is_due = self.round + 1, {}, True
@@ -191,7 +191,7 @@ class LotteryTicket(Callback):
         """Take the rewind point from a module, for example from another initialization as a control."""
         self.rewind_point = {name: t.detach().to("cpu", copy=True) for name, t in _tensors(module)}
 
-    def _prune(self, parameters: dict[str, Prunable], values: Any) -> None:
+    def _prune(self, parameters: dict[str, Prunable], values: dict[str, Tensor]) -> None:
         masks = {name: self.masks[name].to(matrix.parameter.device) for name, matrix in parameters.items()}
         masks = next_masks(parameters, values, masks, self.pruning_of(self.round))
         self.masks = {name: mask.cpu() for name, mask in masks.items()}
@@ -320,7 +320,7 @@ class LotteryTicket(Callback):
         self.round, self.masks, self.rewind_point = (state_dict[key] for key in ("round", "masks", "rewind_point"))
         self._sums, self._is_due, self._is_resumed = state_dict["sums"], state_dict["is_due"], True
 
-    def _options(self) -> dict[str, Any]:
+    def _options(self) -> dict[str, object]:
         names = ("matrices", "include", "exclude", "rewind_step", "seed")
         rate = repr(self.rate) if callable(self.rate) else self.rate
         return {name: getattr(self, name) for name in names} | vars(self.pruning) | {"rate": rate}
