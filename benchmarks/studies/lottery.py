@@ -56,7 +56,7 @@ def main() -> None:
 def surviving_weights(folder: Path) -> dict[str, Any]:
     """Return the histograms of the weights of every arm whose models are readable, by its label."""
     runs = read_runs([str(folder)])
-    layers = {arm.label: read_ticket_weights(arm)[0] for arm in collect(runs, "test", runs[0]["metric"])}
+    layers = {arm.label: read_ticket_weights(arm)[0] for arm in collect(runs, "test", runs[0].results.metric)}
     return {label: layer[ALL]._asdict() for label, layer in layers.items() if layer}
 
 

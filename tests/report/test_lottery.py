@@ -17,6 +17,7 @@ from zoo_reports.lottery import ALL, lottery, read_ticket_weights
 
 import zoo
 from benchmarks.studies import tickets
+from benchmarks.studies.lottery import surviving_weights
 from benchmarks.studies.tickets import comparisons, finished_rows, interpolated
 from tests.errors import raises
 from zoo.cli import main
@@ -235,6 +236,7 @@ def test_histograms_count_surviving_weights(run_with_models):
     weight = weights["blocks.0.mlp.fc1.weight_module.components"]
     assert fc1.counts[2] == np.histogram(weight[weight != 0], fc1.edges)[0].tolist()
     assert fc1.numbers == weight.size
+    assert surviving_weights(run_with_models)["quaternion"] == every._asdict()
 
 
 # --- files ---

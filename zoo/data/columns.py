@@ -137,11 +137,11 @@ def encode_row(info: TableInfo, cells: Mapping[str, object]) -> Tensor:
 def read_rows(path: Path, info: TableInfo) -> Iterator[tuple[int, Tensor | DataError]]:
     """Yield the line of every row (in Parquet its number), and its features or its error; the file needs no target column."""
     columns = list(dict.fromkeys(info.columns))
-    for number, row in enumerate(table_rows(path, columns), 1):
+    for row in table_rows(path, columns):
         try:
             if row.problem:
                 raise DataError(row.problem)
             features: Tensor | DataError = encode_row(info, dict(zip(columns, row.values, strict=True)))
         except DataError as error:
-            features = DataError(f"{location(path, row.line, number)}: {error}")
-        yield row.line or number, features
+            features = DataError(f"{location(path, row.line)}: {error}")
+        yield row.line, features

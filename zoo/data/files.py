@@ -117,7 +117,7 @@ DELIMITERS = {".csv": ",;\t|", ".tsv": "\t,;|"}  # the default first
 class Row(NamedTuple):
     """One row of a file."""
 
-    line: int | None  # the first line, from 1; None in a Parquet file
+    line: int  # the first line, from 1; the number of the row in a Parquet file
     values: Sequence[Any]  # of the requested columns, in order
     problem: str = ""  # why the row cannot be read
 
@@ -150,9 +150,9 @@ class BadRows:
         raise DataError(message)
 
 
-def location(path: Path, line: int | None, number: int) -> str:
-    """Return FILE:LINE, or for a file without lines the number of the row."""
-    return f"{path}, row {number}" if line is None else f"{path}:{line}"
+def location(source: Path | str, line: int) -> str:
+    """Return FILE:LINE, or the number of the row in a Parquet file, which has no lines."""
+    return f"{source}, row {line}" if data_suffix(Path(source)) == ".parquet" else f"{source}:{line}"
 
 
 def iter_rows(
@@ -301,9 +301,9 @@ def _parquet(path: Path, columns: Sequence[ColumnKey], hint: str) -> Iterator[Ro
     with _parquet_file(path) as file:
         existing = file.schema_arrow.names
         names = [existing[_find(column, existing, str(path), hint)] for column in columns]
-        for batch in file.iter_batches(columns=sorted(set(names))):
-            values = [batch.column(name).to_pylist() for name in names]
-            yield from (Row(None, row) for row in zip(*values, strict=True))
+        batches = file.iter_batches(columns=sorted(set(names)))
+        rows = (row for batch in batches for row in zip(*(batch.column(name).to_pylist() for name in names), strict=True))
+        yield from (Row(number, row) for number, row in enumerate(rows, 1))
 
 
 @contextmanager

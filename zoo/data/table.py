@@ -25,7 +25,7 @@ class Table:
         columns: For text tasks `text`, or `first` and `second` of a pair; `label`, as written in the file; and `group`, the
             question of every row if its answers are to be ranked. For numbers and categories any columns, also arrays.
         source: Name of the file or data set for error messages.
-        lines: The line of every row in `source`, from 1.
+        lines: The line of every row in `source`, from 1; the number of the row in a Parquet file.
         files: The files of the two columns of parallel text, one text per line.
         bad: The broken rows of the file, which are not in the table.
         rows: The index of every row in `source`, from 0, if rows were removed; else None.
@@ -71,7 +71,7 @@ class Table:
         number = 1 + (row if self.rows is None else int(self.rows[row]))
         if self.files is not None:
             return f"{self.files[side]}:{number}"
-        return f"{self.source}, row {number}" if self.lines is None else f"{self.source}:{self.lines[row]}"
+        return f"{self.source}, row {number}" if self.lines is None else location(self.source, self.lines[row])
 
     def take(self, rows: Sequence[int] | Array) -> Self:
         """Return some rows; they keep their locations."""
@@ -168,16 +168,15 @@ def collect(rows: Iterable[Row], names: Iterable[str], bad: BadRows, texts: Coll
     """Collect the rows of a file in a table; `texts` are the names of the columns with texts as bytes."""
     columns: dict[str, Any] = {name: RaggedFile() if name in texts else [] for name in names}
     lines = array("i")
-    for number, row in enumerate(rows, 1):
+    for row in rows:
         if row.problem:
-            bad.add(location(bad.path, row.line, number), row.problem)
+            bad.add(location(bad.path, row.line), row.problem)
             continue
         for column, cell in zip(columns.values(), row.values, strict=True):
             column.append(cell)
-        if row.line is not None:
-            lines.append(row.line)
+        lines.append(row.line)
     columns |= {name: Texts(*columns[name].mapped("u1")) for name in texts}
-    return Table(columns, str(bad.path), lines or None, bad=bad)
+    return Table(columns, str(bad.path), lines, bad=bad)
 
 
 def _checked(rows: Iterable[Row], keys: Sequence[ColumnKey], num_texts: int) -> Iterator[Row]:

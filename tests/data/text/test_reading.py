@@ -183,6 +183,14 @@ def test_missing_value_of_parquet_raises(tmp_path):
         read_table(path, text="text")
 
 
+def test_rows_of_parquet_keep_their_numbers(tmp_path):
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"label": ["x", None, "y"], "text": ["a", "b", "c"]}), path)
+    table = read_table(path, text="text", on_bad_rows="skip")
+    assert [table.location(row) for row in (0, 1)] == [f"{path}, row 1", f"{path}, row 3"]
+    assert table.take([1]).location(0) == f"{path}, row 3"
+
+
 @pytest.mark.parametrize("val", ["val", "validation"])
 def test_folder_of_splits(file, tmp_path, val):
     file(tsv(), "train.tsv")
