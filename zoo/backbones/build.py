@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
-from torch.overrides import TorchFunctionMode
 
 from zoo import registry
 from zoo.algebras import Algebra, reals
@@ -257,20 +256,6 @@ def check_size(spec: str, algebra: str | Algebra, most: float, **options: Any) -
         raise SizeError(f"{spec}: {size:,} parameters, the limit is {most:,.0f}: {advice}")
 
 
-class _Unfilled(TorchFunctionMode):
-    """Skips what fills tensors on the meta device: it changes nothing there, and takes most of the time to build a network."""
-
-    skipped = frozenset(("add_", "clamp_", "copy_", "div_", "erfinv_", "fill_", "mul_", "normal_", "sub_", "uniform_", "zero_"))
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if getattr(func, "__name__", "") in self.skipped:
-            tensor = next(iter((*args, *kwargs.values())))
-            if tensor.is_meta:
-                return tensor
-        return func(*args, **kwargs)
-
-
 @contextmanager
 def outlined(most: int, message: str) -> Iterator[None]:
     """Build networks on the meta device, and raise `SizeError` with a message as soon as one registers too many parameters.
@@ -288,7 +273,7 @@ def outlined(most: int, message: str) -> Iterator[None]:
     thread = threading.get_ident()  # networks of other threads are not counted
     hook = register_module_parameter_registration_hook(register)
     try:
-        with torch.device("meta"), _Unfilled():
+        with torch.device("meta"):
             yield
     finally:
         hook.remove()
