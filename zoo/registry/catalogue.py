@@ -6,13 +6,12 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterable
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import EntryPoint, distributions
-from importlib.util import find_spec
-from itertools import pairwise
+from importlib.util import decode_source, find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, overload
 
@@ -237,25 +236,32 @@ def _docstring(module: str, name: str) -> str | None:
     root = Path(find_spec(package).origin)  # type: ignore[union-attr,arg-type]  # `find_spec("a.b")` would import `a`
     path = root.parent.joinpath(*parts) if parts else root
     file = next(file for file in (path, path.with_suffix(".py"), path / "__init__.py") if file.is_file())
-    return _docstrings(file, file.stat().st_mtime_ns).get(name)
+    text, statements = _statements(file, file.stat().st_mtime_ns)
+    for begin in (begin for begin, defined in statements if defined == name):
+        ends = (end for end, _ in (*statements, (len(text), "")) if end > begin)
+        if docstring := _docstring_of(text[begin:end] for end in ends):
+            return docstring
+    return None
 
 
 @lru_cache
-def _docstrings(file: Path, changed: int) -> dict[str, str | None]:
-    """Return the docstrings of the functions, classes and variables of a source file by name.
+def _statements(file: Path, changed: int) -> tuple[str, list[tuple[int, str]]]:
+    """Read a source file; return its text, and where lines begin that may begin a statement, with the names they define.
 
     ``changed`` is the time of the file's last change.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of invalid escapes
-        body = ast.parse(file.read_bytes()).body
-    texts = {node.name: ast.get_docstring(node) for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
-    for node, below in pairwise(body):
-        if (
-            isinstance(below, ast.Expr)
-            and isinstance(below.value, ast.Constant)
-            and isinstance(node, ast.Assign | ast.AnnAssign)
-        ):
-            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
-            texts[ast.unparse(target)] = str(below.value.value)
-    return texts
+    text = decode_source(file.read_bytes())
+    lines = re.finditer(r"^(?:(?:def|class) (\w+)|(\w+)(?:: [^=\n]*)? = |[\w@#])", text, re.MULTILINE)
+    return text, [(line.start(), line[1] or line[2] or "") for line in lines]
+
+
+def _docstring_of(sources: Iterable[str]) -> str | None:
+    """Return the docstring of the first source that is a whole statement, which is faster than to parse the file."""
+    for source in sources:
+        with suppress(SyntaxError), warnings.catch_warnings():  # an end inside a string; invalid escapes
+            warnings.simplefilter("ignore")
+            node, *below = ast.parse(source).body
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                return ast.get_docstring(node)
+            return str(ast.literal_eval(below[0].value)) if below and isinstance(below[0], ast.Expr) else None
+    return None
