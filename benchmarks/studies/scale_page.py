@@ -168,8 +168,8 @@ def found_loss(one: Measured) -> str:
 
 
 def has_picture(rows: Sequence[Row]) -> bool:
-    """Return whether there are networks to compare, at rates that are the best of those around them."""
-    return sum(one.found.is_inside for panel in panels(rows) for one in panel.networks) > 1
+    """Return whether there are networks of several sizes, at rates that are the best of those around them."""
+    return len({one.network.size for panel in panels(rows) for one in panel.networks if one.found.is_inside}) > 1
 
 
 def draw(rows: Sequence[Row]) -> Figure:
@@ -207,7 +207,8 @@ def not_run(rows: Sequence[Row]) -> list[str]:
                 done = f" (finished: {', '.join(those)})" if those else ""
                 sizes.append(f"{size:g}{done}")
         if sizes:
-            lines.append(f"{TITLES[task]}, {tokens / 1e6:.0f} million tokens: {', '.join(sizes)} million weights")
+            listed = "all sizes" if sizes == [f"{size:g}" for size in SIZES] else f"{', '.join(sizes)} million weights"
+            lines.append(f"{TITLES[task]}, {tokens / 1e6:.0f} million tokens: {listed}")
     return lines
 
 
