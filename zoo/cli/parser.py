@@ -183,9 +183,14 @@ class Parser:
         run = flags.get("resume")
         if run in (None, "auto", "null"):
             return files
+        if "run_dir" in flags:
+            raise InputError("--resume RUN resumes the run in its own folder: remove --run-dir", code="conflict")
+        config = Path(run).expanduser() / "config.yaml"
+        if not config.is_file():
+            raise InputError(f"--resume {run}: not a run, {config} is missing", code="missing")
         if self.command == "fit":
             check_not_tickets(run)
-        return [str(Path(run).expanduser() / "config.yaml"), *files]
+        return [str(config), *files]
 
     def read_file(self, file: str) -> dict[str, Any]:
         """Return the options of a configuration file by dotted name; errors name the file."""

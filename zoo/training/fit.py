@@ -103,6 +103,8 @@ def _merge_resumed(options: Mapping[str, Any]) -> dict[str, Any]:
     """Merge options into those of the run that ``resume`` names, if it names one."""
     if options.get("resume") in (None, "auto"):
         return dict(options)
+    if options.get("run_dir") is not None:
+        raise InputError("run_dir and resume exclude each other: a run resumes in its own folder", code="conflict")
     merged = read_run_config(Path(options["resume"]).expanduser())
     for name, value in options.items():
         value = named_options(value) if name in ("optimizer", "schedule") and isinstance(value, str) else value

@@ -142,8 +142,6 @@ class Fit(Options):
         if self.matmul_precision is not None:
             check_choice("matmul_precision", self.matmul_precision, ("highest", "high", "medium"))
         check_processes("jobs", self.jobs)
-        if self.resume not in (None, "auto") and self.run_dir is not None:
-            raise InputError("run_dir and resume exclude each other: a run resumes in its own folder", code="conflict")
 
 
 @dataclass
