@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -15,11 +15,23 @@ from zoo.backbones.build import count, untrained
 from zoo.checkpoint import ModelConfig
 from zoo.checkpoint.folder import conversion_record, fingerprint, library_versions, network_options
 from zoo.conversion import Conversion
+from zoo.data.tokenizer import Tokenizer
 from zoo.errors import InputError
 
 
+class Trained(Protocol):
+    """A `zoo.Model`: a network with its configuration, tokenizer, and facts about its data and training."""
+
+    net: nn.Module
+    config: ModelConfig
+    info: Any
+    tokenizer: Tokenizer | None
+    metrics: dict[str, float | None]
+    known: dict[str, Any]
+
+
 def save(
-    model: Any,
+    model: Trained | nn.Module,
     folder: str | Path,
     *,
     backbone: str | None = None,
@@ -39,7 +51,7 @@ def save(
     spec. The loaded weights are bit-for-bit identical.
 
     Args:
-        model: A `zoo.Model`, or a network.
+        model: The `zoo.Model` or network.
         folder: The folder. An existing model folder is replaced after the new one is complete; other folders must be empty.
         backbone: Spec of a network, such as ``"timm/resnet18"``.
         algebra: Spec of its algebra; not needed for a converted network.
