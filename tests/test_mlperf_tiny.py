@@ -37,6 +37,12 @@ def test_the_answer_compares_the_networks_that_validation_prefers():
     assert answer(results(rows[:3])).startswith("No comparison at 49,248 bytes")
 
 
+def test_the_advice_names_the_network_that_validates_best_of_those_that_fit():
+    rows = [row(OURS, 0, 0.9, 0.5), row(REAL, 0, 0.8, 0.4, 64_000), row(WORSE, 0, 0.9, 0.3, 64_001)]
+    assert "With 64 kB of flash, take real 14-28-56 int4:" in section(results(rows))
+    assert "flash" not in section(results(rows[2:]))
+
+
 def test_a_run_trains_the_network_that_its_file_contains(tmp_path, monkeypatch):
     pytest.importorskip("onnxruntime", reason="needs hypercomplex-zoo[onnx]")
     few = {"enable_progress_bar": False, "limit_train_batches": 2, "limit_val_batches": 1, "accelerator": "cpu"}

@@ -32,6 +32,8 @@ PAGE, PICTURE = ROOT / "docs" / "exporting.md", "mlperf_tiny"
 BEGIN = "<!-- made by benchmarks/studies/mlperf_tiny.py -->"
 REFERENCE, TARGET, TESTED = 98_496, 0.85, 10_000
 """Bytes of MLPerf Tiny's int8 file, the accuracy that it asks for, and the images of the test split."""
+FLASH = 64_000
+"""Bytes of a small microcontroller, for which the page names a network."""
 RECIPE: dict[str, Any] = {
     "data": "cifar10",
     "optimizer": {"name": "adamw", "lr": 0.032, "weight_decay": 0.01},
@@ -166,6 +168,13 @@ def answer(found: list[Result]) -> str:
     )
 
 
+def advice(found: list[Result]) -> list[str]:
+    """Name the network for a device with `FLASH` bytes, by validation loss, if a file fits."""
+    fitting = [result for result in found if result.bytes <= FLASH]
+    best = min(fitting, key=lambda result: result.validation_loss, default=None)
+    return [f"With {FLASH // 1000} kB of flash, take {best.network}: of the files that fit, it validates best."] if best else []
+
+
 def section(found: list[Result]) -> str:
     """Write the answer, the table and the picture."""
     lines = [
@@ -174,7 +183,7 @@ def section(found: list[Result]) -> str:
     ]
     head = ["network", "weights", "bytes", "accuracy", "seeds"]
     picture = f"![Test accuracy on CIFAR-10 against bytes of the ONNX file](images/{PICTURE}.png)"
-    return "\n".join([answer(found), "", *Table("", head, lines).as_markdown(), "", picture])
+    return "\n".join([" ".join([answer(found), *advice(found)]), "", *Table("", head, lines).as_markdown(), "", picture])
 
 
 def draw(found: list[Result]) -> Figure:

@@ -36,6 +36,11 @@ def test_the_rows_sum_to_the_totals(algebra, scope):
     assert sum(row["real_twin"] for row in table["layers"]) == table["total"]["real_twin"] == zoo.count(twin)["total"]
 
 
+def test_the_first_of_the_layers_that_share_a_learned_product_counts_it():
+    net = zoo.backbone(TINY, "phm(n=4,shared=true)", scope="attention", **INFO)
+    assert sum(row.real for row in zoo.report(net).layers) == zoo.count(zoo.backbone(TINY, "real", **INFO))["total"]
+
+
 def test_a_matrix_has_a_quarter_of_the_weights_over_the_quaternions():
     rows = {row["layer"]: row for row in table_of()["layers"]}
     fc1 = rows["blocks.0.mlp.fc1"]
