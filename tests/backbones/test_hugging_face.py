@@ -29,6 +29,7 @@ DECODERS = ("gpt2", "llama", "qwen3", "bert")
 SLOW_DECODERS = ("qwen2", "mistral", "gpt_neox", "phi3", "gemma2")
 IMAGES = (
     "hf/vit(dim=32, layers=1, patch_size=4)",
+    "hf/deit(dim=32, layers=1, patch_size=4)",
     "hf/convnext(depths=[1, 1, 1, 1], hidden_sizes=[8, 8, 16, 16], patch_size=1)",
 )
 

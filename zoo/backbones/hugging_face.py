@@ -194,7 +194,8 @@ def build(kind: str, config: Any, folder: str | None = None) -> Any:
         text = f"hf/{variant} cannot be {_CLASSES[kind][1]}: use another model type for these data"
         raise InputError(text, code="unsupported")
     auto: Any = getattr(transformers(), f"AutoModelFor{kind}" if kind else "AutoModel")
-    name = known[variant] if isinstance(known[variant], str) else known[variant][0]  # some types have several classes
+    name = known[variant] if isinstance(known[variant], str) else known[variant][0]
+    config.architectures = config.architectures or [name]  # by which transformers chooses among several classes of a type
     has_pooler = not kind and "add_pooling_layer" in signature(getattr(transformers(), name)).parameters
     options: dict[str, Any] = {"add_pooling_layer": False} if has_pooler else {}
     try:
