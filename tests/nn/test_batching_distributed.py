@@ -18,6 +18,8 @@ __all__ = ["calls", "on_any_device"]  # fixtures
 
 @pytest.fixture(scope="module", autouse=True)
 def group():
+    if distributed.is_initialized():
+        distributed.destroy_process_group()  # left by a training of an earlier test in this process
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
     yield
     distributed.destroy_process_group()
