@@ -37,14 +37,14 @@ def simulate(networks, loss, most_seeds=5):
     return rows
 
 
-@pytest.mark.parametrize(("size", "vocab_size"), [(0.4, 67), (0.8, 79), (12.8, 67)])
+@pytest.mark.parametrize(("size", "vocab_size"), [(0.1, 67), (0.2, 79), (0.4, 67), (0.8, 79), (12.8, 67)])
 def test_networks_have_their_number_of_weights(size, vocab_size):
-    """Within 3 % on both texts, with ffn = 4 dim and heads of whole algebra elements."""
+    """Within 3 % on both texts (5 % where widths are few), with ffn = 4 dim and widths of whole elements."""
     for algebra in ALGEBRAS:
         spec = spec_of(Network("glosses", algebra, size, SHORT))
         with torch.device("meta"):
             net = zoo.backbone(spec, algebra, vocab_size=vocab_size, max_length=RECIPE.length)
-        assert zoo.count(net)["total"] == pytest.approx(1e6 * size, rel=0.03)
+        assert zoo.count(net)["total"] == pytest.approx(1e6 * size, rel=0.03 if size > 0.2 else 0.05)
         dim, ffn = (int(spec.partition(f"{name}=")[2].partition(",")[0]) for name in ("dim", "ffn"))
         assert (ffn, dim % zoo.algebra(algebra).n) == (4 * dim, 0)
 
@@ -241,7 +241,9 @@ def test_the_report_has_an_interval_only_where_three_seeds_exist(tmp_path):
     assert scale_page.limit(rows) == "GPTs of 0.4 to 0.4 million weights: 1 ahead, 0 behind, 0 not decided of 1 comparisons."
     [found] = scale_page.findings(rows)
     assert found.startswith("**quaternion**, Tiny Shakespeare, 4 million tokens, a CPU: ahead at 0.4 (+0.500 [")
-    assert scale_page.not_run(rows)[0].startswith("Tiny Shakespeare, 4 million tokens: 0.4 (finished: real, quaternion), 0.8,")
+    assert scale_page.not_run(rows)[0].startswith(
+        "Tiny Shakespeare, 4 million tokens: 0.1, 0.2, 0.4 (finished: real, quaternion), 0.8,"
+    )
     assert scale_page.draw(rows).axes
 
 

@@ -1,4 +1,4 @@
-"""Measure the loss at equal weights from 0.4 to 12.8 million weights: ``python -m benchmarks.studies.scale --root DATA``.
+"""Measure the loss at equal weights from 0.1 to 12.8 million weights: ``python -m benchmarks.studies.scale --root DATA``.
 
 Trains GPTs of depth 4 over the reals and over algebras on text by characters, on a GPU if there is one, with one recipe
 (`benchmarks.studies.scale_train.Recipe`). Every network is trained at learning rates in steps of a factor of 2 until the rate

@@ -14,14 +14,15 @@ import zoo
 
 TASKS = ("shakespeare", "glosses")
 ALGEBRAS = ("real", "quaternion", "phm-4", "octonion")
-SIZES = (0.4, 0.8, 1.6, 3.2, 6.4, 12.8)
+SIZES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8)
 """Millions of weights."""
 SHORT, LONG = 976 * 16 * 256, 3908 * 16 * 256
 """Training tokens: 4 and 16 million, rounded to whole steps."""
 RATES = (0.008, 0.004, 0.016)
 """The first learning rates of every search, in the order in which they are tried."""
 MAX_EXTRA_RATES = 8
-HEAD_DIM = 32
+HEAD_DIM, SMALL_HEAD_DIM = 32, 16
+"""Channels of a head, and those of networks of the smallest size, which over the reals would otherwise have a single head."""
 VOCABULARY, LENGTH = 67, 256
 """Of the text for which widths are chosen, tiny Shakespeare; another text changes the weights by less than 1 %."""
 
@@ -110,7 +111,7 @@ def run_of(row: Row) -> Run:
 def spec_of(network: Network) -> str:
     """Return the spec of the network whose number of weights is nearest to its size, with feed-forward width 4 dim.
 
-    Heads have 32 channels, as in gpt/micro, and their number is the nearest to dim / 32, so that dim can be any multiple of n.
+    The number of heads is the nearest to dim / `HEAD_DIM`, that of gpt/micro, so that dim can be any multiple of n.
     Multiples of 8 and then of 4, which are faster on a GPU, are preferred if the weights are within 2 %.
     """
     return _spec_of(network.algebra, network.size, network.variant)
@@ -118,11 +119,11 @@ def spec_of(network: Network) -> str:
 
 @lru_cache
 def _spec_of(algebra: str, size: float, variant: str) -> str:
-    changed = VARIANTS[variant]
+    changed, head_dim = VARIANTS[variant], SMALL_HEAD_DIM if size == SIZES[0] else HEAD_DIM
 
     def spec(dim: int) -> str:
-        heads = max(1, round(dim / HEAD_DIM))
-        shape = f"dim={dim}, depth={changed.depth}, heads={heads}, head_dim={HEAD_DIM}, ffn={4 * dim}"
+        heads = max(1, round(dim / head_dim))
+        shape = f"dim={dim}, depth={changed.depth}, heads={heads}, head_dim={head_dim}, ffn={4 * dim}"
         return f"gpt({shape}, positions={changed.positions}, dropout={changed.dropout:g})"
 
     def error(dim: int) -> float:
