@@ -77,13 +77,22 @@ class Panel(NamedTuple):
         device = "a CPU" if self.kind == "cpu" else "a GPU"
         return f"{TITLES[self.task]}, {self.tokens / 1e6:.0f} million tokens, {device}"
 
+    def opponents(self, one: Measured, real: Iterable[Measured]) -> dict[BestNetwork, float] | None:
+        """Return the real networks that interpolate at the weights of a network over an algebra; None if there are none."""
+        is_real = one.network.algebra == "real"
+        return None if is_real else opponents(one.point.weights, [other.point for other in real])
+
     def against_real(self, one: Measured) -> Difference | None:
         """Compare a finished network with finished real ones of its number of weights; None if there are none."""
-        real = [other.point for other in self.networks if other.network.algebra == "real" and other.is_finished]
-        others = opponents(one.point.weights, real)
-        if one.network.algebra == "real" or not one.is_finished or others is None:
-            return None
-        return mean_difference([(one.point, others)], lower=True)
+        real = [other for other in self.networks if other.network.algebra == "real" and other.is_finished]
+        others = self.opponents(one, real) if one.is_finished else None
+        return mean_difference([(one.point, others)], lower=True) if others else None
+
+    def lead(self, one: Measured) -> float | None:
+        """Return the lead over real networks, also of one seed; None before the searches of rates are finished."""
+        real = [other for other in self.networks if other.network.algebra == "real" and other.found.is_inside]
+        others = self.opponents(one, real) if one.found.is_inside else None
+        return sum(share * other.mean for other, share in others.items()) - one.point.mean if others else None
 
 
 def read_rows(path: Path | None = None) -> list[dict[str, Any]]:
@@ -243,14 +252,22 @@ def first_look() -> str:
 
 
 def limit(rows: Sequence[Row]) -> str:
-    """Say for the README how larger networks compare."""
-    pairs = [(one.network.size, panel.against_real(one)) for panel in panels(rows) for one in panel.networks]
-    compared = [(size, difference.verdict) for size, difference in pairs if difference]
-    if not compared:
+    """Say for the README how networks of each size compare with the real one of as many weights."""
+    leads: dict[float, list[tuple[float, str]]] = {}
+    for panel in panels(rows):
+        for one in panel.networks:
+            if (lead := panel.lead(one)) is not None:
+                difference = panel.against_real(one)
+                verdict = difference.verdict if difference else f"with fewer than {SEEDS} seeds"
+                leads.setdefault(one.network.size, []).append((lead, verdict))
+    if not leads:
         return first_look()
-    sizes, verdicts = zip(*compared, strict=True)
-    counts = ", ".join(f"{verdicts.count(name)} {name}" for name in ("ahead", "behind", "not decided"))
-    return f"GPTs of {min(sizes):g} to {max(sizes):g} million weights: {counts} of {len(verdicts)} comparisons."
+    parts = []
+    for size, found in sorted(leads.items()):
+        values, verdicts = zip(*found, strict=True)
+        counts = ", ".join(f"{verdicts.count(name)} {name}" for name in dict.fromkeys(verdicts))
+        parts.append(f"{min(values):+.3f} to {max(values):+.3f} at {size:g} million weights ({counts})")
+    return f"GPTs of depth 4 are better than the real one by these numbers of nats: {'; '.join(parts)}."
 
 
 def text(rows: Sequence[Row]) -> str:
