@@ -163,6 +163,24 @@ def test_categories_and_drop(tmp_path):
     assert (info.columns, info.values) == (("zip",) * 3, ("0", "1", "2"))
 
 
+def test_pandas_and_the_file_have_the_same_categories(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    rows = [f"{'True' if i % 2 else 'False'},{i % 3 if i % 7 else ''},{i % 5}_{i % 2},{'ab'[i % 2]}" for i in range(60)]
+    path = write(tmp_path / "x.csv", "flag,code,range,y", *rows)
+    info = ready(table(path, "y", categories="code")).info
+    assert info.values[:5] == ("false", "true", "0", "1", "2")
+    assert "1_0" in info.values, "is text, not the number 10"
+    frame = pandas.read_csv(path)
+    assert [frame[name].dtype.kind for name in ("flag", "code")] == ["b", "f"]
+    for (_, features), record in zip(read_rows(path, info), frame.to_dict("records"), strict=True):
+        assert torch.equal(encode_row(info, record), features)
+
+
+def test_a_class_that_is_a_word_among_numbers(tmp_path):
+    path = write(tmp_path / "x.csv", "a,y", *(f"{i},{'other' if i % 20 == 0 else i % 12}" for i in range(200)))
+    assert ready(table(path, "y")).info.classes == tuple(sorted([*map(str, range(12)), "other"]))
+
+
 def test_broken_rows_raise_or_are_skipped(tmp_path):
     rows = [f"{i},{i % 2}" for i in range(60)]
     rows[4], rows[7], rows[9] = "many,1", "1,2,3", "5,"

@@ -19,6 +19,8 @@ from zoo.data.options import DataError, quote_few
 MISSING = frozenset({"", "na", "n/a", "<na>", "nan", "nat", "null", "none", "?"})
 """Missing values, in lower case."""
 
+BOOLEANS = frozenset({"true", "false"})
+
 MAX_CATEGORIES = 100
 NUMBER_SHARE = 0.9
 """A column is numeric if at least this share of its cells are numbers; rows with other cells are broken."""
@@ -30,19 +32,26 @@ COMMA_NUMBER = re.compile(r"[+-]?\d+(,\d+)+")
 def parse_cell(cell: object) -> tuple[float, str]:
     """Return a cell as a number, NaN if it is not one, and as text, empty if it is missing.
 
-    >>> parse_cell(" 1.50"), parse_cell("red"), parse_cell(None), parse_cell(True)
-    ((1.5, '1.50'), (nan, 'red'), (nan, ''), (nan, 'true'))
+    Pandas reads the words True and False as booleans, and the whole numbers of a column with missing values as floats, so
+    these have one text in every form.
+
+    >>> parse_cell(" 1.50"), parse_cell("red"), parse_cell(None)
+    ((1.5, '1.50'), (nan, 'red'), (nan, ''))
+    >>> parse_cell(True) == parse_cell("True"), parse_cell(2.0) == parse_cell("2")
+    (True, True)
     """
     text = "" if cell is None else str(cell).strip()
-    if isinstance(cell, bool):
-        return math.nan, text.lower()
     if text.lower() in MISSING:
         return math.nan, ""
+    if text.lower() in BOOLEANS:
+        return math.nan, text.lower()
     try:
-        number = float(text)
+        number = math.nan if "_" in text else float(text)  # Python reads 1_2 as 12
     except ValueError:
         number = math.nan
-    return (number if math.isfinite(number) else math.nan), text
+    if not math.isfinite(number):
+        return math.nan, text
+    return number, text.removesuffix(".0") if number.is_integer() else text
 
 
 @dataclass(frozen=True, eq=False)
