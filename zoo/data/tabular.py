@@ -243,7 +243,7 @@ class TableData(DataModule[TableInfo]):
             return {"out_features": 1, "target_mean": mean, "target_std": std}
         if len({*column.category_texts()[train]}) < 2:
             raise DataError(f"{self.source}: the training rows have one value of {self.target!r} only; expected at least two")
-        classes = sorted(column.categories, key=(lambda name: (float(name), name)) if column.is_number else str)
+        classes = sorted(column.categories, key=str if column.words.any() else lambda name: (float(name), name))
         return {"out_features": len(classes), "classes": tuple(classes)}
 
 
