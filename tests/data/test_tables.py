@@ -90,6 +90,31 @@ def test_numeric_target_is_standardized(tmp_path):
     assert abs(data.splits["train"][1].mean()) < 1e-6
 
 
+def test_a_constant_column_is_not_divided_by_its_rounding_error(tmp_path):
+    path = write(tmp_path / "x.csv", "a,b,y", *(f"{i},0.1,{'pq'[i % 2]}" for i in range(120)))
+    info = ready(table(path, "y")).info
+    assert (info.mean[1], info.std[1]) == (0.1, 1.0)
+
+
+def test_infinite_numbers_of_arrays_are_broken(recwarn):
+    x = np.random.RandomState(0).randn(60, 3)
+    x[7, 1], x[9, 1] = np.inf, np.nan
+    data = ready(from_arrays(x, np.arange(60) % 2))
+    assert sum(data.info.sizes.values()) == 59
+    assert data.split_note.endswith("; 1 broken rows skipped)")
+    rows = [example.value for example in read_vectors([x], data.info)]
+    assert str(rows.pop(7)) == "row 7: expected finite numbers"
+    assert torch.equal(torch.stack(rows).sort(0).values, torch.cat([part for part, _ in data.splits.values()]).sort(0).values)
+
+
+def test_arrays_are_standardized_in_double_precision():
+    x = 1.7e9 + np.random.RandomState(0).randn(60, 2)
+    data = ready(from_arrays(x, np.arange(60) % 2))
+    features = torch.cat([part for part, _ in data.splits.values()]).sort(0).values
+    for rows in (x, torch.tensor(x), list(x)):
+        assert torch.equal(torch.stack([example.value for example in read_vectors([rows], data.info)]).sort(0).values, features)
+
+
 def test_missing_and_unknown_cells(tmp_path):
     rows = [f"{i},{'xy'[i % 2]},{'pq'[i % 2]}" for i in range(40)]
     path = write(tmp_path / "train.csv", "a,b,c", *rows, ",NA,p", "?,,q")

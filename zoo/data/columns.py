@@ -59,7 +59,7 @@ class Column:
     """The cells of a column as numbers, and as categories unless all are numbers.
 
     Attributes:
-        numbers: Every cell as a number, NaN if it is not one, float64 [N].
+        numbers: Every cell as a number, NaN if it is not one, float64 [N]; infinite only in arrays of numbers.
         texts: Every cell as text, empty if it is missing, object [N]; None if all cells are numbers.
     """
 
@@ -77,8 +77,8 @@ class Column:
 
     @property
     def words(self) -> Array:
-        """Whether a cell is neither a number nor missing, [N]."""
-        return np.isnan(self.numbers) & (self.texts != "") if self.texts is not None else np.zeros(len(self.numbers), bool)
+        """Whether a cell is neither a finite number nor missing, [N]."""
+        return np.isinf(self.numbers) if self.texts is None else np.isnan(self.numbers) & (self.texts != "")
 
     @property
     def is_number(self) -> bool:

@@ -151,7 +151,7 @@ class TableInfo(VectorInfo):
     def standardize(self, x: Tensor) -> Tensor:
         """Return features [..., in_features] of the table's own units as a network reads them; NaN becomes the mean."""
         mean, std = (torch.tensor(values, dtype=torch.float64) for values in (self.mean, self.std))
-        return ((x.double() - mean) / std).nan_to_num(0.0).float()
+        return ((x.double() - mean) / std).nan_to_num(0.0, torch.inf, -torch.inf).float()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -248,10 +248,12 @@ class TableData(DataModule[TableInfo]):
 
 
 def _moments(numbers: Array) -> tuple[float, float]:
-    """Return mean and standard deviation without missing numbers; 0 and 1 if they are undefined, or 1 for a constant column."""
+    """Return mean and standard deviation without missing numbers; 0 and 1 if there are none, and 1 for a constant column."""
     numbers = numbers[~np.isnan(numbers)]
     if not len(numbers):
         return 0.0, 1.0
+    if numbers.min() == numbers.max():  # the computed deviation of equal numbers may be 1e-17
+        return float(numbers[0]), 1.0
     return float(numbers.mean()), float(numbers.std()) or 1.0
 
 

@@ -239,7 +239,7 @@ def _vector(row: Any, info: VectorInfo) -> Tensor:
         raise row
     if isinstance(row, Mapping):
         return encode_row(info, row)  # type: ignore[arg-type]
-    vector: Tensor = info.standardize(row) if isinstance(info, TableInfo) else row
+    vector: Tensor = info.standardize(row) if isinstance(info, TableInfo) else row.float()
     if not vector.isfinite().all():
         raise InputError("expected finite numbers")
     return vector
@@ -255,9 +255,9 @@ def _file_rows(item: str | Path, info: VectorInfo) -> Iterator[Example]:
 
 
 def _vectors(item: object, info: VectorInfo) -> Tensor:
-    """Return numbers as float32 [N, in_features]."""
+    """Return numbers as float64 [N, in_features]."""
     try:
-        vectors = item.float() if isinstance(item, Tensor) else torch.from_numpy(np.array(item, dtype=np.float32))
+        vectors = item.cpu().double() if isinstance(item, Tensor) else torch.from_numpy(np.array(item, dtype=np.float64))
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise InputError(f"not an array of numbers: {error}") from error
     if vectors.ndim not in (1, 2) or vectors.shape[-1] != info.in_features:
