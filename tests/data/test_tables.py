@@ -174,6 +174,12 @@ def test_the_index_of_pandas_and_numbers_with_commas(tmp_path):
     columns, (index, comma) = noted(path)
     assert (columns, index) == (["a"] * 1, f"{path}: column '' numbers the rows, and is left out")
     assert "column 'a' holds numbers with a comma, such as '1,0'" in comma
+    path = write(tmp_path / "x.csv", ",a,y", *(f"{3 * i},{i % 7},{'ab'[i % 2]}" for i in range(60)))  # of chosen rows
+    assert noted(path) == (["a"], [f"{path}: column '' numbers the rows, and is left out"])
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.read_csv(path, index_col=0)
+    frame.to_parquet(path.with_suffix(".parquet"))
+    assert noted(path.with_suffix(".parquet"))[0] == ["a"]
 
 
 def test_a_numeric_column_with_many_words_is_not_left_out(tmp_path):

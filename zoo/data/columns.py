@@ -96,8 +96,14 @@ class Column:
 
     @property
     def is_row_number(self) -> bool:
-        """Whether the cells are different and consecutive whole numbers."""
-        return len(self.numbers) > 1 and bool(np.array_equal(np.diff(np.sort(self.numbers)), np.ones(len(self.numbers) - 1)))
+        """Whether the cells are different whole numbers, and consecutive unless the name is that of an index of pandas."""
+        steps = np.diff(np.sort(self.numbers))
+        return len(steps) > 0 and bool(np.all(steps >= 1 if self.is_index else steps == 1))
+
+    @property
+    def is_index(self) -> bool:
+        """Whether pandas gives this name to an index."""
+        return self.name in ("", "__index_level_0__")
 
     @property
     def looks_like(self) -> str:

@@ -182,11 +182,11 @@ class TableData(DataModule[TableInfo]):
         elif has_categories and not is_given and column.looks_like:
             self.notes.append(f"{note}holds {column.looks_like}{example}, which are read as {count} categories; {drop}")
         elif not has_categories and not is_given and column.is_row_number:
-            if name:
-                self.notes.append(f"{note}numbers the rows, and is read as a feature; {drop}")
-            else:  # the index that pandas writes
+            if column.is_index:
                 self._left_out.add(name)
                 self.notes.append(f"{note}numbers the rows, and is left out")
+            else:
+                self.notes.append(f"{note}numbers the rows, and is read as a feature; {drop}")
 
     def _usable(self) -> dict[str, Array]:
         """Report the broken rows of each file, unless they are skipped; return the other rows of each split."""
