@@ -391,6 +391,35 @@ def test_evaluation_uses_the_statistics_of_the_training_rows(wine, tmp_path):
     )
 
 
+def test_all_rows_of_another_file_are_evaluated(wine, wine_model, tmp_path):
+    lines = wine.read_text().splitlines()
+    chosen = [line for line in lines[1:] if line.endswith(("red,low", "red,mid"))]
+    other = write(tmp_path / "other.csv", lines[0], *chosen)  # without a color and a class
+    labels = [row["label"] for row in wine_model.predict(str(other))]
+    accuracy = np.mean([line.endswith(label) for line, label in zip(chosen, labels, strict=True)])
+    for split in ("test", "val"):
+        assert wine_model.evaluate(f"table(path={other}, target=quality)", split)["accuracy"] == pytest.approx(accuracy)
+    with raises("invalid", "has target = color, the model was trained with quality"):
+        wine_model.evaluate(f"table(path={wine}, target=color)")
+    for name, rows, code, value in (
+        (
+            "class",
+            [lines[0], *(line.replace(",low", ",lowest") for line in chosen)],
+            "invalid",
+            "has classes = ('lowest', 'mid')",
+        ),
+        (
+            "words",
+            [lines[0], *("much" + line[line.index(",") :] for line in chosen)],
+            "data",
+            "'alcohol' is numeric in training",
+        ),
+        ("column", [lines[0].replace("alcohol,", "ethanol,"), *chosen], "mismatch", "no column 'alcohol'"),
+    ):
+        with raises(code, value):
+            wine_model.evaluate(f"table(path={write(tmp_path / f'{name}.csv', *rows)}, target=quality)")
+
+
 def test_arrays_of_images_or_vectors():
     random = np.random.RandomState(0)
     pixels, labels = random.randint(0, 256, (40, 3, 6, 6)).astype(np.uint8), np.array(["cat", "dog"] * 20)

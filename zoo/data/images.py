@@ -19,7 +19,7 @@ from zoo.data.files import check_unpacked
 from zoo.data.folder import ImageFolder, read_folder
 from zoo.data.info import ImageInfo
 from zoo.data.loader import Array, BatchDataset, generator
-from zoo.data.module import DataModule
+from zoo.data.module import ALL_ROWS, DataModule
 from zoo.data.options import DataError, check_pinned, quote_few, resolve_path
 from zoo.data.pixels import (
     AUGMENTATIONS,
@@ -108,6 +108,7 @@ class ImageData(DataModule[ImageInfo]):
         batch_size: See `DataModule`.
         num_workers: See `DataModule`.
         seed: Seed of the training order and of augmentation.
+        use_all: Whether all images of data without splits are validation and test images, as for measuring on new data.
 
     Attributes:
         splits: The images and labels of every split, after `setup`.
@@ -136,8 +137,10 @@ class ImageData(DataModule[ImageInfo]):
         num_workers: int = 0,
         augment: str | None = "auto",
         seed: int = 0,
+        use_all: bool = False,
     ) -> None:
         super().__init__(batch_size=batch_size, num_workers=num_workers, seed=seed)
+        self.use_all = use_all
         self.size = check_option("size", int | None, size, "[1, inf)")
         if channels not in (None, 1, 3):
             raise InputError(f"channels={channels}: use 1 (grey) or 3 (RGB)")
@@ -160,6 +163,9 @@ class ImageData(DataModule[ImageInfo]):
         self.source = splits["train"].source
         if len(classes) < 2:
             raise DataError(f"{self.source}: one class only; expected at least two")
+        if self.use_all and set(splits) == {"train"}:
+            splits |= dict.fromkeys(("val", "test"), splits["train"])
+            self.split_comment = ALL_ROWS
         missing = [name for name, share in self.shares.items() if share and name not in splits]
         for name in missing:
             splits = hold_out(splits, name, self.shares[name])

@@ -16,7 +16,7 @@ from zoo.data.files import BadRows, column_names
 from zoo.data.images import ImageData
 from zoo.data.info import TableInfo
 from zoo.data.loader import Array, BatchDataset, TensorBatches
-from zoo.data.module import DataModule
+from zoo.data.module import ALL_ROWS, DataModule
 from zoo.data.options import DataError, quote_few
 from zoo.data.pixels import Split
 from zoo.data.splits import held_out
@@ -45,6 +45,7 @@ class TableData(DataModule[TableInfo]):
         test: Share of the rows to hold out for testing if there are neither validation nor test rows.
         val: Share of the training rows to hold out for validation if there are no validation rows.
         batch_size, num_workers, seed: See `DataModule`.
+        use_all: Whether all rows of data without splits are validation and test rows, as for measuring on new data.
     """
 
     def __init__(
@@ -59,8 +60,10 @@ class TableData(DataModule[TableInfo]):
         batch_size: int = 32,
         num_workers: int = 0,
         seed: int = 0,
+        use_all: bool = False,
     ) -> None:
         super().__init__(batch_size=batch_size, num_workers=num_workers, seed=seed)
+        self.use_all = use_all
         if kind not in ("auto", *TASKS):
             raise InputError(f"kind={kind!r}: use auto, {' or '.join(TASKS)}")
         self.target, self.categories = target, split_names(categories)
@@ -143,6 +146,7 @@ class TableData(DataModule[TableInfo]):
                 raise InputError(f"{self.source}: no column {name!r}, which the model requires", code="mismatch")
             column = self.columns[name]
             if value is None:
+                self._check_numbers(column, rows)
                 x[:, i] = np.nan_to_num((column.numbers[rows] - info.mean[i]) / info.std[i])
             else:
                 x[:, i] = column.category_texts()[rows] == value
@@ -150,8 +154,14 @@ class TableData(DataModule[TableInfo]):
         if info.classes:
             ids = {name: i for i, name in enumerate(info.classes)}
             return torch.from_numpy(x), torch.tensor([ids.get(text, -1) for text in target.category_texts()[rows]])
+        self._check_numbers(target, rows)
         numbers = (target.numbers[rows] - info.target_mean) / info.target_std
         return torch.from_numpy(x), torch.from_numpy(numbers.astype(np.float32)[:, None])
+
+    def _check_numbers(self, column: Column, rows: Array) -> None:
+        """Raise `DataError` for a word in a column of numbers, which other data than those of a trained model may have."""
+        if len(words := column.category_texts()[rows][column.words[rows]]):
+            raise DataError(f"{self.source}: column {column.name!r} is numeric in training, but contains {words[0]!r:.40}")
 
     def _is_category(self, column: Column) -> bool:
         if column.name == self.target:
@@ -218,6 +228,9 @@ class TableData(DataModule[TableInfo]):
         for name, usable in rows.items():
             if not len(usable):
                 raise DataError(f"{self.source}: no usable rows in the {name} split")
+        if self.use_all and set(rows) == {"train"}:
+            self.split_comment = ALL_ROWS
+            rows |= dict.fromkeys(("val", "test"), rows["train"])
         shares = {"test": self.test, "val": self.val} if len(rows) == 1 else {"val": self.val}
         missing = {name: share for name, share in shares.items() if name not in rows}
         classes = codes(self.columns[self.target].category_texts()) if self.kind == "classification" else None

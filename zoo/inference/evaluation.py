@@ -186,10 +186,9 @@ def matching_data(model: Any, spec: str, split: str, batch_size: int, num_worker
     context |= {key: trained_options[key] for key in fixed if key in trained_options}
     names = getattr(data, "source_options", ())
     is_other = trained is None or origin(parsed, names) != origin(trained, names)
-    if not is_other:
-        context |= same_split(parsed, split, trained_options)
+    context |= {"use_all": True} if is_other else same_split(parsed, split, trained_options)
     if model.tokenizer is not None:
-        context |= {"tokenizer": model.tokenizer, "use_all": is_other, "classes": getattr(model.info, "classes", None)}
+        context |= {"tokenizer": model.tokenizer, "classes": getattr(model.info, "classes", None)}
     options = {key: value for key, value in parsed.options.items() if key not in fixed}
     return registry.create("zoo.datasets", replace(parsed, options=options), **context)
 
@@ -223,8 +222,11 @@ def checked_data(model: Any, data: Any, name: str) -> Any:
     info = getattr(data, "info", None)
     if model.info is None or info is None:
         return data
-    for key, value in required_facts(model.info).items():
-        if (other := required_facts(info).get(key)) != value:
+    required, found = required_facts(model.info), required_facts(info)
+    if isinstance(info, TableInfo) and isinstance(model.info, TableInfo):
+        required, found = table_facts(model.info, model.info), table_facts(info, model.info)
+    for key, value in required.items():
+        if (other := found.get(key)) != value:
             raise InputError(f"data '{name}' has {key} = {other}, the model was trained with {value}")
     data.info = replace(model.info, sizes=info.sizes, sha256=info.sha256)
     return data
@@ -235,6 +237,12 @@ def required_facts(info: Any) -> dict[str, Any]:
     kwargs = {key: value for key, value in info.model_kwargs.items() if key != "max_length"}
     labels = {"classes": info.classes} if hasattr(info, "classes") else {}
     return {"inputs": info.inputs, **labels, **kwargs}
+
+
+def table_facts(info: TableInfo, trained: TableInfo) -> dict[str, Any]:
+    """Return the facts that a table must share with that of a trained model, which may have more classes and categories."""
+    fits = not trained.classes or bool(info.classes and {*info.classes} <= {*trained.classes})
+    return {"target": info.target, "classes": trained.classes if fits else info.classes}
 
 
 def make_trainer(arguments: dict[str, Any], device: Any, net: nn.Module) -> Trainer:
