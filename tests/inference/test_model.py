@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -98,6 +99,9 @@ def test_pixels_in_any_layout_have_the_same_predictions(model, kind):
     colored = np.stack([pixels[0]] * 3)
     for layout in (colored.transpose(1, 2, 0), colored[None], colored.transpose(1, 2, 0)[None]):
         assert model.predict(kind(layout)) == expected[:1]
+    with raises("invalid", "3 grey images or one with colors", "[3, 1, 8, 8] or [1, 3, 8, 8]"):
+        model.predict(kind(pixels[:3]))
+    assert model.predict([kind(colored)] * 2) == [expected[0], {**expected[0], "image": 1}]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -256,6 +260,15 @@ def test_evaluation_on_arrays_equals_that_on_the_data_module(model):
             model.evaluate(wrong)
     with raises("conflict", "normalized=True"):
         model.evaluate(data, normalized=True)
+
+
+def test_all_images_of_other_data_without_splits_are_evaluated(model, tmp_path):
+    bunch = load_digits()
+    images, labels = np.rint(bunch.images[:90] * (255 / 16)).astype(np.uint8), bunch.target[:90]
+    np.savez(tmp_path / "x.npz", train_images=images, train_labels=labels)
+    expected = model.evaluate((images, labels))
+    for split in ("test", "val"):
+        assert model.evaluate(f"npz(path={tmp_path}/x.npz)", split) == pytest.approx(expected)
 
 
 def test_evaluation_on_texts(text_model):

@@ -127,9 +127,7 @@ def _texts(inputs: Sequence[object], columns: Sequence[str], stdin: TextIO | Non
             yield from _lines("standard input", content.removeprefix("\ufeff"), size)
         elif isinstance(item, Path) or is_path:
             for file in list_files(Path(item), TEXTS):
-                if any(suffix.lower() in (*TABLES, *IMAGES) for suffix in file.suffixes):
-                    raise InputError(f"{file}: this model expects files with one text per line, or two separated by a tab")
-                yield from _lines(str(file), read_text(file, "surrogateescape"), size)
+                yield from _lines(str(file), _read_lines(file, size), size)
         else:
             words.append(item)
             if len(words) == size:
@@ -137,6 +135,15 @@ def _texts(inputs: Sequence[object], columns: Sequence[str], stdin: TextIO | Non
                 words = []
     if words:
         yield f"'{words[0]:.40}'", tuple(words)
+
+
+def _read_lines(file: Path, size: int) -> str:
+    """Read a file with `size` texts per line; `InputError` for a table, whose labels would be read as text, or an image."""
+    refused = (*TABLES, *IMAGES) if size > 1 else (*TABLES, *IMAGES, ".tsv")
+    if any(suffix.lower() in refused for suffix in file.suffixes):
+        expected = "two texts per line, separated by a tab" if size > 1 else "one text per line"
+        raise InputError(f"{file}: this model expects files with {expected}")
+    return read_text(file, "surrogateescape")
 
 
 def _lines(source: str, content: str, size: int) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -165,15 +172,15 @@ def read_images(inputs: Sequence[object], info: ImageInfo, normalized: bool = Fa
                 apply = EncodedImages([file], [str(file)]).apply
                 yield Example(str(file), attempt(apply, 0, lambda image: preprocess(image, info)), {"file": str(file)})
             continue
-        parts = [item] if isinstance(item, Image.Image) else attempt(_split_images, item, info, number)
+        parts = [item] if isinstance(item, Image.Image) else attempt(_split_images, item, info, number, len(inputs) == 1)
         for part in [parts] if isinstance(parts, InputError) else parts:
             value = part if part is parts else attempt(_preprocess, part, info, number, normalized)
             yield Example(f"image {number}", value, {"image": number})
             number += 1
 
 
-def _split_images(item: object, info: ImageInfo, number: int) -> Tensor:
-    """Return the images in an array or tensor, [N, C, H, W]."""
+def _split_images(item: object, info: ImageInfo, number: int, is_only: bool) -> Tensor:
+    """Return the images in an array or tensor, which may be the only input, [N, C, H, W]."""
     size = [info.in_channels, info.image_size, info.image_size]
     kind = f"{type(item).__name__} of {getattr(item, 'dtype', None)} {list(getattr(item, 'shape', []))}"
     wrong = InputError(f"image {number} is a {kind}: use a file, a Pillow image, uint8 pixels or floats {size} in [0, 1]")
@@ -187,6 +194,10 @@ def _split_images(item: object, info: ImageInfo, number: int) -> Tensor:
     depths = (1, 3, 4) if is_pixels else (info.in_channels,)
     axes = [-3, -1] if isinstance(item, Tensor) else [-1, -3]  # the usual channel axis first
     channels = next((axis for axis in axes if pixels.ndim >= 3 and pixels.shape[axis] in depths), None)
+    if is_only and channels == -3 and pixels.ndim == 3 and is_pixels and info.in_channels == 1 < len(pixels):
+        count, *sides = pixels.shape
+        meant = f"{count} grey images or one with colors: use {[count, 1, *sides]} or {[1, count, *sides]}"
+        raise InputError(f"the input is a {kind}, which may be {meant}")
     images = pixels.unsqueeze(-3) if channels is None else pixels.movedim(channels, -3)
     images = images if images.ndim > 3 else images[None]
     if images.ndim != 4 or not (is_pixels or list(images.shape[1:]) == size):
