@@ -257,6 +257,26 @@ def test_invalid_options_raise(wine, options, code, value):
         ready(table(wine, **options))
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "code", "values"),
+    [
+        ("x.xlsx", "PK", "unsupported", ("x.xlsx", "unknown file format", ".csv")),
+        ("x.json", "[]", "unsupported", ("x.json", "unknown file format")),
+        ("x.jsonl", '\n[{"a": 1, "y": 2}]\n', "data", ("x.jsonl:2", "a JSON list", "one object per line")),
+        ("x.jsonl", "", "missing", ("no column 'y'",)),
+    ],
+)
+def test_files_that_are_no_tables(tmp_path, name, content, code, values):
+    (tmp_path / name).write_text(content)
+    with raises(code, *values):
+        ready(table(tmp_path / name, "y"))
+
+
+def test_a_file_may_start_with_empty_lines(tmp_path):
+    path = write(tmp_path / "x.jsonl", "", *(json.dumps({"a": i, "y": i % 2}) for i in range(60)))
+    assert ready(table(path, "y")).info.columns == ("a",)
+
+
 @pytest.mark.parametrize("target", ["quality", "hue"])
 def test_fit_and_predict(wine, tmp_path, target, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -429,6 +449,12 @@ def test_arrays_of_images_or_vectors():
     rows = ready(from_arrays(random.randn(40, 3).tolist(), labels, batch_size=7))
     assert (rows.task, rows.info.classes, rows.batch_size) == ("vector_classification", ("cat", "dog"), 7)
     assert ready(from_arrays(torch.randn(40, 3), torch.randn(40, 1))).task == "regression"
+
+
+@pytest.mark.parametrize("labels", [["cat", None, "dog"], [0.0, np.nan, 1.0]])
+def test_an_image_without_a_label_is_named(labels):
+    with raises("data", "image 1 has no label"):
+        from_arrays(np.zeros((3, 6, 6)), labels)
 
 
 def test_fit_on_arrays(tmp_path):

@@ -163,14 +163,18 @@ def iter_rows(
     `header` tells whether the first line of a TSV or CSV file contains the names; `hint` ends the message for a missing column.
     For `delimiter` see `find_delimiter`.
     """
-    suffix = data_suffix(path)
-    if suffix not in FORMATS:
-        raise InputError(
-            f"{path}: unknown file format; use {', '.join(FORMATS)}, plain or compressed as .gz or .xz", code="unsupported"
-        )
+    suffix = file_format(path)
     if suffix == ".jsonl":
         return _jsonl(path, columns, hint)
     return _parquet(path, columns, hint) if suffix == ".parquet" else _delimited(path, columns, header, hint, delimiter)
+
+
+def file_format(path: Path) -> str:
+    """Return which of the `FORMATS` a file has by its name; `InputError` for others."""
+    if (suffix := data_suffix(path)) not in FORMATS:
+        usage = f"use {', '.join(FORMATS)}, plain or compressed as .gz or .xz"
+        raise InputError(f"{path}: unknown file format; {usage}", code="unsupported")
+    return suffix
 
 
 def find_delimiter(path: Path, delimiter: str = "auto") -> str:
@@ -201,13 +205,15 @@ def find_delimiter(path: Path, delimiter: str = "auto") -> str:
 
 def column_names(path: Path, delimiter: str = "auto") -> list[str]:
     """Return the column names of a file; for TSV and CSV the fields of the first line, header or not."""
-    suffix = data_suffix(path)
+    suffix = file_format(path)
     if suffix == ".parquet":
         with _parquet_file(path) as file:
             return list(file.schema_arrow.names)
     if suffix == ".jsonl":
-        record = _record(next(read_lines(path), ""))
-        return [] if isinstance(record, str) else [*map(str, record)]
+        number, line = next(((i, line) for i, line in enumerate(read_lines(path), 1) if line.strip()), (1, "{}"))
+        if isinstance(record := _record(line), str):
+            raise DataError(f"{path}:{number}: {record}")
+        return [*map(str, record)]
     return [field.strip() for field in next(_fields(path, find_delimiter(path, delimiter)), Row(1, [])).values]
 
 

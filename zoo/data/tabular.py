@@ -330,6 +330,8 @@ def from_arrays(x: Any, y: Any, **options: Any) -> ImageData | TableData:
         use = "use images [N, H, W], [N, H, W, C] or [N, C, H, W], or vectors [N, features], and one target per row"
         raise InputError(f"data=(X, y): {given}; {use}")
     if x.ndim > 2:
+        if missing := [row for row, label in enumerate(y.tolist()) if label is None or label != label]:
+            raise DataError(f"data=(X, y): image {missing[0]} has no label; leave it out")
         classes, labels = np.unique(y, return_inverse=True)
         return ImageData({"train": Split(_pixels(x), labels, SOURCE)}, [str(name) for name in classes], test=0.1, **options)
     columns = frame or {f"x{i}": x[:, i] for i in range(x.shape[1])}
