@@ -101,7 +101,7 @@ def test_pixels_in_any_layout_have_the_same_predictions(model, kind):
         assert model.predict(kind(layout)) == expected[:1]
     with raises("invalid", "3 grey images or one with colors", "[3, 1, 8, 8] or [1, 3, 8, 8]"):
         model.predict(kind(pixels[:3]))
-    assert model.predict([kind(colored)] * 2) == [expected[0], {**expected[0], "image": 1}]
+    assert model.predict([kind(colored)]) == expected[:1]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -172,15 +172,25 @@ def read_images(inputs: Sequence[object], info: ImageInfo, normalized: bool = Fa
                 apply = EncodedImages([file], [str(file)]).apply
                 yield Example(str(file), attempt(apply, 0, lambda image: preprocess(image, info)), {"file": str(file)})
             continue
-        parts = [item] if isinstance(item, Image.Image) else attempt(_split_images, item, info, number, len(inputs) == 1)
+        parts = [item] if isinstance(item, Image.Image) else attempt(_split_images, item, info, number)
         for part in [parts] if isinstance(parts, InputError) else parts:
             value = part if part is parts else attempt(_preprocess, part, info, number, normalized)
             yield Example(f"image {number}", value, {"image": number})
             number += 1
 
 
-def _split_images(item: object, info: ImageInfo, number: int, is_only: bool) -> Tensor:
-    """Return the images in an array or tensor, which may be the only input, [N, C, H, W]."""
+def check_layout(inputs: Any, info: ImageInfo) -> None:
+    """Raise `InputError` for pixels [C, H, W] that could be C grey images as well; in a list, an array is one image."""
+    shape = list(getattr(inputs, "shape", ()))
+    if len(shape) != 3 or shape[0] not in (3, 4) or shape[2] in (1, 3, 4) or info.in_channels > 1:
+        return
+    if str(inputs.dtype) in ("uint8", "torch.uint8"):
+        meant = f"{shape[0]} grey images or one with colors: use {[shape[0], 1, *shape[1:]]} or {[1, *shape]}"
+        raise InputError(f"the input of shape {shape} may be {meant}")
+
+
+def _split_images(item: object, info: ImageInfo, number: int) -> Tensor:
+    """Return the images in an array or tensor, [N, C, H, W]."""
     size = [info.in_channels, info.image_size, info.image_size]
     kind = f"{type(item).__name__} of {getattr(item, 'dtype', None)} {list(getattr(item, 'shape', []))}"
     wrong = InputError(f"image {number} is a {kind}: use a file, a Pillow image, uint8 pixels or floats {size} in [0, 1]")
@@ -194,10 +204,6 @@ def _split_images(item: object, info: ImageInfo, number: int, is_only: bool) -> 
     depths = (1, 3, 4) if is_pixels else (info.in_channels,)
     axes = [-3, -1] if isinstance(item, Tensor) else [-1, -3]  # the usual channel axis first
     channels = next((axis for axis in axes if pixels.ndim >= 3 and pixels.shape[axis] in depths), None)
-    if is_only and channels == -3 and pixels.ndim == 3 and is_pixels and info.in_channels == 1 < len(pixels):
-        count, *sides = pixels.shape
-        meant = f"{count} grey images or one with colors: use {[count, 1, *sides]} or {[1, count, *sides]}"
-        raise InputError(f"the input is a {kind}, which may be {meant}")
     images = pixels.unsqueeze(-3) if channels is None else pixels.movedim(channels, -3)
     images = images if images.ndim > 3 else images[None]
     if images.ndim != 4 or not (is_pixels or list(images.shape[1:]) == size):

@@ -23,7 +23,7 @@ from zoo.data.tokenizer import Tokenizer
 from zoo.errors import InputError, one_line
 from zoo.hub import release
 from zoo.hub.sources import locate, repository
-from zoo.inference.inputs import attempt, input_list
+from zoo.inference.inputs import attempt, check_layout, input_list
 from zoo.inference.predictions import Example, collate, prediction_rows, read_inputs
 from zoo.inference.saving import save
 from zoo.nn import keep_matrices
@@ -166,6 +166,8 @@ class Model:
                 raise InputError(f"top={top} applies only to classifiers: leave it out", code="conflict")
             if top < 1:
                 raise InputError(f"top={top}: must be at least 1")
+        if isinstance(self.info, ImageInfo):
+            check_layout(inputs, self.info)
         examples = read_inputs(task, input_list(inputs), stdin, normalized)
         return self._predict(task, examples, batch_size, on_bad_rows, **({"top": top} if top > 1 else {}))
 
