@@ -281,9 +281,12 @@ def test_a_file_may_start_with_empty_lines(tmp_path):
 def test_fit_and_predict(wine, tmp_path, target, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ["fit", "--backbone", "mlp(dim=16)", "--algebra", "quaternion", "--data", f"table(path={wine}, target={target})"]
+    words += ["--metrics", "MulticlassCohenKappa" if target == "quality" else "MeanAbsoluteError"]
     assert main([*words, "--run-dir", "run", "--trainer.max_epochs", "15", "--trainer.accelerator", "cpu"]) == 0
     assert main(["predict", "run", str(wine)]) == 0
     model = zoo.load("run")
+    assert len(model.metrics) == (4 if target == "quality" else 3)
+    assert model.evaluate() == pytest.approx(model.metrics), "with the additional metric"
     predictions = model.predict(str(wine))
     with wine.open() as file:
         truth = [row[target] for row in csv.DictReader(file)]
