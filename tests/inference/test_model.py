@@ -291,12 +291,28 @@ def test_evaluation_on_vectors_in_their_own_units(tmp_path, kind):
         assert model.evaluate(TensorDataset(torch.tensor(x), torch.tensor(y))) == pytest.approx(metrics)
         with raises("mismatch", "size 3"):
             model.evaluate((x, x))
+        with raises("invalid", "predicts numbers"):
+            model.evaluate((x, ["many"] * 60))
     else:
         right = [row["label"] == str(label) for row, label in zip(rows, y, strict=True)]
         assert metrics["accuracy"] == pytest.approx(np.mean(right))
         assert model.evaluate(TensorDataset(torch.tensor(x), torch.tensor(y == 5).long())) == pytest.approx(metrics)
         with raises("unknown", "unknown label 0"):
             model.evaluate((x, 0 * y))
+
+
+def test_targets_far_from_zero_keep_their_digits(tmp_path):
+    x = np.random.RandomState(0).randn(60, 3)
+    options = {"backbone": "linear", "algebra": "real", "trainer": TRAINER}
+    models = []
+    for name, offset in (("near", 0.0), ("far", 2.0**31)):
+        zoo.fit(data=(x, x[:, 0] + offset), run_dir=str(tmp_path / name), **options)
+        models.append(zoo.load(tmp_path / name))
+    near, far = (np.array([row["output"][0] for row in model.predict(x)]) for model in models)
+    assert far - 2.0**31 == pytest.approx(near, abs=1e-4)
+    assert models[1].evaluate((x, x[:, 0] + 2.0**31))["loss"] == pytest.approx(
+        models[0].evaluate((x, x[:, 0]))["loss"], rel=1e-4
+    )
 
 
 # --- saving ---

@@ -20,7 +20,7 @@ from zoo import registry
 from zoo.data.columns import is_frame, parse_cell
 from zoo.data.info import ImageInfo, TableInfo, VectorInfo
 from zoo.data.loader import check_order
-from zoo.errors import LOGGERS, InputError, Interrupted, quiet
+from zoo.errors import LOGGERS, InputError, Interrupted, one_line, quiet
 from zoo.inference.inputs import checked
 from zoo.inference.predictions import collate, read_inputs
 from zoo.tasks import GenerativeTask, Task, task_type
@@ -155,10 +155,13 @@ def target_tensor(targets: Sequence[object], info: object, by_value: bool = Fals
     """
     if not (classes := getattr(info, "classes", ())):
         arrays = [target if isinstance(target, Tensor) else np.array(target) for target in targets]  # a read-only array warns
-        numbers = torch.stack([torch.as_tensor(array, dtype=torch.float32).reshape(-1) for array in arrays])
+        try:
+            numbers = torch.stack([torch.as_tensor(array, dtype=torch.float64, device="cpu").reshape(-1) for array in arrays])
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputError(f"the model predicts numbers, but a target is none: {one_line(error, 120)}") from error
         if isinstance(info, VectorInfo) and numbers.shape[1] != info.out_features:
             raise InputError(f"targets of size {numbers.shape[1]}: the model has {info.out_features} outputs", code="mismatch")
-        return (numbers - info.target_mean) / info.target_std if isinstance(info, TableInfo) else numbers
+        return ((numbers - info.target_mean) / info.target_std if isinstance(info, TableInfo) else numbers).float()
     index: dict[Any, int] = {name: i for i, name in enumerate(classes)}
     values = [parse_cell(name)[0] for name in classes]
     is_numeric = by_value and not any(map(math.isnan, values))
