@@ -8,6 +8,7 @@ import csv
 import gzip
 import json
 import lzma
+import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -63,11 +64,18 @@ def open_binary(path: Path) -> Iterator[Any]:
 def files_in(folder: Path, endings: Sequence[str]) -> list[Path]:
     """Return the files with these endings in a folder and its subfolders, sorted; names that start with a dot are skipped.
 
-    macOS, Jupyter and others store copies and resource forks under such names, with the endings of the originals.
+    macOS, Jupyter and others store copies and resource forks under such names, with the endings of the originals. Links to
+    folders are followed, each folder once.
     """
-    found = (file for file in folder.rglob("*") if file.name.lower().endswith(tuple(endings)))
-    depth = len(folder.parts)
-    return sorted(file for file in found if not any(part[0] == "." for part in file.parts[depth:]) and file.is_file())
+    found, seen = list[Path](), set[str]()
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        if (real := os.path.realpath(parent)) in seen:  # a link may lead to a folder above it
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = sorted(name for name in folders if name[0] != ".")
+        found += [Path(parent, name) for name in names if name[0] != "." and name.lower().endswith(tuple(endings))]
+    return sorted(file for file in found if file.is_file())
 
 
 def read_lines(path: Path) -> Iterator[str]:

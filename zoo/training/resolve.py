@@ -191,7 +191,8 @@ def resolve(options: Fit, objects: Objects = NO_OBJECTS) -> Fit:
             specs[name] = state_sizes(spec) if name == "backbone" else canonical(spec)
     batch_size = recipe.batch_size if objects.data is None else getattr(objects.data, "batch_size", None)
     if objects.data is not None and (options.batch_size not in (None, batch_size) or options.num_workers):
-        raise InputError("batch_size and num_workers: set these in the data module instead", code="conflict")
+        text = f"batch_size and num_workers: set these in the data module instead, which has batch_size={batch_size}"
+        raise InputError(text, code="conflict")
     return replace(
         options,
         **specs,
