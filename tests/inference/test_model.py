@@ -301,6 +301,16 @@ def test_evaluation_on_vectors_in_their_own_units(tmp_path, kind):
             model.evaluate((x, 0 * y))
 
 
+def test_missing_numbers_of_arrays_are_their_mean(tmp_path):
+    x = np.random.RandomState(0).randn(60, 3)
+    x[::7, 1] = np.nan
+    zoo.fit(backbone="linear", algebra="real", data=(x, x[:, 0]), run_dir=str(tmp_path / "run"), trainer=TRAINER)
+    model = zoo.load(tmp_path / "run")
+    rows, filled = model.predict(x), model.predict(np.where(np.isnan(x), model.info.mean, x))
+    assert [row["output"] for row in rows] == [row["output"] for row in filled]
+    assert rows[0]["input"] == [x[0, 0], None, x[0, 2]]
+
+
 def test_targets_far_from_zero_keep_their_digits(tmp_path):
     x = np.random.RandomState(0).randn(60, 3)
     options = {"backbone": "linear", "algebra": "real", "trainer": TRAINER}

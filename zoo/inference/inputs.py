@@ -1,5 +1,6 @@
 """Read user inputs: texts, lines of files and standard input, images, arrays and tables."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -246,8 +247,13 @@ def read_vectors(inputs: Sequence[object], info: VectorInfo) -> Iterator[Example
             value = attempt(_vector, row, info)
             if isinstance(value, InputError):
                 value = InputError(f"row {number}: {value}", code=value.code)
-            yield Example(f"row {number}", value, {"input": row.tolist()} if isinstance(row, Tensor) else {"row": number})
+            yield Example(f"row {number}", value, {"input": _cells(row)} if isinstance(row, Tensor) else {"row": number})
             number += 1
+
+
+def _cells(row: Tensor) -> list[float | None]:
+    """Return the numbers of a row as JSON values, None for missing ones."""
+    return [None if math.isnan(number) else number for number in row.tolist()]
 
 
 def _vector(row: Any, info: VectorInfo) -> Tensor:

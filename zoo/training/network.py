@@ -97,7 +97,8 @@ def model_config(plan: Plan, data: RunData, net: nn.Module) -> ModelConfig:
     specs: dict[str, Any] = {key: None if is_object(name) else name for key, name in plan.names.items()}
     if plan.options.metrics and specs["task"] is not None:  # which an evaluation of the model measures again
         task = Spec.parse(specs["task"])
-        specs["task"] = str(replace(task, options={"metrics": list(plan.options.metrics)} | dict(task.options)))
+        measured: dict[str, Any] = {"metrics": list(plan.options.metrics)}
+        specs["task"] = str(replace(task, options=measured | dict(task.options)))
     decoding = plan.config["decoding"] if hasattr(plan.task, "decoding") else None
     config = ModelConfig(**specs, info=None if data.info is None else data.info.to_dict(), decoding=decoding)
     if config.backbone is None:
