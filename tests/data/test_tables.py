@@ -373,6 +373,23 @@ def test_a_frame_keeps_its_names():
         from_arrays(frame, pandas.Series(np.arange(40), name="a"))
 
 
+def test_the_names_of_columns_are_texts_without_spaces_around_them(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(np.random.RandomState(0).randn(40, 3))
+    labels = pandas.Series(["x", "y"] * 20, name="label")
+    info = ready(from_arrays(frame, labels)).info
+    assert info.columns == ("0", "1", "2")
+    expected = [example.value for example in read_vectors([frame.to_numpy()], info)]
+    for rows in ([frame], frame.to_dict("records"), [frame.iloc[i] for i in range(40)]):
+        assert torch.equal(torch.stack([example.value for example in read_vectors(rows, info)]), torch.stack(expected))
+    path = write(tmp_path / "x.csv", "a, b, label", *(f"{i}, {i % 7}, {'xy'[i % 2]}" for i in range(40)))
+    frame, info = pandas.read_csv(path), ready(table(path, "label")).info
+    rows = [example.value for example in read_vectors([frame], info)]
+    assert torch.equal(torch.stack(rows), torch.stack([features for _, features in read_rows(path, info)]))
+    info = ready(from_arrays(frame.drop(columns=" label"), frame[" label"])).info
+    assert torch.equal(torch.stack([example.value for example in read_vectors([frame], info)]), torch.stack(rows))
+
+
 def test_an_undefined_metric_is_shown_with_its_reason_and_stored_as_null(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, count in (("train", 40), ("val", 10), ("test", 10)):

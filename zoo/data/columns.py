@@ -130,6 +130,12 @@ def is_frame(value: object) -> bool:
     return hasattr(value, "iloc") and hasattr(value, "columns")
 
 
+def by_name(cells: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return cells by the names of their columns as text, also without the spaces around it, which are not read from files."""
+    texts = {str(name): cell for name, cell in cells.items()}
+    return {name.strip(): cell for name, cell in texts.items()} | texts
+
+
 def split_names(names: str | Iterable[str]) -> list[str]:
     """Return a list of names from a sequence, or from a string separated by commas."""
     return [name.strip() for name in (names.split(",") if isinstance(names, str) else names) if name.strip()]

@@ -10,7 +10,7 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from zoo.data.columns import encode_row, is_frame, read_rows
+from zoo.data.columns import by_name, encode_row, is_frame, read_rows
 from zoo.data.files import files_in, read_text
 from zoo.data.info import ImageInfo, TableInfo, VectorInfo
 from zoo.data.pixels import ENDINGS, EncodedImages, normalize, preprocess
@@ -291,10 +291,10 @@ def _vectors(item: object, info: VectorInfo) -> Tensor:
 
 def _records(item: Any, info: TableInfo) -> list[Mapping[str, Any]] | None:
     """Return rows as cells by column; None for an array of features."""
-    if isinstance(item, Mapping):
-        return [item]
-    if hasattr(item, "to_dict"):
-        return item.to_dict("records") if is_frame(item) else [item.to_dict()]
+    if is_frame(item):
+        return [by_name(row) for row in item.to_dict("records")]
+    if isinstance(item, Mapping) or hasattr(item, "to_dict"):
+        return [by_name(item if isinstance(item, Mapping) else item.to_dict())]
     if isinstance(item, np.ndarray) and item.dtype.kind in "OU":
         item = item.tolist()
     names = [*dict.fromkeys(info.columns)]
