@@ -466,6 +466,12 @@ def test_arrays_of_images_or_vectors():
     images = [ready(from_arrays(x, labels)) for x in (pixels, torch.from_numpy(pixels / 255), pixels.transpose(0, 2, 3, 1))]
     assert {data.info.sha256 for data in images} == {images[0].info.sha256}
     assert (images[0].info.classes, images[0].info.sizes) == (("cat", "dog"), {"train": 32, "test": 4, "val": 4})
+    assert images[0].notes == []
+    (note,) = ready(from_arrays(pixels[..., :4], labels)).notes
+    assert (
+        note
+        == "the arrays: images of 6 x 4 pixels are resized to a short side of 6 pixels and cropped to a square at the centre"
+    )
     rows = ready(from_arrays(random.randn(40, 3).tolist(), labels, batch_size=7))
     assert (rows.task, rows.info.classes, rows.batch_size) == ("vector_classification", ("cat", "dog"), 7)
     assert ready(from_arrays(torch.randn(40, 3), torch.randn(40, 1))).task == "regression"

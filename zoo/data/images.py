@@ -42,6 +42,7 @@ from zoo.errors import InputError, check_choice
 from zoo.registry import check_option, passes_options_to
 
 Batch = tuple[Tensor, Tensor]
+CROPPED = "resized to a short side of {} pixels and cropped to a square at the centre"
 
 
 class ImageDataset(BatchDataset[Batch]):
@@ -181,6 +182,9 @@ class ImageData(DataModule[ImageInfo]):
         if not isinstance(images, EncodedImages):
             size = images.shape[1] if size is None else size
             channels = channels or (images.shape[3] if images.ndim == 4 else 1)
+            height, width = images.shape[1:3]
+            if height != width:
+                self.notes.append(f"{self.source}: images of {height} x {width} pixels are {CROPPED.format(size)}")
         size, channels = check_option("size", int, size, "[1, inf)"), channels or 3
         for name, split in splits.items():
             if not isinstance(split.images, EncodedImages):
@@ -280,8 +284,8 @@ class FolderData(ImageData):
         """Read the folder, and note how its images are read."""
         self._read, self.classes, self.notes, self.skipped = self._folder()
         info = super().load()
-        crop = f"resized to a short side of {info.image_size} pixels and cropped to a square at the centre"
-        self.notes.append(f"{self.source}: images are {crop} (size={info.image_size}); training has augment={self.augment}")
+        crop = f"{CROPPED.format(info.image_size)} (size={info.image_size})"
+        self.notes.append(f"{self.source}: images are {crop}; training has augment={self.augment}")
         return info
 
 
