@@ -160,8 +160,9 @@ class TableData(DataModule[TableInfo]):
 
     def _check_numbers(self, column: Column, rows: Array) -> None:
         """Raise `DataError` for a word in a column of numbers, which other data than those of a trained model may have."""
-        if len(words := column.category_texts()[rows][column.words[rows]]):
-            raise DataError(f"{self.source}: column {column.name!r} is numeric in training, but contains {words[0]!r:.40}")
+        if len(wrong := rows[column.words[rows]]):
+            word = column.category_texts()[wrong[0]]
+            raise DataError(f"{self.source}: column {column.name!r} is numeric in training, but contains {word!r:.40}")
 
     def _is_category(self, column: Column) -> bool:
         if column.name == self.target:
@@ -254,7 +255,7 @@ class TableData(DataModule[TableInfo]):
         if self.kind == "regression":
             mean, std = _moments(column.numbers[train])
             return {"out_features": 1, "target_mean": mean, "target_std": std}
-        if len({*column.category_texts()[train]}) < 2:
+        if not self.use_all and len({*column.category_texts()[train]}) < 2:
             raise DataError(f"{self.source}: the training rows have one value of {self.target!r} only; expected at least two")
         classes = sorted(column.categories, key=str if column.words.any() else lambda name: (float(name), name))
         return {"out_features": len(classes), "classes": tuple(classes)}
