@@ -442,7 +442,7 @@ def test_all_rows_of_another_file_are_evaluated(wine, wine_model, tmp_path):
     low = [label for line, label in zip(chosen, labels, strict=True) if line.endswith("low")]
     other = write(tmp_path / "low.csv", lines[0], *(line for line in chosen if line.endswith("low")))
     assert wine_model.evaluate(f"table(path={other}, target=quality)")["accuracy"] == pytest.approx(low.count("low") / len(low))
-    with raises("invalid", "has target = color, the model was trained with quality"):
+    with raises("invalid", "has classes = ('red', 'white'), the model was trained with ('high', 'low', 'mid')"):
         wine_model.evaluate(f"table(path={wine}, target=color)")
     for name, rows, code, value in (
         (

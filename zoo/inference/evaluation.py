@@ -225,11 +225,9 @@ def checked_data(model: Any, data: Any, name: str) -> Any:
     info = getattr(data, "info", None)
     if model.info is None or info is None:
         return data
-    required, found = required_facts(model.info), required_facts(info)
-    if isinstance(info, TableInfo) and isinstance(model.info, TableInfo):
-        required, found = table_facts(model.info, model.info), table_facts(info, model.info)
+    required = {} if isinstance(model.info, TableInfo) and model.info.encodes(info) else required_facts(model.info)
     for key, value in required.items():
-        if (other := found.get(key)) != value:
+        if (other := required_facts(info).get(key)) != value:
             raise InputError(f"data '{name}' has {key} = {other}, the model was trained with {value}")
     data.info = replace(model.info, sizes=info.sizes, sha256=info.sha256)
     return data
@@ -240,12 +238,6 @@ def required_facts(info: Any) -> dict[str, Any]:
     kwargs = {key: value for key, value in info.model_kwargs.items() if key != "max_length"}
     labels = {"classes": info.classes} if hasattr(info, "classes") else {}
     return {"inputs": info.inputs, **labels, **kwargs}
-
-
-def table_facts(info: TableInfo, trained: TableInfo) -> dict[str, Any]:
-    """Return the facts that a table must share with that of a trained model, which may have more classes and categories."""
-    fits = not trained.classes or bool(info.classes and {*info.classes} <= {*trained.classes})
-    return {"target": info.target, "classes": trained.classes if fits else info.classes}
 
 
 def make_trainer(arguments: dict[str, Any], device: Any, net: nn.Module) -> Trainer:

@@ -1,6 +1,5 @@
 """Read user inputs: texts, lines of files and standard input, images, arrays and tables."""
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -140,10 +139,9 @@ def _texts(inputs: Sequence[object], columns: Sequence[str], stdin: TextIO | Non
 
 def _read_lines(file: Path, size: int) -> str:
     """Read a file with `size` texts per line; `InputError` for a table, whose labels would be read as text, or an image."""
-    refused = (*TABLES, *IMAGES) if size > 1 else (*TABLES, *IMAGES, ".tsv")
+    refused = (*TABLES, *IMAGES, *(".tsv",) * (size == 1))
     if any(suffix.lower() in refused for suffix in file.suffixes):
-        expected = "two texts per line, separated by a tab" if size > 1 else "one text per line"
-        raise InputError(f"{file}: this model expects files with {expected}")
+        raise InputError(f"{file}: this model expects files with one text per line, or two separated by a tab")
     return read_text(file, "surrogateescape")
 
 
@@ -178,16 +176,6 @@ def read_images(inputs: Sequence[object], info: ImageInfo, normalized: bool = Fa
             value = part if part is parts else attempt(_preprocess, part, info, number, normalized)
             yield Example(f"image {number}", value, {"image": number})
             number += 1
-
-
-def check_layout(inputs: Any, info: ImageInfo) -> None:
-    """Raise `InputError` for pixels [C, H, W] that could be C grey images as well; in a list, an array is one image."""
-    shape = list(getattr(inputs, "shape", ()))
-    if len(shape) != 3 or shape[0] not in (3, 4) or shape[2] in (1, 3, 4) or info.in_channels > 1:
-        return
-    if str(inputs.dtype) in ("uint8", "torch.uint8"):
-        meant = f"{shape[0]} grey images or one with colors: use {[shape[0], 1, *shape[1:]]} or {[1, *shape]}"
-        raise InputError(f"the input of shape {shape} may be {meant}")
 
 
 def _split_images(item: object, info: ImageInfo, number: int) -> Tensor:
@@ -247,13 +235,9 @@ def read_vectors(inputs: Sequence[object], info: VectorInfo) -> Iterator[Example
             value = attempt(_vector, row, info)
             if isinstance(value, InputError):
                 value = InputError(f"row {number}: {value}", code=value.code)
-            yield Example(f"row {number}", value, {"input": _cells(row)} if isinstance(row, Tensor) else {"row": number})
+            shown = [None if cell != cell else cell for cell in row.tolist()] if isinstance(row, Tensor) else None
+            yield Example(f"row {number}", value, {"row": number} if shown is None else {"input": shown})
             number += 1
-
-
-def _cells(row: Tensor) -> list[float | None]:
-    """Return the numbers of a row as JSON values, None for missing ones."""
-    return [None if math.isnan(number) else number for number in row.tolist()]
 
 
 def _vector(row: Any, info: VectorInfo) -> Tensor:

@@ -19,11 +19,12 @@ from zoo.checkpoint import ModelConfig, find, load_network, read_config
 from zoo.checkpoint.folder import read_text
 from zoo.checkpoint.manifest import MEASURED, read_json
 from zoo.data.info import DataInfo, ImageInfo
+from zoo.data.pixels import check_layout
 from zoo.data.tokenizer import Tokenizer
 from zoo.errors import InputError, one_line
 from zoo.hub import release
 from zoo.hub.sources import locate, repository
-from zoo.inference.inputs import attempt, check_layout, input_list
+from zoo.inference.inputs import attempt, input_list
 from zoo.inference.predictions import Example, collate, prediction_rows, read_inputs
 from zoo.inference.saving import save
 from zoo.nn import keep_matrices
@@ -167,7 +168,7 @@ class Model:
             if top < 1:
                 raise InputError(f"top={top}: must be at least 1")
         if isinstance(self.info, ImageInfo):
-            check_layout(inputs, self.info)
+            check_layout(inputs, self.info.in_channels)  # in a list, an array is one image
         examples = read_inputs(task, input_list(inputs), stdin, normalized)
         return self._predict(task, examples, batch_size, on_bad_rows, **({"top": top} if top > 1 else {}))
 
