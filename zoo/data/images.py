@@ -109,7 +109,7 @@ class ImageData(DataModule[ImageInfo]):
         batch_size: See `DataModule`.
         num_workers: See `DataModule`.
         seed: Seed of the training order and of augmentation.
-        use_all: Whether all images of data without splits are validation and test images, as for measuring on new data.
+        use_all: Whether all images are validation and test images instead of the share `test`, as for measuring on new data.
 
     Attributes:
         splits: The images and labels of every split, after `setup`.
@@ -164,7 +164,7 @@ class ImageData(DataModule[ImageInfo]):
         self.source = splits["train"].source
         if len(classes) < 2:
             raise DataError(f"{self.source}: one class only; expected at least two")
-        if self.use_all and set(splits) == {"train"}:
+        if self.use_all and self.shares["test"] and set(splits) == {"train"}:
             splits |= dict.fromkeys(("val", "test"), splits["train"])
             self.split_comment = ALL_ROWS
         missing = [name for name, share in self.shares.items() if share and name not in splits]
