@@ -276,6 +276,8 @@ def test_evaluation_on_texts(text_model):
     right = sum(row["label"] == label for row, label in zip(model.predict(texts), labels, strict=True))
     for data in ((texts, labels), DataLoader(list(zip(texts, labels, strict=True)), 7)):
         assert model.evaluate(data)["accuracy"] == pytest.approx(right / len(texts))
+    frame = pytest.importorskip("pandas").DataFrame({"label": labels, "text": texts})
+    assert model.evaluate((frame, frame["label"]))["accuracy"] == pytest.approx(right / len(texts))
 
 
 @pytest.mark.parametrize("kind", ["regression", "classification"])

@@ -126,8 +126,12 @@ def array_batches(
         )
     info, is_pair = task.info, isinstance(data, tuple | list)
     if is_pair:
-        is_table = is_frame(data[0]) and isinstance(info, TableInfo)
-        data = [data[0].to_dict("records") if is_table else data[0], data[1]]
+        inputs, names = data[0], [*task.columns]
+        if is_frame(inputs) and isinstance(info, TableInfo):
+            inputs = inputs.to_dict("records")
+        elif is_frame(inputs) and {*names} <= {*inputs.columns}:
+            inputs = inputs[names]
+        data = [inputs, data[1]]
         data = [part.to_numpy() if hasattr(part, "to_numpy") else part for part in data]  # of pandas
         if len(data[0]) != len(data[1]):
             raise InputError(f"got {len(data[0])} inputs and {len(data[1])} targets: use one per input", code="mismatch")
