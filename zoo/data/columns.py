@@ -97,8 +97,9 @@ class Column:
     @property
     def is_row_number(self) -> bool:
         """Whether the cells are different whole numbers, and consecutive unless the name is that of an index of pandas."""
-        steps = np.diff(np.sort(self.numbers))
-        return len(steps) > 0 and bool(np.all(steps >= 1 if self.is_index else steps == 1))
+        steps = np.diff(np.sort(self.numbers[np.isfinite(self.numbers)]))
+        is_whole = len(steps) > 0 and len(steps) == len(self.numbers) - 1
+        return is_whole and bool(np.all(steps >= 1 if self.is_index else steps == 1))
 
     @property
     def is_index(self) -> bool:
