@@ -161,6 +161,7 @@ def test_vectors_are_predicted_from_python(tmp_path):
     [
         (lambda model: model.predict("x.png", batch_size=0), "batch_size=0"),
         (lambda model: model.predict("x.png", beam=2), "leave beam out"),
+        (lambda model: model.predict("x.png", truncation=True), "truncation applies only to texts"),
         (lambda model: model.generate("a text"), "use zoo predict"),
         (lambda model: model.predict(3), "image 0 is a int"),
         (lambda model: model.predict(torch.zeros(2, 5, 8, 8)), "image 0 is a Tensor"),

@@ -161,6 +161,8 @@ class Model:
             raise InputError(f"on_bad_rows={on_bad_rows!r}: use report, skip or error")
         if normalized and not isinstance(self.info, ImageInfo):
             raise InputError("normalized=True applies only to models of images: leave it out", code="conflict")
+        if truncation and self.tokenizer is None:
+            raise InputError("truncation applies only to texts: leave it out")
         task = self.configured(decoding, truncation)
         if top != 1:
             if "top" not in signature(prediction_rows.dispatch(type(task))).parameters:
