@@ -197,13 +197,14 @@ def test_categories_and_drop(tmp_path):
 
 def test_pandas_and_the_file_have_the_same_categories(tmp_path):
     pandas = pytest.importorskip("pandas")
-    rows = [f"{'True' if i % 2 else 'False'},{i % 3 if i % 7 else ''},{i % 5}_{i % 2},{'ab'[i % 2]}" for i in range(60)]
-    path = write(tmp_path / "x.csv", "flag,code,range,y", *rows)
-    info = ready(table(path, "y", categories="code")).info
-    assert info.values[:5] == ("false", "true", "0", "1", "2")
+    flags, codes = ["False", "True"], ["0", "1", "2"]
+    rows = [f"{flags[i % 2]},{codes[i % 3] if i % 7 else ''},0{i % 4},{i % 5}_{i % 2},{'ab'[i % 2]}" for i in range(60)]
+    path = write(tmp_path / "x.csv", "flag,code,zip,range,y", *rows)
+    info = ready(table(path, "y", categories="code,zip")).info
+    assert info.values[:9] == ("false", "true", "0", "1", "2", "00", "01", "02", "03")
     assert "1_0" in info.values, "is text, not the number 10"
     frame = pandas.read_csv(path)
-    assert [frame[name].dtype.kind for name in ("flag", "code")] == ["b", "f"]
+    assert [frame[name].dtype.kind for name in ("flag", "code", "zip")] == ["b", "f", "i"]
     for (_, features), record in zip(read_rows(path, info), frame.to_dict("records"), strict=True):
         assert torch.equal(encode_row(info, record), features)
 

@@ -143,16 +143,20 @@ def split_names(names: str | Iterable[str]) -> list[str]:
 
 
 def encode_row(info: TableInfo, cells: Mapping[str, object]) -> Tensor:
-    """Return the features of a row, float32 [in_features], standardized as in training."""
+    """Return the features of a row, float32 [in_features], standardized as in training.
+
+    A number that is no category as text, such as 7 for 007, is that of the same value.
+    """
     if missing := [name for name in info.columns if name not in cells]:
         raise DataError(f"no column {missing[0]!r}; the row has {quote_few(cells) or 'no columns'}")
     parsed = {name: parse_cell(cells[name]) for name in dict.fromkeys(info.columns)}
-    features = []
+    features, known = [], {*zip(info.columns, info.values, strict=True)}
     for column, value in zip(info.columns, info.values, strict=True):
         number, text = parsed[column]
         if value is None and text and math.isnan(number):
             raise DataError(f"column {column!r} is numeric, but contains {text[:40]!r}")
-        features.append(number if value is None else float(text == value))
+        is_same = text == value or ((column, text) not in known and value is not None and number == parse_cell(value)[0])
+        features.append(number if value is None else float(is_same))
     return info.standardize(torch.tensor(features, dtype=torch.float64))
 
 
