@@ -100,7 +100,9 @@ def check_folds(options: Fit) -> None:
     check_trainer(options.trainer)
     check_size(options.folds or 0)
     entry, _ = registry.resolve("zoo.datasets", options.data or "")
-    if not ("folds" in signature(registry.load(entry)).parameters and not load_data(fold(options, 0)).has_split):
+    if "folds" not in signature(registry.load(entry)).parameters:
+        raise InputError(f"--folds cuts texts into folds, not '{options.data}': leave --folds out", code="conflict")
+    if load_data(fold(options, 0)).has_split:
         raise InputError(f"'{options.data}' comes with its own split: leave --folds out", code="conflict")
 
 

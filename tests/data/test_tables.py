@@ -90,6 +90,32 @@ def test_numeric_target_is_standardized(tmp_path):
     assert abs(data.splits["train"][1].mean()) < 1e-6
 
 
+def test_a_constant_column_is_not_divided_by_its_rounding_error(tmp_path):
+    path = write(tmp_path / "x.csv", "a,b,y", *(f"{i},0.1,{'pq'[i % 2]}" for i in range(120)))
+    info = ready(table(path, "y")).info
+    assert (info.mean[1], info.std[1]) == (0.1, 1.0)
+
+
+def test_infinite_numbers_of_arrays_are_broken(recwarn):
+    x = np.random.RandomState(0).randn(60, 3)
+    x[7:9, 1], x[9, 1] = np.inf, np.nan
+    data = ready(from_arrays(x, np.arange(60) % 2))
+    assert sum(data.info.sizes.values()) == 58
+    assert data.split_note.endswith("; 2 broken rows skipped)")
+    rows = [example.value for example in read_vectors([x], data.info)]
+    assert [str(rows.pop(7)) for _ in range(2)] == ["row 7: expected finite numbers", "row 8: expected finite numbers"]
+    assert not recwarn.list
+    assert torch.equal(torch.stack(rows).sort(0).values, torch.cat([part for part, _ in data.splits.values()]).sort(0).values)
+
+
+def test_arrays_are_standardized_in_double_precision():
+    x = 1.7e9 + np.random.RandomState(0).randn(60, 2)
+    data = ready(from_arrays(x, np.arange(60) % 2))
+    features = torch.cat([part for part, _ in data.splits.values()]).sort(0).values
+    for rows in (x, torch.tensor(x), list(x)):
+        assert torch.equal(torch.stack([example.value for example in read_vectors([rows], data.info)]).sort(0).values, features)
+
+
 def test_missing_and_unknown_cells(tmp_path):
     rows = [f"{i},{'xy'[i % 2]},{'pq'[i % 2]}" for i in range(40)]
     path = write(tmp_path / "train.csv", "a,b,c", *rows, ",NA,p", "?,,q")
@@ -149,6 +175,12 @@ def test_the_index_of_pandas_and_numbers_with_commas(tmp_path):
     columns, (index, comma) = noted(path)
     assert (columns, index) == (["a"] * 1, f"{path}: column '' numbers the rows, and is left out")
     assert "column 'a' holds numbers with a comma, such as '1,0'" in comma
+    path = write(tmp_path / "x.csv", ",a,y", *(f"{3 * i},{i % 7},{'ab'[i % 2]}" for i in range(60)))  # of chosen rows
+    assert noted(path) == (["a"], [f"{path}: column '' numbers the rows, and is left out"])
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.read_csv(path, index_col=0)
+    frame.to_parquet(path.with_suffix(".parquet"))
+    assert noted(path.with_suffix(".parquet"))[0] == ["a"]
 
 
 def test_a_numeric_column_with_many_words_is_not_left_out(tmp_path):
@@ -161,6 +193,25 @@ def test_categories_and_drop(tmp_path):
     path = write(tmp_path / "x.csv", "id,zip,y", *(f"{i},{i % 3},{i % 2}" for i in range(60)))
     info = ready(table(path, "y", categories="zip", drop="id")).info
     assert (info.columns, info.values) == (("zip",) * 3, ("0", "1", "2"))
+
+
+def test_pandas_and_the_file_have_the_same_categories(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    flags, codes = ["False", "True"], ["0", "1", "2"]
+    rows = [f"{flags[i % 2]},{codes[i % 3] if i % 7 else ''},0{i % 4},{i % 5}_{i % 2},{'ab'[i % 2]}" for i in range(60)]
+    path = write(tmp_path / "x.csv", "flag,code,zip,range,y", *rows)
+    info = ready(table(path, "y", categories="code,zip")).info
+    assert info.values[:9] == ("false", "true", "0", "1", "2", "00", "01", "02", "03")
+    assert "1_0" in info.values, "is text, not the number 10"
+    frame = pandas.read_csv(path)
+    assert [frame[name].dtype.kind for name in ("flag", "code", "zip")] == ["b", "f", "i"]
+    for (_, features), record in zip(read_rows(path, info), frame.to_dict("records"), strict=True):
+        assert torch.equal(encode_row(info, record), features)
+
+
+def test_a_class_that_is_a_word_among_numbers(tmp_path):
+    path = write(tmp_path / "x.csv", "a,y", *(f"{i},{'other' if i % 20 == 0 else i % 12}" for i in range(200)))
+    assert ready(table(path, "y")).info.classes == tuple(sorted([*map(str, range(12)), "other"]))
 
 
 def test_broken_rows_raise_or_are_skipped(tmp_path):
@@ -208,13 +259,36 @@ def test_invalid_options_raise(wine, options, code, value):
         ready(table(wine, **options))
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "code", "values"),
+    [
+        ("x.xlsx", "PK", "unsupported", ("x.xlsx", "unknown file format", ".csv")),
+        ("x.json", "[]", "unsupported", ("x.json", "unknown file format")),
+        ("x.jsonl", '\n[{"a": 1, "y": 2}]\n', "data", ("x.jsonl:2", "a JSON list", "one object per line")),
+        ("x.jsonl", "", "missing", ("no column 'y'",)),
+    ],
+)
+def test_files_that_are_no_tables(tmp_path, name, content, code, values):
+    (tmp_path / name).write_text(content)
+    with raises(code, *values):
+        ready(table(tmp_path / name, "y"))
+
+
+def test_a_file_may_start_with_empty_lines(tmp_path):
+    path = write(tmp_path / "x.jsonl", "", *(json.dumps({"a": i, "y": i % 2}) for i in range(60)))
+    assert ready(table(path, "y")).info.columns == ("a",)
+
+
 @pytest.mark.parametrize("target", ["quality", "hue"])
 def test_fit_and_predict(wine, tmp_path, target, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ["fit", "--backbone", "mlp(dim=16)", "--algebra", "quaternion", "--data", f"table(path={wine}, target={target})"]
+    words += ["--metrics", "MulticlassCohenKappa" if target == "quality" else "MeanAbsoluteError"]
     assert main([*words, "--run-dir", "run", "--trainer.max_epochs", "15", "--trainer.accelerator", "cpu"]) == 0
     assert main(["predict", "run", str(wine)]) == 0
     model = zoo.load("run")
+    assert len(model.metrics) == (4 if target == "quality" else 3)
+    assert model.evaluate() == pytest.approx(model.metrics), "with the additional metric"
     predictions = model.predict(str(wine))
     with wine.open() as file:
         truth = [row[target] for row in csv.DictReader(file)]
@@ -301,6 +375,23 @@ def test_a_frame_keeps_its_names():
         from_arrays(frame, pandas.Series(np.arange(40), name="a"))
 
 
+def test_the_names_of_columns_are_texts_without_spaces_around_them(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(np.random.RandomState(0).randn(40, 3))
+    labels = pandas.Series(["x", "y"] * 20, name="label")
+    info = ready(from_arrays(frame, labels)).info
+    assert info.columns == ("0", "1", "2")
+    expected = [example.value for example in read_vectors([frame.to_numpy()], info)]
+    for rows in ([frame], frame.to_dict("records"), [frame.iloc[i] for i in range(40)]):
+        assert torch.equal(torch.stack([example.value for example in read_vectors(rows, info)]), torch.stack(expected))
+    path = write(tmp_path / "x.csv", "a, b, label", *(f"{i}, {i % 7}, {'xy'[i % 2]}" for i in range(40)))
+    frame, info = pandas.read_csv(path), ready(table(path, "label")).info
+    rows = [example.value for example in read_vectors([frame], info)]
+    assert torch.equal(torch.stack(rows), torch.stack([features for _, features in read_rows(path, info)]))
+    info = ready(from_arrays(frame.drop(columns=" label"), frame[" label"])).info
+    assert torch.equal(torch.stack([example.value for example in read_vectors([frame], info)]), torch.stack(rows))
+
+
 def test_an_undefined_metric_is_shown_with_its_reason_and_stored_as_null(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, count in (("train", 40), ("val", 10), ("test", 10)):
@@ -342,15 +433,59 @@ def test_evaluation_uses_the_statistics_of_the_training_rows(wine, tmp_path):
     )
 
 
+def test_all_rows_of_another_file_are_evaluated(wine, wine_model, tmp_path):
+    lines = wine.read_text().splitlines()
+    chosen = [line for line in lines[1:] if line.endswith(("red,low", "red,mid"))]
+    other = write(tmp_path / "other.csv", lines[0], *chosen)  # without a color and a class
+    labels = [row["label"] for row in wine_model.predict(str(other))]
+    accuracy = np.mean([line.endswith(label) for line, label in zip(chosen, labels, strict=True)])
+    for split in ("test", "val"):
+        assert wine_model.evaluate(f"table(path={other}, target=quality)", split)["accuracy"] == pytest.approx(accuracy)
+    low = [label for line, label in zip(chosen, labels, strict=True) if line.endswith("low")]
+    other = write(tmp_path / "low.csv", lines[0], *(line for line in chosen if line.endswith("low")))
+    assert wine_model.evaluate(f"table(path={other}, target=quality)")["accuracy"] == pytest.approx(low.count("low") / len(low))
+    with raises("invalid", "has classes = ('red', 'white'), the model was trained with ('high', 'low', 'mid')"):
+        wine_model.evaluate(f"table(path={wine}, target=color)")
+    for name, rows, code, value in (
+        (
+            "class",
+            [lines[0], *(line.replace(",low", ",lowest") for line in chosen)],
+            "invalid",
+            "has classes = ('lowest', 'mid')",
+        ),
+        (
+            "words",
+            [lines[0], *("much" + line[line.index(",") :] for line in chosen)],
+            "data",
+            "'alcohol' is numeric in training",
+        ),
+        ("column", [lines[0].replace("alcohol,", "ethanol,"), *chosen], "mismatch", "no column 'alcohol'"),
+    ):
+        with raises(code, value):
+            wine_model.evaluate(f"table(path={write(tmp_path / f'{name}.csv', *rows)}, target=quality)")
+
+
 def test_arrays_of_images_or_vectors():
     random = np.random.RandomState(0)
     pixels, labels = random.randint(0, 256, (40, 3, 6, 6)).astype(np.uint8), np.array(["cat", "dog"] * 20)
     images = [ready(from_arrays(x, labels)) for x in (pixels, torch.from_numpy(pixels / 255), pixels.transpose(0, 2, 3, 1))]
     assert {data.info.sha256 for data in images} == {images[0].info.sha256}
     assert (images[0].info.classes, images[0].info.sizes) == (("cat", "dog"), {"train": 32, "test": 4, "val": 4})
+    assert images[0].notes == []
+    (note,) = ready(from_arrays(pixels[..., :4], labels)).notes
+    assert (
+        note
+        == "the arrays: images of 6 x 4 pixels are resized to a short side of 6 pixels and cropped to a square at the centre"
+    )
     rows = ready(from_arrays(random.randn(40, 3).tolist(), labels, batch_size=7))
     assert (rows.task, rows.info.classes, rows.batch_size) == ("vector_classification", ("cat", "dog"), 7)
     assert ready(from_arrays(torch.randn(40, 3), torch.randn(40, 1))).task == "regression"
+
+
+@pytest.mark.parametrize("labels", [["cat", None, "dog"], [0.0, np.nan, 1.0]])
+def test_an_image_without_a_label_is_named(labels):
+    with raises("data", "image 1 has no label"):
+        from_arrays(np.zeros((3, 6, 6)), labels)
 
 
 def test_fit_on_arrays(tmp_path):

@@ -122,7 +122,7 @@ def test_the_configuration_of_a_fold_repeats_that_fold(workdir, summary, tmp_pat
     [
         ({"folds": 1}, "invalid", "folds=1"),
         ({"folds": 61}, "data", "folds=60"),
-        ({"data": "digits", "backbone": "vit(dim=16, depth=1, heads=1)"}, "conflict", "'digits'"),
+        ({"data": "digits", "backbone": "vit(dim=16, depth=1, heads=1)"}, "conflict", "cuts texts into folds, not 'digits'"),
         ({"optimizer": {"name": "adamv"}}, "unknown", "adamv"),  # which only a run checks
     ],
     ids=str,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -98,6 +99,9 @@ def test_pixels_in_any_layout_have_the_same_predictions(model, kind):
     colored = np.stack([pixels[0]] * 3)
     for layout in (colored.transpose(1, 2, 0), colored[None], colored.transpose(1, 2, 0)[None]):
         assert model.predict(kind(layout)) == expected[:1]
+    with raises("data", "pixels [3, 8, 8] may be 3 grey images or one with colors"):
+        model.predict(kind(pixels[:3]))
+    assert model.predict([kind(colored)]) == expected[:1]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -157,6 +161,7 @@ def test_vectors_are_predicted_from_python(tmp_path):
     [
         (lambda model: model.predict("x.png", batch_size=0), "batch_size=0"),
         (lambda model: model.predict("x.png", beam=2), "leave beam out"),
+        (lambda model: model.predict("x.png", truncation=True), "truncation applies only to texts"),
         (lambda model: model.generate("a text"), "use zoo predict"),
         (lambda model: model.predict(3), "image 0 is a int"),
         (lambda model: model.predict(torch.zeros(2, 5, 8, 8)), "image 0 is a Tensor"),
@@ -258,11 +263,22 @@ def test_evaluation_on_arrays_equals_that_on_the_data_module(model):
         model.evaluate(data, normalized=True)
 
 
+def test_all_images_of_other_data_without_splits_are_evaluated(model, tmp_path):
+    bunch = load_digits()
+    images, labels = np.rint(bunch.images[:90] * (255 / 16)).astype(np.uint8), bunch.target[:90]
+    np.savez(tmp_path / "x.npz", train_images=images, train_labels=labels)
+    expected = model.evaluate((images, labels))
+    for split in ("test", "val"):
+        assert model.evaluate(f"npz(path={tmp_path}/x.npz, test=0.1)", split) == pytest.approx(expected)
+
+
 def test_evaluation_on_texts(text_model):
     model, texts, labels = text_model
     right = sum(row["label"] == label for row, label in zip(model.predict(texts), labels, strict=True))
     for data in ((texts, labels), DataLoader(list(zip(texts, labels, strict=True)), 7)):
         assert model.evaluate(data)["accuracy"] == pytest.approx(right / len(texts))
+    frame = pytest.importorskip("pandas").DataFrame({"label": labels, "text": texts})
+    assert model.evaluate((frame, frame["label"]))["accuracy"] == pytest.approx(right / len(texts))
 
 
 @pytest.mark.parametrize("kind", ["regression", "classification"])
@@ -278,12 +294,38 @@ def test_evaluation_on_vectors_in_their_own_units(tmp_path, kind):
         assert model.evaluate(TensorDataset(torch.tensor(x), torch.tensor(y))) == pytest.approx(metrics)
         with raises("mismatch", "size 3"):
             model.evaluate((x, x))
+        with raises("invalid", "predicts numbers"):
+            model.evaluate((x, ["many"] * 60))
     else:
         right = [row["label"] == str(label) for row, label in zip(rows, y, strict=True)]
         assert metrics["accuracy"] == pytest.approx(np.mean(right))
         assert model.evaluate(TensorDataset(torch.tensor(x), torch.tensor(y == 5).long())) == pytest.approx(metrics)
         with raises("unknown", "unknown label 0"):
             model.evaluate((x, 0 * y))
+
+
+def test_missing_numbers_of_arrays_are_their_mean(tmp_path):
+    x = np.random.RandomState(0).randn(60, 3)
+    x[::7, 1] = np.nan
+    zoo.fit(backbone="linear", algebra="real", data=(x, x[:, 0]), run_dir=str(tmp_path / "run"), trainer=TRAINER)
+    model = zoo.load(tmp_path / "run")
+    rows, filled = model.predict(x), model.predict(np.where(np.isnan(x), model.info.mean, x))
+    assert [row["output"] for row in rows] == [row["output"] for row in filled]
+    assert rows[0]["input"] == [x[0, 0], None, x[0, 2]]
+
+
+def test_targets_far_from_zero_keep_their_digits(tmp_path):
+    x = np.random.RandomState(0).randn(60, 3)
+    options = {"backbone": "linear", "algebra": "real", "trainer": TRAINER}
+    models = []
+    for name, offset in (("near", 0.0), ("far", 2.0**31)):
+        zoo.fit(data=(x, x[:, 0] + offset), run_dir=str(tmp_path / name), **options)
+        models.append(zoo.load(tmp_path / name))
+    near, far = (np.array([row["output"][0] for row in model.predict(x)]) for model in models)
+    assert far - 2.0**31 == pytest.approx(near, abs=1e-4)
+    assert models[1].evaluate((x, x[:, 0] + 2.0**31))["loss"] == pytest.approx(
+        models[0].evaluate((x, x[:, 0]))["loss"], rel=1e-4
+    )
 
 
 # --- saving ---

@@ -234,9 +234,10 @@ def test_a_tokenizer_outside_the_folder_is_not_loaded(run, name, tmp_path):
 def test_files_that_are_not_lists_of_texts(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "reviews.csv").write_text("text,label\na,b\n")
+    (tmp_path / "reviews.tsv").write_text("text\tlabel\na\tb\n")
     (tmp_path / "reviews.jsonl.gz").touch()
     (tmp_path / "folder").mkdir()
-    for name in ("missing.tsv", "reviews.csv", "reviews.jsonl.gz", "folder"):
+    for name in ("missing.tsv", "reviews.csv", "reviews.tsv", "reviews.jsonl.gz", "folder"):
         with raises("missing" if name in ("missing.tsv", "folder") else "invalid", name):
             list(predict(run, [name]))
 

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -13,7 +14,9 @@ from torch.utils.data import DataLoader, TensorDataset
 import zoo
 from tests.errors import raises
 from zoo.cli import main
+from zoo.data import DataModule, ready
 from zoo.data.images import digits
+from zoo.data.tabular import from_arrays
 from zoo.tasks import Classification, ImageClassification, Optimizer, Schedule, base
 from zoo.training.options import OBJECT
 from zoo.training.resolve import Objects, stands_for_spec, take_objects
@@ -213,3 +216,36 @@ def test_invalid_combinations(options, code, named):
 def test_specs_are_not_objects():
     named = {"algebra": "real", "backbone": "vit", "data": None}
     assert take_objects(named) == (Objects(), named)
+
+
+def rows():
+    x = np.random.RandomState(0).randn(80, 4)
+    return x, (x[:, 0] > 0).astype(int)
+
+
+class Rows(DataModule):
+    """A data module of a user, with a batch size of its own."""
+
+    task = "vector_classification"
+
+    def __init__(self):
+        super().__init__(batch_size=10, seed=3)
+
+    def load(self):
+        data = ready(from_arrays(*rows()))
+        self.parts = data.splits
+        return data.info
+
+    def dataset(self, split):
+        return TensorDataset(*self.parts[split])
+
+
+@pytest.mark.parametrize("data", [rows, Rows])
+def test_a_run_on_data_in_python_is_resumed_with_them(data):
+    options = {"backbone": "mlp(dim=8)", "algebra": "complex", "schedule": {"name": "constant", "warmup": 0.0}}
+    options |= {"seed": 3, "batch_size": 16} if data is rows else {}
+    for name, epochs in (("whole", 2), ("run", 1)):
+        zoo.fit(data=data(), run_dir=name, trainer={"max_epochs": epochs, "accelerator": "cpu"}, **options)
+    zoo.fit(resume="run", data=data(), trainer={"max_epochs": 2})
+    whole, resumed = (zoo.load(name).net.state_dict() for name in ("whole", "run"))
+    assert all(torch.equal(resumed[name], value) for name, value in whole.items())

@@ -19,6 +19,8 @@ from zoo.data.options import DataError, quote_few
 MISSING = frozenset({"", "na", "n/a", "<na>", "nan", "nat", "null", "none", "?"})
 """Missing values, in lower case."""
 
+BOOLEANS = frozenset({"true", "false"})
+
 MAX_CATEGORIES = 100
 NUMBER_SHARE = 0.9
 """A column is numeric if at least this share of its cells are numbers; rows with other cells are broken."""
@@ -30,19 +32,26 @@ COMMA_NUMBER = re.compile(r"[+-]?\d+(,\d+)+")
 def parse_cell(cell: object) -> tuple[float, str]:
     """Return a cell as a number, NaN if it is not one, and as text, empty if it is missing.
 
-    >>> parse_cell(" 1.50"), parse_cell("red"), parse_cell(None), parse_cell(True)
-    ((1.5, '1.50'), (nan, 'red'), (nan, ''), (nan, 'true'))
+    Pandas reads the words True and False as booleans, and the whole numbers of a column with missing values as floats, so
+    these have one text in every form.
+
+    >>> parse_cell(" 1.50"), parse_cell("red"), parse_cell(None)
+    ((1.5, '1.50'), (nan, 'red'), (nan, ''))
+    >>> parse_cell(True) == parse_cell("True"), parse_cell(2.0) == parse_cell("2")
+    (True, True)
     """
     text = "" if cell is None else str(cell).strip()
-    if isinstance(cell, bool):
-        return math.nan, text.lower()
     if text.lower() in MISSING:
         return math.nan, ""
+    if text.lower() in BOOLEANS:
+        return math.nan, text.lower()
     try:
-        number = float(text)
+        number = math.nan if "_" in text else float(text)  # Python reads 1_2 as 12
     except ValueError:
         number = math.nan
-    return (number if math.isfinite(number) else math.nan), text
+    if not math.isfinite(number):
+        return math.nan, text
+    return number, text.removesuffix(".0") if number.is_integer() else text
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +59,7 @@ class Column:
     """The cells of a column as numbers, and as categories unless all are numbers.
 
     Attributes:
-        numbers: Every cell as a number, NaN if it is not one, float64 [N].
+        numbers: Every cell as a number, NaN if it is not one, float64 [N]; infinite only in arrays of numbers.
         texts: Every cell as text, empty if it is missing, object [N]; None if all cells are numbers.
     """
 
@@ -68,8 +77,8 @@ class Column:
 
     @property
     def words(self) -> Array:
-        """Whether a cell is neither a number nor missing, [N]."""
-        return np.isnan(self.numbers) & (self.texts != "") if self.texts is not None else np.zeros(len(self.numbers), bool)
+        """Whether a cell is neither a finite number nor missing, [N]."""
+        return np.isinf(self.numbers) if self.texts is None else np.isnan(self.numbers) & (self.texts != "")
 
     @property
     def is_number(self) -> bool:
@@ -87,8 +96,15 @@ class Column:
 
     @property
     def is_row_number(self) -> bool:
-        """Whether the cells are different and consecutive whole numbers."""
-        return len(self.numbers) > 1 and bool(np.array_equal(np.diff(np.sort(self.numbers)), np.ones(len(self.numbers) - 1)))
+        """Whether the cells are different whole numbers, and consecutive unless the name is that of an index of pandas."""
+        steps = np.diff(np.sort(self.numbers[np.isfinite(self.numbers)]))
+        is_whole = len(steps) > 0 and len(steps) == len(self.numbers) - 1
+        return is_whole and bool(np.all(steps >= 1 if self.is_index else steps == 1))
+
+    @property
+    def is_index(self) -> bool:
+        """Whether pandas gives this name to an index."""
+        return self.name in ("", "__index_level_0__")
 
     @property
     def looks_like(self) -> str:
@@ -115,22 +131,32 @@ def is_frame(value: object) -> bool:
     return hasattr(value, "iloc") and hasattr(value, "columns")
 
 
+def by_name(cells: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return cells by the names of their columns as text, also without the spaces around it, which are not read from files."""
+    texts = {str(name): cell for name, cell in cells.items()}
+    return {name.strip(): cell for name, cell in texts.items()} | texts
+
+
 def split_names(names: str | Iterable[str]) -> list[str]:
     """Return a list of names from a sequence, or from a string separated by commas."""
     return [name.strip() for name in (names.split(",") if isinstance(names, str) else names) if name.strip()]
 
 
 def encode_row(info: TableInfo, cells: Mapping[str, object]) -> Tensor:
-    """Return the features of a row, float32 [in_features], standardized as in training."""
+    """Return the features of a row, float32 [in_features], standardized as in training.
+
+    A number that is no category as text, such as 7 for 007, is that of the same value.
+    """
     if missing := [name for name in info.columns if name not in cells]:
         raise DataError(f"no column {missing[0]!r}; the row has {quote_few(cells) or 'no columns'}")
     parsed = {name: parse_cell(cells[name]) for name in dict.fromkeys(info.columns)}
-    features = []
+    features, known = [], {*zip(info.columns, info.values, strict=True)}
     for column, value in zip(info.columns, info.values, strict=True):
         number, text = parsed[column]
         if value is None and text and math.isnan(number):
             raise DataError(f"column {column!r} is numeric, but contains {text[:40]!r}")
-        features.append(number if value is None else float(text == value))
+        is_same = text == value or ((column, text) not in known and value is not None and number == parse_cell(value)[0])
+        features.append(number if value is None else float(is_same))
     return info.standardize(torch.tensor(features, dtype=torch.float64))
 
 

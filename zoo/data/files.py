@@ -8,6 +8,7 @@ import csv
 import gzip
 import json
 import lzma
+import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -63,11 +64,18 @@ def open_binary(path: Path) -> Iterator[Any]:
 def files_in(folder: Path, endings: Sequence[str]) -> list[Path]:
     """Return the files with these endings in a folder and its subfolders, sorted; names that start with a dot are skipped.
 
-    macOS, Jupyter and others store copies and resource forks under such names, with the endings of the originals.
+    macOS, Jupyter and others store copies and resource forks under such names, with the endings of the originals. Links to
+    folders are followed, each folder once.
     """
-    found = (file for file in folder.rglob("*") if file.name.lower().endswith(tuple(endings)))
-    depth = len(folder.parts)
-    return sorted(file for file in found if not any(part[0] == "." for part in file.parts[depth:]) and file.is_file())
+    found, seen = list[Path](), set[str]()
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        if (real := os.path.realpath(parent)) in seen:  # a link may lead to a folder above it
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = sorted(name for name in folders if name[0] != ".")
+        found += [Path(parent, name) for name in names if name[0] != "." and name.lower().endswith(tuple(endings))]
+    return sorted(file for file in found if file.is_file())
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -163,14 +171,18 @@ def iter_rows(
     `header` tells whether the first line of a TSV or CSV file contains the names; `hint` ends the message for a missing column.
     For `delimiter` see `find_delimiter`.
     """
-    suffix = data_suffix(path)
-    if suffix not in FORMATS:
-        raise InputError(
-            f"{path}: unknown file format; use {', '.join(FORMATS)}, plain or compressed as .gz or .xz", code="unsupported"
-        )
+    suffix = file_format(path)
     if suffix == ".jsonl":
         return _jsonl(path, columns, hint)
     return _parquet(path, columns, hint) if suffix == ".parquet" else _delimited(path, columns, header, hint, delimiter)
+
+
+def file_format(path: Path) -> str:
+    """Return which of the `FORMATS` a file has by its name; `InputError` for others."""
+    if (suffix := data_suffix(path)) not in FORMATS:
+        usage = f"use {', '.join(FORMATS)}, plain or compressed as .gz or .xz"
+        raise InputError(f"{path}: unknown file format; {usage}", code="unsupported")
+    return suffix
 
 
 def find_delimiter(path: Path, delimiter: str = "auto") -> str:
@@ -201,13 +213,15 @@ def find_delimiter(path: Path, delimiter: str = "auto") -> str:
 
 def column_names(path: Path, delimiter: str = "auto") -> list[str]:
     """Return the column names of a file; for TSV and CSV the fields of the first line, header or not."""
-    suffix = data_suffix(path)
+    suffix = file_format(path)
     if suffix == ".parquet":
         with _parquet_file(path) as file:
             return list(file.schema_arrow.names)
     if suffix == ".jsonl":
-        record = _record(next(read_lines(path), ""))
-        return [] if isinstance(record, str) else [*map(str, record)]
+        number, line = next(((i, line) for i, line in enumerate(read_lines(path), 1) if line.strip()), (1, "{}"))
+        if isinstance(record := _record(line), str):
+            raise DataError(f"{path}:{number}: {record}")
+        return [*map(str, record)]
     return [field.strip() for field in next(_fields(path, find_delimiter(path, delimiter)), Row(1, [])).values]
 
 

@@ -19,7 +19,7 @@ from zoo.data.files import check_unpacked
 from zoo.data.folder import ImageFolder, read_folder
 from zoo.data.info import ImageInfo
 from zoo.data.loader import Array, BatchDataset, generator
-from zoo.data.module import DataModule
+from zoo.data.module import ALL_ROWS, DataModule
 from zoo.data.options import DataError, check_pinned, quote_few, resolve_path
 from zoo.data.pixels import (
     AUGMENTATIONS,
@@ -42,6 +42,7 @@ from zoo.errors import InputError, check_choice
 from zoo.registry import check_option, passes_options_to
 
 Batch = tuple[Tensor, Tensor]
+CROPPED = "resized to a short side of {} pixels and cropped to a square at the centre"
 
 
 class ImageDataset(BatchDataset[Batch]):
@@ -108,6 +109,7 @@ class ImageData(DataModule[ImageInfo]):
         batch_size: See `DataModule`.
         num_workers: See `DataModule`.
         seed: Seed of the training order and of augmentation.
+        use_all: Whether all images are validation and test images instead of the share `test`, as for measuring on new data.
 
     Attributes:
         splits: The images and labels of every split, after `setup`.
@@ -136,8 +138,10 @@ class ImageData(DataModule[ImageInfo]):
         num_workers: int = 0,
         augment: str | None = "auto",
         seed: int = 0,
+        use_all: bool = False,
     ) -> None:
         super().__init__(batch_size=batch_size, num_workers=num_workers, seed=seed)
+        self.use_all = use_all
         self.size = check_option("size", int | None, size, "[1, inf)")
         if channels not in (None, 1, 3):
             raise InputError(f"channels={channels}: use 1 (grey) or 3 (RGB)")
@@ -160,6 +164,9 @@ class ImageData(DataModule[ImageInfo]):
         self.source = splits["train"].source
         if len(classes) < 2:
             raise DataError(f"{self.source}: one class only; expected at least two")
+        if self.use_all and self.shares["test"] and set(splits) == {"train"}:
+            splits |= dict.fromkeys(("val", "test"), splits["train"])
+            self.split_comment = ALL_ROWS
         missing = [name for name, share in self.shares.items() if share and name not in splits]
         for name in missing:
             splits = hold_out(splits, name, self.shares[name])
@@ -175,6 +182,9 @@ class ImageData(DataModule[ImageInfo]):
         if not isinstance(images, EncodedImages):
             size = images.shape[1] if size is None else size
             channels = channels or (images.shape[3] if images.ndim == 4 else 1)
+            height, width = images.shape[1:3]
+            if height != width:
+                self.notes.append(f"{self.source}: images of {height} x {width} pixels are {CROPPED.format(size)}")
         size, channels = check_option("size", int, size, "[1, inf)"), channels or 3
         for name, split in splits.items():
             if not isinstance(split.images, EncodedImages):
@@ -274,8 +284,8 @@ class FolderData(ImageData):
         """Read the folder, and note how its images are read."""
         self._read, self.classes, self.notes, self.skipped = self._folder()
         info = super().load()
-        crop = f"resized to a short side of {info.image_size} pixels and cropped to a square at the centre"
-        self.notes.append(f"{self.source}: images are {crop} (size={info.image_size}); training has augment={self.augment}")
+        crop = f"{CROPPED.format(info.image_size)} (size={info.image_size})"
+        self.notes.append(f"{self.source}: images are {crop}; training has augment={self.augment}")
         return info
 
 

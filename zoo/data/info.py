@@ -148,10 +148,16 @@ class TableInfo(VectorInfo):
         if self.classes:
             self.check_lengths(self.out_features, "classes")
 
+    def encodes(self, info: object) -> bool:
+        """Return whether the rows of another table can be encoded like those of this one: they have no other classes."""
+        if not isinstance(info, TableInfo):
+            return False
+        return not self.classes or bool(info.classes and {*info.classes} <= {*self.classes})
+
     def standardize(self, x: Tensor) -> Tensor:
         """Return features [..., in_features] of the table's own units as a network reads them; NaN becomes the mean."""
         mean, std = (torch.tensor(values, dtype=torch.float64) for values in (self.mean, self.std))
-        return ((x.double() - mean) / std).nan_to_num(0.0).float()
+        return ((x.double() - mean) / std).nan_to_num(0.0, torch.inf, -torch.inf).float()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,8 @@ from zoo.errors import InputError
 from zoo.registry import check_option
 from zoo.registry.limits import WORKERS_PER_CORE, cores
 
+ALL_ROWS = "all rows of a set without splits"
+
 Info = TypeVar("Info", bound=DataInfo)
 Data = TypeVar("Data", bound=LightningDataModule)
 

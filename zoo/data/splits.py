@@ -33,6 +33,8 @@ def held_out(labels: Array, name: str, share: float, source: str, *, keep_lone: 
     if (count := max(1, round(share * len(labels)))) >= len(labels):
         raise DataError(f"{source}: {name}={share} of {len(labels)} training rows leaves none to train on")
     eligible = (np.bincount(labels) > 1)[labels] if keep_lone else np.ones(len(labels), np.bool_)
+    if not eligible.any():
+        raise DataError(f"{source}: every training row has another label, so none can be held out for the split {name}")
     chosen = np.zeros(len(labels), np.bool_)
     chosen[eligible] = stratified(labels[eligible], min(count, int(eligible.sum())))
     return chosen

@@ -16,7 +16,7 @@ from zoo.data.files import BadRows, column_names
 from zoo.data.images import ImageData
 from zoo.data.info import TableInfo
 from zoo.data.loader import Array, BatchDataset, TensorBatches
-from zoo.data.module import DataModule
+from zoo.data.module import ALL_ROWS, DataModule
 from zoo.data.options import DataError, quote_few
 from zoo.data.pixels import Split
 from zoo.data.splits import held_out
@@ -45,6 +45,7 @@ class TableData(DataModule[TableInfo]):
         test: Share of the rows to hold out for testing if there are neither validation nor test rows.
         val: Share of the training rows to hold out for validation if there are no validation rows.
         batch_size, num_workers, seed: See `DataModule`.
+        use_all: Whether all rows of data without splits are validation and test rows, as for measuring on new data.
     """
 
     def __init__(
@@ -59,8 +60,10 @@ class TableData(DataModule[TableInfo]):
         batch_size: int = 32,
         num_workers: int = 0,
         seed: int = 0,
+        use_all: bool = False,
     ) -> None:
         super().__init__(batch_size=batch_size, num_workers=num_workers, seed=seed)
+        self.use_all = use_all
         if kind not in ("auto", *TASKS):
             raise InputError(f"kind={kind!r}: use auto, {' or '.join(TASKS)}")
         self.target, self.categories = target, split_names(categories)
@@ -143,6 +146,7 @@ class TableData(DataModule[TableInfo]):
                 raise InputError(f"{self.source}: no column {name!r}, which the model requires", code="mismatch")
             column = self.columns[name]
             if value is None:
+                self._check_numbers(column, rows)
                 x[:, i] = np.nan_to_num((column.numbers[rows] - info.mean[i]) / info.std[i])
             else:
                 x[:, i] = column.category_texts()[rows] == value
@@ -150,8 +154,15 @@ class TableData(DataModule[TableInfo]):
         if info.classes:
             ids = {name: i for i, name in enumerate(info.classes)}
             return torch.from_numpy(x), torch.tensor([ids.get(text, -1) for text in target.category_texts()[rows]])
+        self._check_numbers(target, rows)
         numbers = (target.numbers[rows] - info.target_mean) / info.target_std
         return torch.from_numpy(x), torch.from_numpy(numbers.astype(np.float32)[:, None])
+
+    def _check_numbers(self, column: Column, rows: Array) -> None:
+        """Raise `DataError` for a word in a column of numbers, which other data than those of a trained model may have."""
+        if len(wrong := rows[column.words[rows]]):
+            word = column.category_texts()[wrong[0]]
+            raise DataError(f"{self.source}: column {column.name!r} is numeric in training, but contains {word!r:.40}")
 
     def _is_category(self, column: Column) -> bool:
         if column.name == self.target:
@@ -182,11 +193,11 @@ class TableData(DataModule[TableInfo]):
         elif has_categories and not is_given and column.looks_like:
             self.notes.append(f"{note}holds {column.looks_like}{example}, which are read as {count} categories; {drop}")
         elif not has_categories and not is_given and column.is_row_number:
-            if name:
-                self.notes.append(f"{note}numbers the rows, and is read as a feature; {drop}")
-            else:  # the index that pandas writes
+            if column.is_index:
                 self._left_out.add(name)
                 self.notes.append(f"{note}numbers the rows, and is left out")
+            else:
+                self.notes.append(f"{note}numbers the rows, and is read as a feature; {drop}")
 
     def _usable(self) -> dict[str, Array]:
         """Report the broken rows of each file, unless they are skipped; return the other rows of each split."""
@@ -218,6 +229,9 @@ class TableData(DataModule[TableInfo]):
         for name, usable in rows.items():
             if not len(usable):
                 raise DataError(f"{self.source}: no usable rows in the {name} split")
+        if self.use_all and set(rows) == {"train"}:
+            self.split_comment = ALL_ROWS
+            rows |= dict.fromkeys(("val", "test"), rows["train"])
         shares = {"test": self.test, "val": self.val} if len(rows) == 1 else {"val": self.val}
         missing = {name: share for name, share in shares.items() if name not in rows}
         classes = codes(self.columns[self.target].category_texts()) if self.kind == "classification" else None
@@ -241,17 +255,19 @@ class TableData(DataModule[TableInfo]):
         if self.kind == "regression":
             mean, std = _moments(column.numbers[train])
             return {"out_features": 1, "target_mean": mean, "target_std": std}
-        if len({*column.category_texts()[train]}) < 2:
+        if not self.use_all and len({*column.category_texts()[train]}) < 2:
             raise DataError(f"{self.source}: the training rows have one value of {self.target!r} only; expected at least two")
-        classes = sorted(column.categories, key=(lambda name: (float(name), name)) if column.is_number else str)
+        classes = sorted(column.categories, key=str if column.words.any() else lambda name: (float(name), name))
         return {"out_features": len(classes), "classes": tuple(classes)}
 
 
 def _moments(numbers: Array) -> tuple[float, float]:
-    """Return mean and standard deviation without missing numbers; 0 and 1 if they are undefined, or 1 for a constant column."""
+    """Return mean and standard deviation without missing numbers; 0 and 1 if there are none, and 1 for a constant column."""
     numbers = numbers[~np.isnan(numbers)]
     if not len(numbers):
         return 0.0, 1.0
+    if numbers.min() == numbers.max():  # the computed deviation of equal numbers may be 1e-17
+        return float(numbers[0]), 1.0
     return float(numbers.mean()), float(numbers.std()) or 1.0
 
 
@@ -315,6 +331,8 @@ def from_arrays(x: Any, y: Any, **options: Any) -> ImageData | TableData:
         use = "use images [N, H, W], [N, H, W, C] or [N, C, H, W], or vectors [N, features], and one target per row"
         raise InputError(f"data=(X, y): {given}; {use}")
     if x.ndim > 2:
+        if missing := [row for row, label in enumerate(y.tolist()) if label is None or label != label]:
+            raise DataError(f"data=(X, y): image {missing[0]} has no label; leave it out")
         classes, labels = np.unique(y, return_inverse=True)
         return ImageData({"train": Split(_pixels(x), labels, SOURCE)}, [str(name) for name in classes], test=0.1, **options)
     columns = frame or {f"x{i}": x[:, i] for i in range(x.shape[1])}

@@ -9,7 +9,7 @@ import numpy as np
 
 from zoo.data.info import TextInfo
 from zoo.data.loader import Order, process_rank
-from zoo.data.module import DataModule
+from zoo.data.module import ALL_ROWS, DataModule
 from zoo.data.splits import prepare_tables
 from zoo.data.table import Table, TableSplits, codes, read_splits, table_digest
 from zoo.data.tokenizer import Tokenizer, check_tokenizer, train_tokenizer
@@ -58,7 +58,7 @@ class TokenData(DataModule[Info]):
         self.skipped = sum(table.bad.count for table in tables.values() if table.bad is not None)
         if self._use_all and set(tables) == {"train"}:
             tables |= {"val": tables["train"], "test": tables["train"]}
-            self.split_comment = "all rows of a set without splits"
+            self.split_comment = ALL_ROWS
         return tables
 
     def make_tokenizer(self) -> Tokenizer:

@@ -20,7 +20,7 @@ from zoo import registry
 from zoo.data.columns import is_frame, parse_cell
 from zoo.data.info import ImageInfo, TableInfo, VectorInfo
 from zoo.data.loader import check_order
-from zoo.errors import LOGGERS, InputError, Interrupted, quiet
+from zoo.errors import LOGGERS, InputError, Interrupted, one_line, quiet
 from zoo.inference.inputs import checked
 from zoo.inference.predictions import collate, read_inputs
 from zoo.tasks import GenerativeTask, Task, task_type
@@ -126,8 +126,12 @@ def array_batches(
         )
     info, is_pair = task.info, isinstance(data, tuple | list)
     if is_pair:
-        is_table = is_frame(data[0]) and isinstance(info, TableInfo)
-        data = [data[0].to_dict("records") if is_table else data[0], data[1]]
+        inputs, names = data[0], [*task.columns]
+        if is_frame(inputs) and isinstance(info, TableInfo):
+            inputs = inputs.to_dict("records")
+        elif is_frame(inputs) and {*names} <= {*inputs.columns}:
+            inputs = inputs[names]
+        data = [inputs, data[1]]
         data = [part.to_numpy() if hasattr(part, "to_numpy") else part for part in data]  # of pandas
         if len(data[0]) != len(data[1]):
             raise InputError(f"got {len(data[0])} inputs and {len(data[1])} targets: use one per input", code="mismatch")
@@ -155,10 +159,13 @@ def target_tensor(targets: Sequence[object], info: object, by_value: bool = Fals
     """
     if not (classes := getattr(info, "classes", ())):
         arrays = [target if isinstance(target, Tensor) else np.array(target) for target in targets]  # a read-only array warns
-        numbers = torch.stack([torch.as_tensor(array, dtype=torch.float32).reshape(-1) for array in arrays])
+        try:
+            numbers = torch.stack([torch.as_tensor(array, dtype=torch.float64, device="cpu").reshape(-1) for array in arrays])
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputError(f"the model predicts numbers, but a target is none: {one_line(error, 120)}") from error
         if isinstance(info, VectorInfo) and numbers.shape[1] != info.out_features:
             raise InputError(f"targets of size {numbers.shape[1]}: the model has {info.out_features} outputs", code="mismatch")
-        return (numbers - info.target_mean) / info.target_std if isinstance(info, TableInfo) else numbers
+        return ((numbers - info.target_mean) / info.target_std if isinstance(info, TableInfo) else numbers).float()
     index: dict[Any, int] = {name: i for i, name in enumerate(classes)}
     values = [parse_cell(name)[0] for name in classes]
     is_numeric = by_value and not any(map(math.isnan, values))
@@ -186,10 +193,9 @@ def matching_data(model: Any, spec: str, split: str, batch_size: int, num_worker
     context |= {key: trained_options[key] for key in fixed if key in trained_options}
     names = getattr(data, "source_options", ())
     is_other = trained is None or origin(parsed, names) != origin(trained, names)
-    if not is_other:
-        context |= same_split(parsed, split, trained_options)
+    context |= {"use_all": True} if is_other else same_split(parsed, split, trained_options)
     if model.tokenizer is not None:
-        context |= {"tokenizer": model.tokenizer, "use_all": is_other, "classes": getattr(model.info, "classes", None)}
+        context |= {"tokenizer": model.tokenizer, "classes": getattr(model.info, "classes", None)}
     options = {key: value for key, value in parsed.options.items() if key not in fixed}
     return registry.create("zoo.datasets", replace(parsed, options=options), **context)
 
@@ -223,7 +229,8 @@ def checked_data(model: Any, data: Any, name: str) -> Any:
     info = getattr(data, "info", None)
     if model.info is None or info is None:
         return data
-    for key, value in required_facts(model.info).items():
+    required = {} if isinstance(model.info, TableInfo) and model.info.encodes(info) else required_facts(model.info)
+    for key, value in required.items():
         if (other := required_facts(info).get(key)) != value:
             raise InputError(f"data '{name}' has {key} = {other}, the model was trained with {value}")
     data.info = replace(model.info, sizes=info.sizes, sha256=info.sha256)

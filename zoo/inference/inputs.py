@@ -9,7 +9,7 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from zoo.data.columns import encode_row, is_frame, read_rows
+from zoo.data.columns import by_name, encode_row, is_frame, read_rows
 from zoo.data.files import files_in, read_text
 from zoo.data.info import ImageInfo, TableInfo, VectorInfo
 from zoo.data.pixels import ENDINGS, EncodedImages, normalize, preprocess
@@ -127,9 +127,7 @@ def _texts(inputs: Sequence[object], columns: Sequence[str], stdin: TextIO | Non
             yield from _lines("standard input", content.removeprefix("\ufeff"), size)
         elif isinstance(item, Path) or is_path:
             for file in list_files(Path(item), TEXTS):
-                if any(suffix.lower() in (*TABLES, *IMAGES) for suffix in file.suffixes):
-                    raise InputError(f"{file}: this model expects files with one text per line, or two separated by a tab")
-                yield from _lines(str(file), read_text(file, "surrogateescape"), size)
+                yield from _lines(str(file), _read_lines(file, size), size)
         else:
             words.append(item)
             if len(words) == size:
@@ -137,6 +135,14 @@ def _texts(inputs: Sequence[object], columns: Sequence[str], stdin: TextIO | Non
                 words = []
     if words:
         yield f"'{words[0]:.40}'", tuple(words)
+
+
+def _read_lines(file: Path, size: int) -> str:
+    """Read a file with `size` texts per line; `InputError` for a table, whose labels would be read as text, or an image."""
+    refused = (*TABLES, *IMAGES, *(".tsv",) * (size == 1))
+    if any(suffix.lower() in refused for suffix in file.suffixes):
+        raise InputError(f"{file}: this model expects files with one text per line, or two separated by a tab")
+    return read_text(file, "surrogateescape")
 
 
 def _lines(source: str, content: str, size: int) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -229,7 +235,8 @@ def read_vectors(inputs: Sequence[object], info: VectorInfo) -> Iterator[Example
             value = attempt(_vector, row, info)
             if isinstance(value, InputError):
                 value = InputError(f"row {number}: {value}", code=value.code)
-            yield Example(f"row {number}", value, {"input": row.tolist()} if isinstance(row, Tensor) else {"row": number})
+            shown = [None if cell != cell else cell for cell in row.tolist()] if isinstance(row, Tensor) else None
+            yield Example(f"row {number}", value, {"row": number} if shown is None else {"input": shown})
             number += 1
 
 
@@ -239,7 +246,7 @@ def _vector(row: Any, info: VectorInfo) -> Tensor:
         raise row
     if isinstance(row, Mapping):
         return encode_row(info, row)  # type: ignore[arg-type]
-    vector: Tensor = info.standardize(row) if isinstance(info, TableInfo) else row
+    vector: Tensor = info.standardize(row) if isinstance(info, TableInfo) else row.float()
     if not vector.isfinite().all():
         raise InputError("expected finite numbers")
     return vector
@@ -255,9 +262,9 @@ def _file_rows(item: str | Path, info: VectorInfo) -> Iterator[Example]:
 
 
 def _vectors(item: object, info: VectorInfo) -> Tensor:
-    """Return numbers as float32 [N, in_features]."""
+    """Return numbers as float64 [N, in_features]."""
     try:
-        vectors = item.float() if isinstance(item, Tensor) else torch.from_numpy(np.array(item, dtype=np.float32))
+        vectors = item.cpu().double() if isinstance(item, Tensor) else torch.from_numpy(np.array(item, dtype=np.float64))
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise InputError(f"not an array of numbers: {error}") from error
     if vectors.ndim not in (1, 2) or vectors.shape[-1] != info.in_features:
@@ -268,10 +275,10 @@ def _vectors(item: object, info: VectorInfo) -> Tensor:
 
 def _records(item: Any, info: TableInfo) -> list[Mapping[str, Any]] | None:
     """Return rows as cells by column; None for an array of features."""
-    if isinstance(item, Mapping):
-        return [item]
-    if hasattr(item, "to_dict"):
-        return item.to_dict("records") if is_frame(item) else [item.to_dict()]
+    if is_frame(item):
+        return [by_name(row) for row in item.to_dict("records")]
+    if isinstance(item, Mapping) or hasattr(item, "to_dict"):
+        return [by_name(item if isinstance(item, Mapping) else item.to_dict())]
     if isinstance(item, np.ndarray) and item.dtype.kind in "OU":
         item = item.tolist()
     names = [*dict.fromkeys(info.columns)]

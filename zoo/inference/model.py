@@ -19,6 +19,7 @@ from zoo.checkpoint import ModelConfig, find, load_network, read_config
 from zoo.checkpoint.folder import read_text
 from zoo.checkpoint.manifest import MEASURED, read_json
 from zoo.data.info import DataInfo, ImageInfo
+from zoo.data.pixels import check_layout
 from zoo.data.tokenizer import Tokenizer
 from zoo.errors import InputError, one_line
 from zoo.hub import release
@@ -160,12 +161,16 @@ class Model:
             raise InputError(f"on_bad_rows={on_bad_rows!r}: use report, skip or error")
         if normalized and not isinstance(self.info, ImageInfo):
             raise InputError("normalized=True applies only to models of images: leave it out", code="conflict")
+        if truncation and self.tokenizer is None:
+            raise InputError("truncation applies only to texts: leave it out")
         task = self.configured(decoding, truncation)
         if top != 1:
             if "top" not in signature(prediction_rows.dispatch(type(task))).parameters:
                 raise InputError(f"top={top} applies only to classifiers: leave it out", code="conflict")
             if top < 1:
                 raise InputError(f"top={top}: must be at least 1")
+        if isinstance(self.info, ImageInfo):
+            check_layout(inputs, self.info.in_channels)  # in a list, an array is one image
         examples = read_inputs(task, input_list(inputs), stdin, normalized)
         return self._predict(task, examples, batch_size, on_bad_rows, **({"top": top} if top > 1 else {}))
 

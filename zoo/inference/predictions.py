@@ -99,7 +99,7 @@ def _(task: AnswerRanking, examples: Sequence[Example], outputs: Tensor) -> list
 @prediction_rows.register
 def _(task: Regression, examples: Sequence[Example], outputs: Tensor) -> list[dict[str, Any]]:
     """Return the input and the output of each example."""
-    rows = task.in_units(outputs).tolist()
+    rows = task.in_units(outputs.cpu().double()).tolist()
     return [{**example.columns, "output": row} for example, row in zip(examples, rows, strict=True)]
 
 

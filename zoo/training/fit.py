@@ -64,9 +64,10 @@ def fit(*, verbose: bool = True, **options: object) -> dict[str, Any]:
     Raises:
         InputError: If a name, an option, the data or the folder is wrong.
     """
-    objects, named = take_objects(options)
-    check_not_tickets(named.get("resume"))
-    built = build_options(Fit, _merge_resumed(named))
+    check_not_tickets(options.get("resume"))  # type: ignore[arg-type]
+    stored = _resumed_options(options)
+    objects, named = take_objects(options, stored)
+    built = build_options(Fit, _merged(stored, named))
     if not verbose:
         built.trainer = {"enable_progress_bar": False, **built.trainer}
     if built.folds is not None and objects != Objects():
@@ -96,16 +97,23 @@ def lottery(**options: object) -> dict[str, Any]:
         raise InputError("use specs instead of objects, because every round builds its own (zoo.register gives a name)")
     with quiet(*LOGGERS):
         experiment = registry.load(registry.resolve("zoo.experiments", "lottery")[0])
-        return experiment(_merge_resumed(named))  # type: ignore[no-any-return]
+        return experiment(_merged(_resumed_options(named), named))  # type: ignore[no-any-return]
 
 
-def _merge_resumed(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge options into those of the run that ``resume`` names, if it names one."""
+def _resumed_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of the run that ``resume`` names; none if it names no run."""
     if options.get("resume") in (None, "auto"):
-        return dict(options)
+        return {}
     if options.get("run_dir") is not None:
         raise InputError("run_dir and resume exclude each other: a run resumes in its own folder", code="conflict")
-    merged = read_run_config(Path(options["resume"]).expanduser())
+    return read_run_config(Path(options["resume"]).expanduser())
+
+
+def _merged(stored: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge options into those of a resumed run."""
+    if not stored:
+        return dict(options)
+    merged = dict(stored)
     for name, value in options.items():
         value = named_options(value) if name in ("optimizer", "schedule") and isinstance(value, str) else value
         both = isinstance(value, Mapping) and isinstance(merged.get(name), Mapping)

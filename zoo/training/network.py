@@ -13,6 +13,7 @@ from zoo.data.vectors import read_vectors
 from zoo.errors import InputError
 from zoo.nn.batching import batch_matrices
 from zoo.nn.kernel_choice import set_kernel
+from zoo.registry import Spec
 from zoo.tasks.base import Task
 from zoo.training.options import is_object
 from zoo.training.resolve import Plan, algebras_of, check_data
@@ -94,6 +95,10 @@ def load_vectors(net: nn.Module, vectors: Vectors) -> None:
 def model_config(plan: Plan, data: RunData, net: nn.Module) -> ModelConfig:
     """Return the configuration of the model of a run, with a record of its network if its backbone or algebra has no spec."""
     specs: dict[str, Any] = {key: None if is_object(name) else name for key, name in plan.names.items()}
+    if plan.options.metrics and specs["task"] is not None:  # which an evaluation of the model measures again
+        task = Spec.parse(specs["task"])
+        measured: dict[str, Any] = {"metrics": list(plan.options.metrics)}
+        specs["task"] = str(replace(task, options=measured | dict(task.options)))
     decoding = plan.config["decoding"] if hasattr(plan.task, "decoding") else None
     config = ModelConfig(**specs, info=None if data.info is None else data.info.to_dict(), decoding=decoding)
     if config.backbone is None:

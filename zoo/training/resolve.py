@@ -189,9 +189,10 @@ def resolve(options: Fit, objects: Objects = NO_OBJECTS) -> Fit:
         if name != "task" and spec is not None and not _is_given(options, name, objects):
             registry.resolve(group, spec)
             specs[name] = state_sizes(spec) if name == "backbone" else canonical(spec)
-    if objects.data is not None and (options.batch_size is not None or options.num_workers):
-        raise InputError("batch_size and num_workers: set these in the data module instead", code="conflict")
     batch_size = recipe.batch_size if objects.data is None else getattr(objects.data, "batch_size", None)
+    if objects.data is not None and (options.batch_size not in (None, batch_size) or options.num_workers):
+        text = f"batch_size and num_workers: set these in the data module instead, which has batch_size={batch_size}"
+        raise InputError(text, code="conflict")
     return replace(
         options,
         **specs,
@@ -291,14 +292,19 @@ def load_data(options: Fit) -> Any:
     return data
 
 
-def take_objects(options: Mapping[str, Any]) -> tuple[Objects, dict[str, Any]]:
-    """Separate objects from options; in the options, replace them by their specs or by names that mark them as objects."""
+def take_objects(options: Mapping[str, Any], stored: Mapping[str, Any] = {}) -> tuple[Objects, dict[str, Any]]:
+    """Separate objects from options; in the options, replace them by their specs or by names that mark them as objects.
+
+    ``stored`` are the options of a resumed run, whose arrays are read as before.
+    """
     options = dict(options)
     if isinstance(data := options.get("data"), tuple | list):
         if len(data) != 2:
             raise InputError(f"data: a {type(data).__name__} of {len(data)} values: use (X, y), inputs and targets")
-        loading = {name: options.pop(name) for name in ("batch_size", "num_workers") if options.get(name) is not None}
-        options["data"] = from_arrays(*data, seed=options.get("seed", 0), **loading)
+        values = {**stored, **options}
+        loading = {name: values[name] for name in ("batch_size", "num_workers") if values.get(name) is not None}
+        options = {name: value for name, value in options.items() if name not in loading}
+        options["data"] = from_arrays(*data, seed=values.get("seed", 0), **loading)
     given = {name: options[name] for name in KINDS if not isinstance(options.get(name), str | None)}
     named = dict(options)
     for name, value in given.items():

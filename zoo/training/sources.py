@@ -19,6 +19,9 @@ from zoo.tasks.options import DistillationOptions
 from zoo.training.options import is_object
 from zoo.training.pretrained import is_of_transformers, load_pretrained
 
+ENCODING = ("columns", "values", "mean", "std")
+"""The facts of data that decide which numbers the network reads."""
+
 
 @dataclass
 class InitialWeights:
@@ -94,7 +97,7 @@ class Teacher:
         if info is None or teacher.info is None:
             raise InputError(f"{source}: the data of teacher and student need info", code="unsupported")
         facts, expected = (
-            required_facts(item) | {key: getattr(item, key, None) for key in ("mean", "std")} for item in (teacher.info, info)
+            required_facts(item) | {key: getattr(item, key, None) for key in ENCODING} for item in (teacher.info, info)
         )
         if wrong := [key for key in expected if facts.get(key) != expected[key]]:
             raise InputError(f"{source} was trained on data with other {' and '.join(wrong)}", code="mismatch")

@@ -97,6 +97,18 @@ def test_class_folders_without_splits(folder):
         assert [name.startswith("dog") for name in split.images.names] == split.labels.tolist()
 
 
+def test_links_to_folders_are_followed(folder, tmp_path):
+    root, links = folder(), tmp_path / "links"
+    links.mkdir()
+    for name in ("cat", "dog"):
+        (links / name).symlink_to(root / name)
+    (links / "dog" / "loop").symlink_to(links)
+    (links / "dog" / "loop2").symlink_to(root / "dog")
+    data = imagefolder(links)
+    assert data.info == imagefolder(root).info
+    assert len(data.notes) == 2
+
+
 @pytest.mark.parametrize("names", [("train", "val", "test"), ("Training", "dev", "Testing"), ("train", "validation", "test")])
 def test_split_folders(folder, names):
     root = folder(names)

@@ -202,6 +202,13 @@ def test_folder_of_splits(file, tmp_path, val):
     assert all(len(table) == 3 for table in splits.values())
 
 
+def test_labels_that_occur_once_raise(tmp_path):
+    for name, rows in (("train", range(20)), ("test", range(3))):
+        (tmp_path / f"{name}.tsv").write_text("text\tlabel\n" + "".join(f"a film\tid{i}\n" for i in rows))
+    with raises("data", "every training row has another label"):
+        ready(local.text(str(tmp_path)))
+
+
 def test_invalid_folder_raises(file, tmp_path):
     with raises("missing", "train.tsv", "nothing"):
         read_splits(tmp_path, text="text")
