@@ -139,7 +139,7 @@ def _texts(inputs: Sequence[object], columns: Sequence[str], stdin: TextIO | Non
 
 def _read_lines(file: Path, size: int) -> str:
     """Read a file with `size` texts per line; `InputError` for a table, whose labels would be read as text, or an image."""
-    refused = (*TABLES, *IMAGES, *(".tsv",) * (size == 1))
+    refused = (*TABLES, *IMAGES) if size > 1 else (*TABLES, *IMAGES, ".tsv")
     if any(suffix.lower() in refused for suffix in file.suffixes):
         raise InputError(f"{file}: this model expects files with one text per line, or two separated by a tab")
     return read_text(file, "surrogateescape")
