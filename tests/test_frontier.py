@@ -119,6 +119,8 @@ def test_costs_that_a_network_lacks_are_not_shown(monkeypatch):
     partly = replace(measured, costs={"small": full, "a": {"bytes": 1.0, "step_ms": 2.0}})
     assert titles & set(network_table(partly).head) == {"bytes", "ms/step"}
     assert len(draw_costs(partly).axes) == 2
+    added = replace(measured, costs={"small": full})  # stopped before the costs of a new network were measured
+    assert not titles & set(network_table(added).head)
 
 
 def of_loss(steps, *nets):
