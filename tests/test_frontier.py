@@ -14,6 +14,7 @@ from scipy.stats import t
 from zoo_experiments import frontier as experiment
 from zoo_experiments.frontier import best_rate, check_frontier, frontier, next_runs
 from zoo_experiments.options import Experiment
+from zoo_experiments.sweep import select
 from zoo_experiments.sweep import sweep_points as runs_of
 from zoo_reports.frontier import (
     COSTS,
@@ -118,6 +119,8 @@ def test_costs_that_a_network_lacks_are_not_shown(monkeypatch):
     partly = replace(measured, costs={"small": full, "a": {"bytes": 1.0, "step_ms": 2.0}})
     assert titles & set(network_table(partly).head) == {"bytes", "ms/step"}
     assert len(draw_costs(partly).axes) == 2
+    added = replace(measured, costs={"small": full})  # stopped before the costs of a new network were measured
+    assert not titles & set(network_table(added).head)
 
 
 def of_loss(steps, *nets):
@@ -272,6 +275,40 @@ def test_rates_and_seeds_must_be_numbers(values, tmp_path):
     with raises("invalid", "a.yaml", "lists of numbers"):
         frontier({"axes": axes}, "a.yaml", Experiment(run_dir=str(tmp_path / "new")))
     assert not (tmp_path / "new").exists()
+
+
+def test_networks_may_have_any_label_and_axes_any_order(tmp_path, monkeypatch):
+    """Labels that are numbers, or that no file name may contain, name the runs of the grid."""
+    nets = {"vit(dim=16, depth=1)": {"algebra": "real"}, 32: {"algebra": "complex"}}
+    wanted = []
+
+    def stop(values, file, options, say, executor):
+        wanted.extend(select(runs_of(values, file), options.only.split(","), file))
+        raise Interrupted("stopped", signal.SIGTERM)
+
+    monkeypatch.setattr(experiment, "sweep", stop)
+    values = {"base": {"backbone": "vit", "data": "digits"}, "axes": {"net": nets, "seed": [0], "optimizer.lr": [0.001]}}
+    with pytest.raises(Interrupted):
+        frontier(values, "a.yaml", Experiment(run_dir=str(tmp_path / "new")))
+    assert wanted == ["vit-dim16-depth1-lr0.001-seed0", "32-lr0.001-seed0"]
+
+
+def test_excluded_runs_are_refused_before_training():
+    axes = {"net": {"a": {"algebra": "real"}, "b": {"algebra": "complex"}}, "seed": [0, 1]}
+    with raises("unsupported", "a.yaml", "exclude"):
+        check_frontier({"axes": axes, "exclude": [{"net": "b", "seed": 1}]}, "a.yaml")
+
+
+@pytest.mark.parametrize(
+    ("missing", "text"), [({"validation": None}, "no validation metrics"), ({"metrics": {}}, "no test metrics")]
+)
+def test_runs_without_validation_or_test_metrics_are_refused_in_one_line(missing, text):
+    chosen = {"metric": "loss", "mode": "min", "value": 1.0}
+    row = {"name": "a-seed0", "axes": {"net": "a", "seed": "0"}, "options": {"algebra": "real"}, "parameters": {"total": 1}}
+    row |= {"seconds": 1.0, "metrics": {"loss": 1.0}, "validation": chosen}
+    assert experiment.summarize(row)["test"] == 1.0
+    with raises("missing", "a-seed0", text):
+        experiment.summarize(row | missing)
 
 
 TINY = """\

@@ -43,7 +43,7 @@ def print_results(command: str, results: dict[str, Any]) -> None:
     from zoo.cli.report import write_report
     from zoo.registry import create
 
-    rows, failed = results["rows"], results.get("failed", {})
+    rows, failed, left = results["rows"], results.get("failed", {}), results.get("left", 0)
     name, folder = results["run_dir"], shlex.quote(results["run_dir"])
     if rows:
         try:
@@ -57,6 +57,8 @@ def print_results(command: str, results: dict[str, Any]) -> None:
     print("\nnext:")
     if failed:
         print("  repeat the command to retry the failed runs")
+    if left:
+        print(f"  zoo lottery --resume {folder}  # retries the failed rounds, {left} to go")
     if command == "lottery":
         print(f"  zoo test {folder}/{rows[-1]['folder']}  # every round is a run")
         print(f"  zoo lottery --resume {folder} --rounds {results['rounds'] + 3}  # or more --seeds, --compare, --controls")
@@ -67,10 +69,11 @@ def print_results(command: str, results: dict[str, Any]) -> None:
         print(f"  zoo report sweep {folder}  # all runs")
 
 
-def lottery(*, options: Lottery) -> None:
+def lottery(*, options: Lottery) -> int:
     """Find lottery tickets of one or more algebras: iterative magnitude pruning with rewinding."""
     from zoo_experiments.lottery import lottery
 
     results = lottery(options)
     if results and is_first_process():
         print_results("lottery", results)
+    return int(results.get("left", 0) > 0)

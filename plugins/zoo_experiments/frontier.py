@@ -62,7 +62,10 @@ def frontier(
     with rows of `summarize`.
     """
     check_frontier(values, file)
-    axes, options = values["axes"], options or Experiment()
+    options = options or Experiment()
+    axes = {axis: values["axes"][axis] for axis in ("net", RATE, "seed") if axis in values["axes"]}  # the order in `name`
+    axes["net"] = {str(label): net for label, net in axes["net"].items()}  # YAML reads 64 as a number
+    values = {**values, "axes": axes}
     folder = Path(options.run_dir).expanduser() if options.run_dir else RUNS / f"frontier-{file_name(Path(file).stem)}"
     try:
         rates, seeds = [float(rate) for rate in axes.get(RATE, ())], [int(seed) for seed in axes["seed"]]
@@ -123,6 +126,8 @@ def check_frontier(values: Mapping[str, Any], file: str) -> None:
     nets = axes.get("net")
     if not isinstance(nets, Mapping) or not set(axes) <= {"net", RATE, "seed"} or "seed" not in axes:
         raise InputError(f"'{file}': a frontier has the axes net (with labels), {RATE} and seed", code="missing")
+    if values.get("exclude"):
+        raise InputError(f"'{file}': a frontier trains every net with every seed: leave exclude out", code="unsupported")
     algebra = (values.get("base") or {}).get("algebra")
     if all((options or {}).get("algebra", algebra) != "real" for options in nets.values()):
         raise InputError(f"'{file}': no network of the axis net has algebra: real to compare with", code="missing")
@@ -131,7 +136,7 @@ def check_frontier(values: Mapping[str, Any], file: str) -> None:
 def name(run: Run) -> str:
     """Return the name of a run in its sweep."""
     net, rate, seed = run
-    return "-".join([net, *([f"lr{rate}"] if rate else []), f"seed{seed}"])
+    return file_name("-".join([net, *([f"lr{rate}"] if rate else []), f"seed{seed}"]))
 
 
 def read_runs(folder: Path) -> list[dict[str, Any]]:
@@ -148,7 +153,10 @@ def run_of(row: Row) -> Run:
 
 def summarize(row: Row) -> dict[str, Any]:
     """Return what a frontier needs from the row of a run."""
-    rate, validation = row["axes"].get(RATE), row["validation"]
+    rate, validation = row["axes"].get(RATE), row.get("validation")
+    if not validation or not row["metrics"]:
+        text = f"run {row['name']} has no {'test' if validation else 'validation'} metrics, which a frontier needs"
+        raise InputError(f"{text}: choose data with both splits", code="missing")
     metric = validation["metric"] if validation["metric"] in row["metrics"] else next(iter(row["metrics"]))
     return {
         "net": row["axes"]["net"],

@@ -119,15 +119,16 @@ class Grid(ABC, Generic[Row]):
         return function()
 
     def is_closed(self, point: Point) -> bool:
-        """Return whether a point must not be trained."""
-        return point.name in self.failed
+        """Return whether a point must not be trained, also if the experiment is resumed."""
+        return False
 
-    def remaining(self) -> list[Point]:
-        """Return the unfinished points that can still be reached."""
+    def remaining(self, retried: bool = False) -> list[Point]:
+        """Return the unfinished points that can still be reached; with ``retried``, if failed ones are trained again."""
         reachable: dict[str, bool] = {}
         for point in self.points:  # predecessors come first
+            is_open = (retried or point.name not in self.failed) and not self.is_closed(point)
             before = all(reachable.get(name, False) for name in point.after)
-            reachable[point.name] = point.name in self.rows or (before and not self.is_closed(point))
+            reachable[point.name] = point.name in self.rows or (before and is_open)
         return [point for point in self.points if reachable[point.name] and point.name not in self.rows]
 
     def ready(self) -> list[Point]:

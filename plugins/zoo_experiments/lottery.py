@@ -168,8 +168,8 @@ class Tickets(Grid[GridRow]):
         return ["lottery", "--resume", str(self.folder), "--only", point.name]
 
     def is_closed(self, point: Point) -> bool:
-        """Return whether the arm of a round has ended, or the round has failed."""
-        return super().is_closed(point) or self.stopped(point.axes["arm"]) is not None
+        """Return whether the arm of a round has ended."""
+        return self.stopped(point.axes["arm"]) is not None
 
     def stopped(self, arm: Arm) -> StoppedArm | None:
         """Return why an arm has no more rounds: its training diverged, or its validation metric collapsed."""
@@ -210,7 +210,7 @@ class Tickets(Grid[GridRow]):
             pruning=config_values(options)["pruning"],
             rows=self.sorted_rows(),
             stopped=[note for arm in arms_of(options) if (note := self.stopped(arm))],
-            left=len(self.remaining()),
+            left=len(self.remaining(retried=True)),
         )
 
     def write(self) -> None:

@@ -183,7 +183,7 @@ class Crossing(NamedTuple):
         below: The percent below which the arm is ahead down to ``low``: ``high`` for the whole range, None if not at ``low``.
         crossings: Every percent at which the means cross, falling.
         by_seed: ``below`` of each seed that both have.
-        lead: Mean of the arm minus that of the reals at ``low``; positive where the arm is better.
+        lead: Mean difference at ``low`` of the seeds that both have, or else that of the means; positive if the arm is better.
         lead_spread: Sample standard deviation of the leads of the seeds, None for fewer than two.
     """
 
@@ -257,7 +257,8 @@ def compare(arm: Curve, real: Curve, mode: str, log: bool = False) -> Crossing |
     (means, lead), seeds = difference(None), {seed: difference(seed) for seed in arm.seeds if seed in real.seeds}
     below, crossings = overtakes(grid, means)
     by_seed = {seed: overtakes(grid, values)[0] for seed, (values, _) in seeds.items()}
-    spread = stdev(seed_lead for _, seed_lead in seeds.values()) if len(seeds) > 1 else None
+    leads = [seed_lead for _, seed_lead in seeds.values()]
+    lead, spread = mean(leads or [lead]), stdev(leads) if len(leads) > 1 else None
     return Crossing(arm.label, real.label, float(grid[0]), float(grid[-1]), below, crossings, by_seed, lead, spread)
 
 

@@ -119,7 +119,7 @@ class Frontier:
     @property
     def shown_costs(self) -> dict[str, tuple[str, str, str]]:
         """Those of `COSTS` that every network has."""
-        known = self.costs.values()
+        known = [self.costs.get(point.net, {}) for point in self.points]  # an interrupted frontier lacks those of new networks
         return {cost: how for cost, how in COSTS.items() if known and all(cost in costs for costs in known)}
 
     @property
@@ -225,7 +225,7 @@ def draw_costs(frontier: Frontier) -> Figure:
     figure = Figure(figsize=(9.6, 3.6 * rows), layout="constrained")
     panels = figure.subplots(rows, 2, sharey=True, squeeze=False)
     for axes, (cost, (_, title, _)) in zip(panels.flat, frontier.shown_costs.items(), strict=False):
-        draw_lines(frontier, axes, {net: costs[cost] for net, costs in frontier.costs.items()})
+        draw_lines(frontier, axes, {point.net: frontier.costs[point.net][cost] for point in frontier.points})
         axes.set_xlabel(title)
     for axes in panels[:, 1]:
         axes.set_ylabel("")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from lightning.pytorch import Callback
+from zoo_experiments import lottery as experiments
 from zoo_experiments.lottery import Tickets, arms_of
 from zoo_experiments.options import Lottery
 from zoo_experiments.round import RoundExtension
@@ -18,6 +19,7 @@ from zoo_reports.lottery import lottery as lottery_report
 
 import zoo
 from tests.errors import raises
+from zoo.cli import main
 from zoo.pruning import Pruning, prunable
 from zoo.pruning.masks import full_masks, next_masks, tensor_digest
 from zoo.training import fit as module
@@ -249,6 +251,18 @@ def test_a_diverged_arm_does_not_end_the_others(tmp_path, monkeypatch):
     assert [(row["algebra"], row["round"]) for row in results["rows"]] == [("real", 0), ("quaternion", 0), ("quaternion", 1)]
     assert [(note["algebra"], note["round"]) for note in results["stopped"]] == [("real", 1)]
     assert zoo.lottery(resume="run") == results
+
+
+def test_failed_rounds_are_left_to_be_retried(tmp_path, monkeypatch, capsys):
+    """A process that runs out of memory ends a round, but not the experiment."""
+    monkeypatch.chdir(tmp_path)
+    grid, arms = experiment([0.8, 0.7])
+    grid.failed[arms[0].point(2)] = "out of memory (log: LOG)"
+    results = grid.results()
+    assert (upcoming(grid, None), results.stopped, results.left) == ([], [], 3 + 4)
+    monkeypatch.setattr(experiments, "lottery", lambda options: results.to_json() | {"run_dir": "run"})
+    assert main(["lottery", "--backbone", TINY, "--algebra", "quaternion"]) == 1
+    assert "zoo lottery --resume run  # retries the failed rounds, 7 to go" in capsys.readouterr().out
 
 
 # --- several processes ---

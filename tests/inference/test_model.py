@@ -404,6 +404,20 @@ def test_a_converted_network_is_loaded_bit_for_bit(tmp_path, algebra, weights):
         zoo.load(tmp_path / "net", module=wider)
 
 
+def test_a_converted_network_with_a_new_head_is_saved(tmp_path):
+    def build(classes):
+        return nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, classes))
+
+    net = zoo.convert(build(8), "quaternion")
+    net[2] = nn.Linear(16, 3)
+    zoo.save(net, tmp_path / "net")
+    loaded, x = zoo.load(tmp_path / "net", module=build(3)).net, torch.randn(3, 16)
+    assert torch.equal(loaded(x), net(x))
+    net[0] = nn.Linear(16, 16)
+    with raises("invalid", "Sequential", "convert it"):
+        zoo.save(net, tmp_path / "real")
+
+
 def test_a_layout_of_the_user_is_stored(tmp_path):
     layout = {"0": MatrixLayout("ffn", (1, 2)), "2": MatrixLayout("ffn", (2, 1))}
     real = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16))

@@ -1,5 +1,6 @@
 """Linear layers and convolutions against torch, and initialization: the variance for all algebras, the published moments."""
 
+import copy
 import math
 
 import pytest
@@ -9,6 +10,7 @@ from torch.nn import functional as F
 
 from tests.errors import raises
 from zoo.algebras import algebra, reals
+from zoo.conversion import fold
 from zoo.nn import LSTM, Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d, Linear
 from zoo.nn.conv import ConvTranspose
 from zoo.nn.weight import draw_components
@@ -172,6 +174,18 @@ def test_transposed_convolutions_over_the_complex_algebra(kind, convolve, option
     w = torch.complex(*layer.components.detach()).unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
     expected = convolve(torch.complex(*x.chunk(2, 1)), w, **options)
     torch.testing.assert_close(layer(x), torch.cat([expected.real, expected.imag], 1))
+
+
+@pytest.mark.parametrize("name", ["real", "quaternion"])
+def test_a_changed_stride_or_dilation_applies(name):
+    """As in torch, where networks for segmentation are made so from trained ones."""
+    layer, x = Conv2d(8, 12, 3, stride=2, padding=1, algebra=name), torch.randn(2, 8, 9, 9)
+    transposed, y = ConvTranspose2d(8, 12, 3, algebra=name), torch.randn(2, 8, 4, 4)
+    layer.stride, layer.padding, layer.dilation, transposed.stride = (1, 1), (2, 2), (2, 2), (2, 2)
+    for module in (layer, copy.deepcopy(layer), fold(layer)):
+        torch.testing.assert_close(module(x), F.conv2d(x, layer.weight, layer.bias, 1, 2, 2))
+    torch.testing.assert_close(transposed(y), F.conv_transpose2d(y, transposed.weight, transposed.bias, 2))
+    assert "stride=(1, 1), padding=(2, 2), dilation=(2, 2)" in repr(layer)
 
 
 @pytest.mark.parametrize("spec", ["quaternion", "phm-3"])

@@ -161,7 +161,7 @@ def test_masks_of_elements_equal_the_slow_definition(scope, score):
         assert {i for i, k in enumerate(keep) if not k} == gone
 
 
-@pytest.mark.parametrize(("rate", "count", "left"), [(0.5, 5, 3), (0.5, 7, 3), (0.57, 50, 22)])
+@pytest.mark.parametrize(("rate", "count", "left"), [(0.5, 5, 3), (0.5, 7, 3), (0.57, 50, 22), (0, 5, 5)])
 def test_counts_round_half_to_even(rate, count, left):
     matrices, values, masks = state(nn.Linear(count, 1, bias=False))
     assert lib.remaining(lib.next_masks(matrices, values, masks, lib.Pruning(rate=rate))) == left

@@ -197,6 +197,17 @@ def test_incomplete_rounds_are_ignored_for_crossings(lottery_run):
     assert crossing_of(run).low == real.points[2].percent
 
 
+def test_the_difference_is_the_mean_of_runs_with_the_same_seed(lottery_run):
+    """A seed that only the reals have is no part of the interval, so it must not move its centre."""
+    run = lottery_run(lambda algebra, seed, percent: (0.1, 0.2, 0.9)[seed] + (algebra != "real") * (0.2 + seed / 100), seeds=3)
+    record = json.loads((run / "lottery.json").read_text())
+    record["rows"] = [row for row in record["rows"] if (row["algebra"], row["seed"]) != ("quaternion", 2)]
+    (run / "lottery.json").write_text(json.dumps(record))
+    found = crossing_of(run)
+    assert found.difference.estimate == pytest.approx(0.205)
+    assert found.difference.verdict == "ahead"
+
+
 def test_values_that_are_not_finite_are_not_drawn(lottery_run):
     run = lottery_run(lambda algebra, seed, percent: 0.5)
     text = (run / "lottery.json").read_text()

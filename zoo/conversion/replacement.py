@@ -173,10 +173,14 @@ class Conversion(NamedTuple):
 def record(model: nn.Module) -> dict[str, str]:
     """Return the converted layers by name, with the vectors side by side on their input and output axis: ``1x4`` for 1 and 4.
 
-    `convert_again` converts a network of the same structure in the same way.
+    Layers that were replaced since, by a new head for example, are left out. `convert_again` converts a network of the same
+    structure in the same way.
     """
-    conversion = getattr(model, "conversion", Conversion((), {}))
-    return {name: "{}x{}".format(*_blocks_of(model.get_submodule(name))) for name in conversion.converted}
+    conversion, modules = getattr(model, "conversion", None), dict(model.named_modules(remove_duplicate=False))
+    names = conversion.converted if isinstance(conversion, Conversion) else ()
+    layers = {name: modules[name] for name in names if name in modules}
+    over = {name: layer for name, layer in layers.items() if any(isinstance(module, Weight) for module in layer.modules())}
+    return {name: "{}x{}".format(*_blocks_of(layer)) for name, layer in over.items()}
 
 
 def _blocks_of(layer: Any) -> tuple[int, int]:

@@ -14,7 +14,6 @@ from zoo.backbones.build import backbone as build_backbone
 from zoo.backbones.build import count, untrained
 from zoo.checkpoint import ModelConfig
 from zoo.checkpoint.folder import conversion_record, fingerprint, library_versions, network_options
-from zoo.conversion import Conversion
 from zoo.data.tokenizer import Tokenizer
 from zoo.errors import InputError
 
@@ -103,8 +102,8 @@ def _built(net: nn.Module, config: ModelConfig) -> ModelConfig:
 
 
 def _converted(net: nn.Module) -> ModelConfig:
-    record = getattr(net, "conversion", None)
-    if not isinstance(record, Conversion) or not record.converted:
+    described = conversion_record(net)
+    if not described["converted"]:
         kind = type(net).__name__
         raise InputError(f"this {kind} was not built by zoo.backbone or zoo.convert: use backbone=SPEC, or convert it")
     products = [module for module in net.modules() if isinstance(module, Algebra) and module.n > 1]
@@ -113,4 +112,4 @@ def _converted(net: nn.Module) -> ModelConfig:
         raise InputError(f"the network is over several algebras, {', '.join(sorted(specs))}: save it with torch.save")
     (algebra,) = specs
     digest = None if algebra else fingerprint(products[0])
-    return ModelConfig(algebra=algebra or None, algebra_sha256=digest, conversion=conversion_record(net))
+    return ModelConfig(algebra=algebra or None, algebra_sha256=digest, conversion=described)

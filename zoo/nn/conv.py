@@ -18,26 +18,34 @@ from zoo.nn.weight import Weight, shown
 Size = int | tuple[int, ...]
 
 
+def _of_torch_conv(name: str) -> Any:
+    """Return a property that is an attribute of torch's layer, so that a changed stride applies to what it convolves."""
+    return property(
+        lambda layer: getattr(layer.__dict__["torch_conv"], name),
+        lambda layer, value: setattr(layer.__dict__["torch_conv"], name, value),
+    )
+
+
 class Convolution(ComputedWeight):
     """Base class of all convolutions. Torch's layer, on the meta device, checks the arguments and convolves with our weight."""
 
     real: type[nn.Module]
     in_channels: int
     out_channels: int
-    kernel_size: tuple[int, ...]
-    stride: tuple[int, ...]
-    padding: Any  # in torch's convolutions also a word
-    dilation: tuple[int, ...]
-    groups: int
+    kernel_size: tuple[int, ...] = _of_torch_conv("kernel_size")
+    stride: tuple[int, ...] = _of_torch_conv("stride")
+    padding: Any = _of_torch_conv("padding")  # in torch's convolutions also a word
+    padding_mode: str = _of_torch_conv("padding_mode")
+    output_padding: tuple[int, ...] = _of_torch_conv("output_padding")
+    dilation: tuple[int, ...] = _of_torch_conv("dilation")
+    groups: int = _of_torch_conv("groups")
 
     def _build(self, channels: tuple[int, int], kernel_size: Size, groups: int, bias: bool, options: Any, weight: Any) -> None:
         """Create torch's layer with ``options``, the weight and the bias."""
         torch_conv: Any = self.real(1, 1, kernel_size, bias=bias, device="meta", **options)
         torch_conv.groups = groups
         self.__dict__["torch_conv"] = torch_conv  # not a submodule
-        for name in ("kernel_size", *options):
-            setattr(self, name, getattr(torch_conv, name))
-        self.in_channels, self.out_channels, self.groups = *channels, groups
+        self.in_channels, self.out_channels = channels
         self.weight_module = Weight(weight.pop("algebra"), *channels, self.kernel_size, groups=groups, **weight)
         self.bias = nn.Parameter(torch.zeros(channels[1])) if bias else None
 

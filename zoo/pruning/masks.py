@@ -81,7 +81,7 @@ class Pruning:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        if not isinstance(self.rate, float) or not 0 <= self.rate < 1:
+        if not isinstance(self.rate, int | float) or not 0 <= self.rate < 1:  # a schedule may return 0
             raise InputError(f"rate={self.rate!r}: the fraction to prune must be in [0, 1), such as 0.4")
         for name, choices in (("score", SCORES), ("scope", SCOPES), ("unit", UNITS)):
             check_choice(name, getattr(self, name), choices)
