@@ -19,7 +19,7 @@ from zoo_export.executorch_file import write_executorch
 from zoo_export.onnx_file import write_dynamic, write_onnx
 from zoo_export.pt2_file import write_program
 from zoo_export.runtime import Runtime, find_runtime
-from zoo_export.tracing import cost, describe_inputs
+from zoo_export.tracing import cost, describe_inputs, with_scanned_steps
 from zoo_export.web import check_task, write_page
 
 WRITERS = {"pt2": write_program, "onnx": write_onnx, "executorch": write_executorch, "web": write_onnx}
@@ -115,6 +115,7 @@ def write(
 ) -> dict[str, Any]:
     """Write the network of a folded or quantized copy of a model as a program, and return the details of `export`."""
     (quantize, sparse), output = stored, output_name(model)
+    small.net = with_scanned_steps(small.net)  # before its weights are stored as integers
     if quantize == "dynamic":
         return write_dynamic(model, small, file, output, measure)
     expected, details = model, {}

@@ -57,7 +57,7 @@ def trials(model: Model) -> list[tuple[Tensor, ...]]:
 
 
 def program(model: Model, net: nn.Module, rows: int | None = None) -> torch.export.ExportedProgram:
-    """Trace a network with the inputs of a model, with dynamic batch size and sequence lengths; the network is changed.
+    """Trace a network with the inputs of a model, with dynamic batch size and sequence lengths.
 
     For a fixed number of rows the lengths are bounded: runtimes that plan the memory need it.
     """
@@ -70,7 +70,7 @@ def program(model: Model, net: nn.Module, rows: int | None = None) -> torch.expo
         if isinstance(module, Weight):
             module.action()  # compute the constant in this dtype before tracing
     with refusing(model), torch.no_grad():
-        exported = torch.export.export(with_scanned_steps(net), inputs, dynamic_shapes=shapes)
+        exported = torch.export.export(net, inputs, dynamic_shapes=shapes)
     for module in exported.graph_module.modules():  # loops have graphs of their own
         if isinstance(module, torch.fx.GraphModule):
             for node in module.graph.nodes:

@@ -74,6 +74,17 @@ def test_a_folded_program_is_n_times_as_large(call, tmp_path):
     assert sizes == [4 * 64, 4 * 256]
 
 
+def test_a_folded_lstm_stores_8_bits(tmp_path):
+    model = zoo.load("lstm-agreement-quaternion")
+    small, plain = (
+        export(model, tmp_path / str(bits), "pt2", folded=True, quantize=bits, measure=False) for bits in ("int8", None)
+    )
+    assert small["weight_bytes"] < 0.4 * plain["weight_bytes"]
+    program, tokens = torch.export.load(tmp_path / "int8/model.pt2").module(), torch.randint(1, 9, (3, 7))
+    with torch.no_grad():
+        torch.testing.assert_close(program(tokens), model.net(tokens), rtol=0, atol=0.2)
+
+
 def test_missing_packages_are_named(refused, monkeypatch):
     monkeypatch.setattr("zoo_export.find_spec", lambda name: None if name in ("onnx", "onnxruntime") else True)
     assert "--format onnx needs onnx: pip install" in refused("export", NAME, "--to", "x", "--format", "onnx")
