@@ -69,7 +69,7 @@ def sweep_metric(rows: Sequence[Row], folder: Path) -> tuple[str, str]:
     tested = [name for row in rows for name, value in row["metrics"].items() if value is not None]
     names, split = (tested, "test") if tested else (validation, "validation")
     if not names:
-        raise InputError(f"no run in '{folder}' has measured anything", code="missing")
+        raise InputError(f"'{folder}' has no finished run of zoo sweep with metrics", code="missing")
     better = [name for name in names if name != "loss"] or names
     return next((name for name in validation if name in better), better[0]), split
 
