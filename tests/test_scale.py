@@ -238,10 +238,10 @@ def test_the_report_has_an_interval_only_where_three_seeds_exist(tmp_path):
     assert table["quaternion 0.4"][8] == "ahead"
     assert "±" in table["real 0.4"][6]
     assert table["phm-4 0.4"][6:9] == ["2.0000", "-", "-"]
-    text = "GPTs of depth 4 are better than the real one by these numbers of nats: +0.500 to +1.001 at 0.4 million weights"
-    assert scale_page.limit(rows) == f"{text} (1 ahead, 1 with fewer than 3 seeds)."
+    text = "The lead of GPTs of depth 4 over the real one, in nats of the test loss: +0.500 to +1.001 at 0.4 million weights"
+    assert scale_page.limit(rows) == f"{text} (1 ahead, 1 of one seed)."
     searched = finished(real, 2.0, seeds=1) + finished(phm, 1.0, seeds=1)
-    assert scale_page.limit(searched).endswith("+1.000 at 0.4 million weights (1 with fewer than 3 seeds).")
+    assert scale_page.limit(searched).endswith(": +1.000 at 0.4 million weights (1 of one seed).")
     [found] = scale_page.findings(rows)
     assert found.startswith("**quaternion**, Tiny Shakespeare, 4 million tokens, a CPU: ahead at 0.4 (+0.500 [")
     assert scale_page.not_run(rows)[0].startswith(

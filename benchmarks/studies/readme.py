@@ -80,7 +80,7 @@ def reasons(frontiers: Iterable[Measured]) -> str:
     bytes_sent = {row["algebra"]: row["ddp_mb"] for row in sent["rows"]}
     flips, kills = faults["flips"]["a bit flips"], faults["kills"]
     texts = [
-        f"- **Better with as few weights.** Hypercomplex networks are better than real networks with as many weights in "
+        f"- **Better with few weights.** Hypercomplex networks are better than real networks with as many weights in "
         f"{better(compared)} on text and images, and worse in {worse(compared)}. This is measured up to {largest / 1e6:.1f} "
         f"million weights. {scale_page.limit(scale_page.read_rows())} [Quality at equal weights](docs/frontier.md)",
         f"- **Smaller at the same width.** Over the quaternions, matrices, their gradients and Adam's state take "

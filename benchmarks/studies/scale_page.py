@@ -77,10 +77,12 @@ class Panel(NamedTuple):
         device = "a CPU" if self.kind == "cpu" else "a GPU"
         return f"{TITLES[self.task]}, {self.tokens / 1e6:.0f} million tokens, {device}"
 
-    def opponents(self, one: Measured, real: Iterable[Measured]) -> dict[BestNetwork, float] | None:
-        """Return the real networks that interpolate at the weights of a network over an algebra; None if there are none."""
-        is_real = one.network.algebra == "real"
-        return None if is_real else opponents(one.point.weights, [other.point for other in real])
+    def opponents(self, one: Measured, real: Sequence[Measured]) -> dict[BestNetwork, float] | None:
+        """Return the real networks to compare with, interpolated to the weights of a network or of the same size; None without."""
+        if one.network.algebra == "real":
+            return None
+        same = [other.point for other in real if other.network.size == one.network.size]
+        return opponents(one.point.weights, [other.point for other in real]) or dict.fromkeys(same, 1.0) or None
 
     def against_real(self, one: Measured) -> Difference | None:
         """Compare a finished network with finished real ones of its number of weights; None if there are none."""
@@ -257,8 +259,8 @@ def limit(rows: Sequence[Row]) -> str:
     for panel in panels(rows):
         for one in panel.networks:
             if (lead := panel.lead(one)) is not None:
-                difference = panel.against_real(one)
-                verdict = difference.verdict if difference else f"with fewer than {SEEDS} seeds"
+                difference, seeds = panel.against_real(one), len(one.point.values)
+                verdict = difference.verdict if difference else "of one seed" if seeds == 1 else "not finished"
                 leads.setdefault(one.network.size, []).append((lead, verdict))
     if not leads:
         return first_look()
@@ -266,8 +268,9 @@ def limit(rows: Sequence[Row]) -> str:
     for size, found in sorted(leads.items()):
         values, verdicts = zip(*found, strict=True)
         counts = ", ".join(f"{verdicts.count(name)} {name}" for name in dict.fromkeys(verdicts))
-        parts.append(f"{min(values):+.3f} to {max(values):+.3f} at {size:g} million weights ({counts})")
-    return f"GPTs of depth 4 are better than the real one by these numbers of nats: {'; '.join(parts)}."
+        lead = " to ".join(dict.fromkeys(f"{value:+.3f}" for value in (min(values), max(values))))
+        parts.append(f"{lead} at {size:g} million weights ({counts})")
+    return f"The lead of GPTs of depth 4 over the real one, in nats of the test loss: {'; '.join(parts)}."
 
 
 def text(rows: Sequence[Row]) -> str:
