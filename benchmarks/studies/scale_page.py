@@ -78,7 +78,7 @@ class Panel(NamedTuple):
         return f"{TITLES[self.task]}, {self.tokens / 1e6:.0f} million tokens, {device}"
 
     def opponents(self, one: Measured, real: Sequence[Measured]) -> dict[BestNetwork, float] | None:
-        """Return the real networks to compare with, interpolated to the weights of a network or of the same size; None without."""
+        """Return the real networks that interpolate at the weights of a network, or that of its size; None without."""
         if one.network.algebra == "real":
             return None
         same = [other.point for other in real if other.network.size == one.network.size]
