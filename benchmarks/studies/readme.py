@@ -81,8 +81,8 @@ def reasons(frontiers: Iterable[Measured]) -> str:
     flips, kills = faults["flips"]["a bit flips"], faults["kills"]
     texts = [
         f"- **Better with few weights.** Hypercomplex networks are better than real networks with as many weights in "
-        f"{better(compared)} on text and images, and worse in {worse(compared)}. This is measured up to {largest / 1e6:.1f} "
-        f"million weights. {scale_page.limit(scale_page.read_rows())} [Quality at equal weights](docs/frontier.md)",
+        f"{better(compared)} on text and images, and worse in {worse(compared)}, up to {largest / 1e6:.1f} million "
+        f"weights. {scale_page.limit(scale_page.read_rows())} [Quality at equal weights](docs/frontier.md)",
         f"- **Smaller at the same width.** Over the quaternions, matrices, their gradients and Adam's state take "
         f"{matrices['quaternion'] / matrices['real']:.2f} of the memory, each process of a data-parallel job sends "
         f"{bytes_sent['quaternion'] / bytes_sent['real']:.2f} of the bytes, and a training step of a GPT 384 channels wide "

@@ -209,6 +209,8 @@ def not_run(rows: Sequence[Row]) -> list[str]:
     """List what is not finished on any kind of device."""
     kinds = {row["kind"] for row in rows}
     finished = {one.network for kind in kinds for one in measured(rows, kind) if one.is_finished}
+    if not finished:
+        return [f"{SEEDS} seeds of any network"]
     lines = []
     for tokens, task in product((SHORT, LONG), TASKS):
         sizes = []
@@ -247,8 +249,8 @@ def first_look() -> str:
     losses = {key: float(row["test loss"]) for key, row in best.items()}
     leads = [loss - losses[size, "real"] for (size, algebra), loss in losses.items() if algebra != "real"]
     return (
-        f"In a first look at GPTs of 3.2 to 12.8 million weights (500 steps on a GPU), real networks are ahead by "
-        f"{min(leads):.2f} to {max(leads):.2f} nats, but every network was best at the highest learning rate tried."
+        f"In a first look at 3.2 to 12.8 million weights (500 steps on a GPU, rates not searched to the end), real networks "
+        f"are ahead by {min(leads):.2f} to {max(leads):.2f} nats."
     )
 
 
@@ -269,8 +271,8 @@ def limit(rows: Sequence[Row]) -> str:
         counts = ", ".join(f"{verdicts.count(name)} {name}" for name in dict.fromkeys(verdicts))
         counts = "one seed" if {*verdicts} == {"of one seed"} else counts
         text = " to ".join(dict.fromkeys(f"{value:+.3f}" for value in (min(values), max(values))))
-        parts.append(f"{text} at {size:g} million weights ({counts})")
-    lead = f"The lead of GPTs of depth 4 over the real one, in nats of the test loss: {'; '.join(parts)}."
+        parts.append(f"{text} at {size:g} million ({counts})")
+    lead = f"The lead of GPTs of depth 4 over real ones of as many weights, in nats of the test loss: {'; '.join(parts)}."
     return lead if max(leads) >= FIRST_LOOK_SIZE else f"{lead} {first_look()}"
 
 
