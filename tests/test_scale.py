@@ -238,10 +238,12 @@ def test_the_report_has_an_interval_only_where_three_seeds_exist(tmp_path):
     assert table["quaternion 0.4"][8] == "ahead"
     assert "±" in table["real 0.4"][6]
     assert table["phm-4 0.4"][6:9] == ["2.0000", "-", "-"]
-    text = ": +0.500 to +1.001 at 0.4 million (1 ahead, 1 of one seed). In a first look at 3.2 to 12.8 million weights"
+    text = ": +0.500 to +1.001 at 0.4 million (1 ahead, 1 not finished). In a first look at 3.2 to 12.8 million weights"
     assert text in scale_page.limit(rows)
     searched = finished(real, 2.0, seeds=1) + finished(phm, 1.0, seeds=1)
-    assert ": +1.000 at 0.4 million (one seed)." in scale_page.limit(searched)
+    assert ": +1.000 at 0.4 million. This decides nothing: runs of one network differ by up to 0.00 nats." in scale_page.limit(
+        searched
+    )
     [found] = scale_page.findings(rows)
     assert found.startswith("**quaternion**, Tiny Shakespeare, 4 million tokens, a CPU: ahead at 0.4 (+0.500 [")
     assert scale_page.not_run(rows)[0].startswith(

@@ -162,9 +162,9 @@ def answer(found: list[Result]) -> str:
     verdict = "one seed decides nothing" if difference is None else f"the algebra is {difference.verdict}"
     reached = [str(result.network) for result in (one, other) if result.accuracy.mean >= TARGET]
     return (
-        f"Of the files with at most {REFERENCE // 2:,} bytes, half of MLPerf Tiny's, those with the lowest validation loss are "
-        f"{one.network} ({one.text}) among algebras and {other.network} ({other.text}) among real networks; {verdict}. "
-        f"{TARGET:.0%}, the target of MLPerf Tiny, is reached by {' and '.join(reached) or 'neither'}."
+        f"Best by validation loss with at most {REFERENCE // 2:,} bytes, half of MLPerf Tiny's file: {one.network} "
+        f"({one.text}) among algebras, {other.network} ({other.text}) among real networks; {verdict}. "
+        f"Its target of {TARGET:.0%} is reached by {' and '.join(reached) or 'neither'}."
     )
 
 

@@ -257,23 +257,26 @@ def first_look() -> str:
 def limit(rows: Sequence[Row]) -> str:
     """Say for the README how networks of each size compare with the real one of as many weights."""
     leads: dict[float, list[tuple[float, str]]] = {}
+    spread, is_decided = 0.0, False
     for panel in panels(rows):
         for one in panel.networks:
+            if one.found.is_inside:
+                spread = max(spread, max(one.point.values) - min(one.point.values))
             if (lead := panel.lead(one)) is not None:
-                difference, seeds = panel.against_real(one), len(one.point.values)
-                verdict = difference.verdict if difference else "of one seed" if seeds == 1 else "not finished"
-                leads.setdefault(one.network.size, []).append((lead, verdict))
+                difference = panel.against_real(one)
+                is_decided |= difference is not None
+                leads.setdefault(one.network.size, []).append((lead, difference.verdict if difference else "not finished"))
     if not leads:
         return first_look()
     parts = []
     for size, found in sorted(leads.items()):
         values, verdicts = zip(*found, strict=True)
-        counts = ", ".join(f"{verdicts.count(name)} {name}" for name in dict.fromkeys(verdicts))
-        counts = "one seed" if {*verdicts} == {"of one seed"} else counts
         text = " to ".join(dict.fromkeys(f"{value:+.3f}" for value in (min(values), max(values))))
-        parts.append(f"{text} at {size:g} million ({counts})")
+        counts = ", ".join(f"{verdicts.count(name)} {name}" for name in dict.fromkeys(verdicts))
+        parts.append(f"{text} at {size:g} million" + f" ({counts})" * is_decided)
     lead = f"The lead of GPTs of depth 4 over real ones of as many weights, in nats of the test loss: {'; '.join(parts)}."
-    return lead if max(leads) >= FIRST_LOOK_SIZE else f"{lead} {first_look()}"
+    doubt = "" if is_decided else f" This decides nothing: runs of one network differ by up to {spread:.2f} nats."
+    return f"{lead}{doubt}" + ("" if max(leads) >= FIRST_LOOK_SIZE else f" {first_look()}")
 
 
 def text(rows: Sequence[Row]) -> str:
