@@ -66,7 +66,7 @@ def cifar_set(
                 splits[split] = images.take(np.flatnonzero(stratified(images.labels, limit)))
         return splits
 
-    @passes_options_to(ImageData, "channels", "test", size=32)
+    @passes_options_to(ImageData, "channels", "test", "use_all", size=32)
     def preset(path: OptionalPath = None, limit: int | None = None, val: float = 0.1, **options: Any) -> ImageData:
         limit = check_option("limit", int | None, limit, "[1, inf)")
         root = None if path is None else resolve_path(path, name)
@@ -136,7 +136,7 @@ def medmnist(name: str, md5: str, classes: str) -> Callable[..., ImageData]:
         classes: The label names, separated by ` | `.
     """
 
-    @passes_options_to(ImageData, "channels", "val", "test", augment="shift")
+    @passes_options_to(ImageData, "channels", "val", "test", "use_all", augment="shift")
     def preset(path: OptionalPath = None, **options: Any) -> ImageData:
         root = None if path is None else resolve_path(path, name)
         if root is not None and root.is_dir():

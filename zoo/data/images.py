@@ -207,7 +207,7 @@ class ImageData(DataModule[ImageInfo]):
 DIGITS_SHA256 = "87ff0c9e40dc7e2c0e34e7257799c2e3f3aec1a016363bb11cad869ec428a826"
 
 
-@passes_options_to(ImageData, "val", "test", "channels")
+@passes_options_to(ImageData, "val", "test", "channels", "use_all")
 def digits(**options: Any) -> ImageData:
     """Handwritten digits of scikit-learn: 8 x 8 grey, 10 classes, 1257 / 180 / 360 images; needs no network access.
 

@@ -128,7 +128,7 @@ def test_invalid_copies_raise(tmp_path):
     (tmp_path / "train.jsonl").write_text("{")
     with raises("conflict", "mr: ", "train.tsv and train.jsonl"):
         ready(published.mr(tmp_path))
-    with raises("data", "train.jsonl: mr "):
+    with raises("data", "train.jsonl:1: not JSON"):
         ready(published.mr(tmp_path / "train.jsonl"))
     (tmp_path / "train.tsv.gz").write_bytes(b"no gzip")
     with raises("data", "train.tsv.gz: "):
