@@ -238,12 +238,12 @@ def test_the_report_has_an_interval_only_where_three_seeds_exist(tmp_path):
     assert table["quaternion 0.4"][8] == "ahead"
     assert "±" in table["real 0.4"][6]
     assert table["phm-4 0.4"][6:9] == ["2.0000", "-", "-"]
-    text = ": +0.500 to +1.001 at 0.4 million (1 ahead, 1 not finished). In a first look at 3.2 to 12.8 million weights"
+    text = "by +0.500 to +1.001 nats of test loss at 0.4 million (1 ahead, 1 not finished). In a first look at 3.2 to 12.8"
     assert text in scale_page.limit(rows)
     searched = finished(real, 2.0, seeds=1) + finished(phm, 1.0, seeds=1)
-    assert ": +1.000 at 0.4 million. This decides nothing: runs of one network differ by up to 0.00 nats." in scale_page.limit(
-        searched
-    )
+    assert "+1.000 nats of test loss at 0.4 million. This decides nothing: each has one seed." in scale_page.limit(searched)
+    large = [one | {"size": 3.2} for one in finished(real, 2.0, seeds=2) + finished(phm, 1.0, seeds=1)]
+    assert scale_page.limit(large).endswith("This decides nothing: runs of one network differ by up to 0.00.")
     [found] = scale_page.findings(rows)
     assert found.startswith("**quaternion**, Tiny Shakespeare, 4 million tokens, a CPU: ahead at 0.4 (+0.500 [")
     assert scale_page.not_run(rows)[0].startswith(
@@ -260,13 +260,14 @@ def test_rows_of_different_devices_are_not_mixed():
 def test_the_report_works_without_results():
     assert scale_page.results([]).rows == []
     assert "real networks are ahead by 0.06 to 0.11 nats" in scale_page.limit([])
-    assert scale_page.not_run([]) == ["3 seeds of any network"]
+    assert scale_page.not_run([]) == ["all comparisons"]
 
 
 def test_what_is_written_by_hand_about_the_first_look_holds():
     rows = list(csv.DictReader(scale_page.FIRST_LOOK.read_text(encoding="utf-8").splitlines()))
     sizes = sorted({float(row["million weights"]) for row in rows})
     assert f"{sizes[0]:g} to {sizes[-1]:g} million weights" in scale_page.first_look()
+    assert sizes[0] == scale_page.FIRST_LOOK_SIZE
     networks = {row["network"] for row in rows}
     for those in ([row for row in rows if row["network"] == network] for network in networks):
         best = min(those, key=lambda row: float(row["validation loss"]))

@@ -210,7 +210,7 @@ def not_run(rows: Sequence[Row]) -> list[str]:
     kinds = {row["kind"] for row in rows}
     finished = {one.network for kind in kinds for one in measured(rows, kind) if one.is_finished}
     if not finished:
-        return [f"{SEEDS} seeds of any network"]
+        return ["all comparisons"]
     lines = []
     for tokens, task in product((SHORT, LONG), TASKS):
         sizes = []
@@ -268,15 +268,18 @@ def limit(rows: Sequence[Row]) -> str:
                 leads.setdefault(one.network.size, []).append((lead, difference.verdict if difference else "not finished"))
     if not leads:
         return first_look()
-    parts = []
+    parts: list[str] = []
     for size, found in sorted(leads.items()):
         values, verdicts = zip(*found, strict=True)
         text = " to ".join(dict.fromkeys(f"{value:+.3f}" for value in (min(values), max(values))))
         counts = ", ".join(f"{verdicts.count(name)} {name}" for name in dict.fromkeys(verdicts))
-        parts.append(f"{text} at {size:g} million" + f" ({counts})" * is_decided)
-    lead = f"The lead of GPTs of depth 4 over real ones of as many weights, in nats of the test loss: {'; '.join(parts)}."
-    doubt = "" if is_decided else f" This decides nothing: runs of one network differ by up to {spread:.2f} nats."
-    return f"{lead}{doubt}" + ("" if max(leads) >= FIRST_LOOK_SIZE else f" {first_look()}")
+        unit = "" if parts else " nats of test loss"
+        parts.append(f"{text}{unit} at {size:g} million" + (f" ({counts})" if is_decided else ""))
+    sentences = [f"In GPTs of depth 4, algebras are better than real networks of as many weights by {', '.join(parts)}."]
+    if not is_decided:
+        doubt = f"runs of one network differ by up to {spread:.2f}" if spread else "each has one seed"
+        sentences.append(f"This decides nothing: {doubt}.")
+    return " ".join([*sentences, *([] if max(leads) >= FIRST_LOOK_SIZE else [first_look()])])
 
 
 def text(rows: Sequence[Row]) -> str:

@@ -172,8 +172,8 @@ def check_shape(image: Image.Image) -> None:
 def check_layout(pixels: object, channels: int) -> None:
     """Raise `DataError` for uint8 [C, H, W] in place of grey images, which could be C of them as well."""
     shape, kind = list(getattr(pixels, "shape", ())), str(getattr(pixels, "dtype", ""))
-    is_clear = channels > 1 or not kind.endswith("uint8") or len(shape) != 3
-    if not is_clear and shape[0] in (3, 4) and shape[2] not in (1, 3, 4):
+    is_grey = channels == 1 and kind.endswith("uint8") and len(shape) == 3
+    if is_grey and shape[0] in (3, 4) and shape[2] not in (1, 3, 4):
         raise DataError(f"pixels {shape} may be {shape[0]} grey images or one with colors: use [N, H, W, 1] or [1, C, H, W]")
 
 

@@ -162,7 +162,7 @@ def target_tensor(targets: Sequence[object], info: object, by_value: bool = Fals
         try:
             numbers = torch.stack([torch.as_tensor(array, dtype=torch.float64, device="cpu").reshape(-1) for array in arrays])
         except (TypeError, ValueError, RuntimeError) as error:
-            raise InputError(f"the model predicts numbers, but a target is none: {one_line(error, 120)}") from error
+            raise InputError(f"the model predicts numbers, but a target is not one: {one_line(error, 120)}") from error
         if isinstance(info, VectorInfo) and numbers.shape[1] != info.out_features:
             raise InputError(f"targets of size {numbers.shape[1]}: the model has {info.out_features} outputs", code="mismatch")
         return ((numbers - info.target_mean) / info.target_std if isinstance(info, TableInfo) else numbers).float()

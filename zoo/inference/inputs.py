@@ -141,7 +141,8 @@ def _read_lines(file: Path, size: int) -> str:
     """Read a file with `size` texts per line; `InputError` for a table, whose labels would be read as text, or an image."""
     refused = (*TABLES, *IMAGES) if size > 1 else (*TABLES, *IMAGES, ".tsv")
     if any(suffix.lower() in refused for suffix in file.suffixes):
-        raise InputError(f"{file}: this model expects files with one text per line, or two separated by a tab")
+        expected = "one text" if size == 1 else "two texts, separated by a tab,"
+        raise InputError(f"{file}: this model expects files with {expected} per line")
     return read_text(file, "surrogateescape")
 
 
