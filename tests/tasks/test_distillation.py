@@ -151,7 +151,8 @@ def test_a_run_with_an_invalid_teacher(options, code, value, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_teacher_of_a_table_with_other_columns_is_refused(tmp_path):
+@pytest.mark.parametrize("source", ["teacher", "init_from"])
+def test_a_model_of_a_table_with_other_columns_is_refused(source, tmp_path):
     options = {"backbone": "mlp(dim=8)", "algebra": "real", "trainer": {"max_epochs": 1, "accelerator": "cpu"}}
     for name in ("ab", "ba"):
         rows = [f"{'pq'[i % 2]},{'pq'[i % 3 == 0]},{'xy'[i % 2]}" for i in range(60)]
@@ -159,4 +160,5 @@ def test_a_teacher_of_a_table_with_other_columns_is_refused(tmp_path):
     data = {name: f"table(path={tmp_path / name}.csv, target=y)" for name in ("ab", "ba")}
     zoo.fit(data=data["ab"], run_dir=str(tmp_path / "run"), **options)
     with raises("mismatch", "other columns"):
-        zoo.fit(data=data["ba"], run_dir=str(tmp_path / "other"), teacher=str(tmp_path / "run"), **options)
+        zoo.fit(data=data["ba"], run_dir=str(tmp_path / "other"), **{source: str(tmp_path / "run")}, **options)
+    zoo.fit(data=data["ab"], run_dir=str(tmp_path / "same"), **{source: str(tmp_path / "run")}, **options)

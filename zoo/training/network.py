@@ -70,7 +70,7 @@ def build_network(plan: Plan, data: RunData) -> nn.Module:
     if data.vectors is not None:
         load_vectors(net, data.vectors)
     if plan.initial is not None:
-        plan.initial.load_into(net, data.tokenizer, data.files)
+        plan.initial.load_into(net, info, data.tokenizer, data.files)
     if info is not None:
         check_fit(net, options.backbone, info.example_inputs(2), plan.task.num_outputs(info), every=plan.task.per_token)
     return net

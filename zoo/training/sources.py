@@ -49,8 +49,8 @@ class InitialWeights:
         if not is_of_transformers(self.folder):
             read_config(self.folder)
 
-    def load_into(self, net: nn.Module, tokenizer: object, files: Mapping[str, str]) -> None:
-        """Load the weights into a network for data with this tokenizer and these files."""
+    def load_into(self, net: nn.Module, info: object, tokenizer: object, files: Mapping[str, str]) -> None:
+        """Load the weights into a network for data with this info, this tokenizer and these files."""
         if is_of_transformers(self.folder):
             layers = Layers(self.algebra, self.scope, self.init)
             load_pretrained(net, self.folder, layers, getattr(tokenizer, "tokens", None))
@@ -64,6 +64,9 @@ class InitialWeights:
             raise InputError(f"{source}: use a model whose backbone has a spec", code="unsupported")
         if not _has_files(self.folder, files):
             raise InputError(f"{source}, and its tokenizer differs from that of the data: use the data that it was trained on")
+        trained = config.info or {}
+        if any(key in trained and list(getattr(info, key, trained[key])) != trained[key] for key in ("columns", "values")):
+            raise InputError(f"{source}, and was trained on a table with other columns or categories", code="mismatch")
         try:
             net.load_state_dict(load_network(self.folder, config).state_dict())
         except RuntimeError as error:
