@@ -238,10 +238,18 @@ def test_the_report_has_an_interval_only_where_three_seeds_exist(tmp_path):
     assert table["quaternion 0.4"][8] == "ahead"
     assert "±" in table["real 0.4"][6]
     assert table["phm-4 0.4"][6:9] == ["2.0000", "-", "-"]
-    text = "by +0.500 to +1.001 nats of test loss at 0.4 million (1 ahead, 1 not finished). In a first look at 3.2 to 12.8"
+    text = "+0.500 to +1.001 (1 ahead, 1 not finished) at 0.4 million after 4 million training tokens. In a first look"
     assert text in scale_page.limit(rows)
     searched = finished(real, 2.0, seeds=1) + finished(phm, 1.0, seeds=1)
-    assert "+1.000 nats of test loss at 0.4 million. This decides nothing: each has one seed." in scale_page.limit(searched)
+    assert (
+        "+1.000 at 0.4 million after 4 million training tokens. This decides nothing: each has one seed."
+        in scale_page.limit(searched)
+    )
+    longer = [one | {"tokens": LONG, "test": one["test"] - 0.2 * (one["algebra"] == "real")} for one in searched]
+    text = "+1.000 at 0.4 million after 4 million training tokens; +0.800 at 0.4 million after 16 million training tokens. This"
+    assert text in scale_page.limit([*searched, *longer])
+    [axes] = scale_page.draw([*searched, *longer]).axes
+    assert len(axes.get_legend().texts) == 4
     large = [one | {"size": 3.2} for one in finished(real, 2.0, seeds=2) + finished(phm, 1.0, seeds=1)]
     assert scale_page.limit(large).endswith("This decides nothing: runs of one network differ by up to 0.00.")
     [found] = scale_page.findings(rows)

@@ -184,21 +184,25 @@ def has_picture(rows: Sequence[Row]) -> bool:
 
 
 def draw(rows: Sequence[Row]) -> Figure:
-    """Draw the test loss against the number of weights, a panel for each task, number of tokens and kind of device."""
-    shown = list(panels(rows))
-    figure = Figure(figsize=(4.8 * len(shown), 4.2), layout="constrained")
+    """Draw the test loss against the number of weights, axes for each task and kind of device; longer training is dashed."""
+    by_data: dict[tuple[str, str], list[Panel]] = {}
+    for panel in panels(rows):
+        by_data.setdefault((panel.kind, panel.task), []).append(panel)
+    figure = Figure(figsize=(4.8 * len(by_data), 4.2), layout="constrained")
     colors = colors_of(ALGEBRAS)
-    for axes, panel in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
-        for algebra, marker in zip(ALGEBRAS, MARKERS, strict=False):
+    for axes, shown in zip(figure.subplots(1, len(by_data), squeeze=False)[0], by_data.values(), strict=True):
+        for panel, (algebra, marker) in product(shown, zip(ALGEBRAS, MARKERS, strict=False)):
             points = [one.point for one in panel.networks if one.network.algebra == algebra and one.found.is_inside]
             if points:
                 bars = [point.interval if len(point.values) >= SEEDS and point.interval else 0.0 for point in points]
+                label = algebra + (f", {panel.tokens / 1e6:.0f} million tokens" if panel.tokens == LONG else "")
                 style: dict[str, Any] = {"color": colors[algebra], "marker": marker, "markersize": 5, "capsize": 3}
-                style |= {"linewidth": 2.2 if algebra == "real" else 1.3, "elinewidth": 1, "yerr": bars, "label": algebra}
+                style |= {"linewidth": 2.2 if algebra == "real" else 1.3, "elinewidth": 1, "yerr": bars, "label": label}
+                style |= {"linestyle": "--", "markerfacecolor": "white"} if panel.tokens == LONG else {}
                 axes.errorbar([point.weights for point in points], [point.mean for point in points], **style)
         log_axis(axes, "x")
         plain_axes(axes)
-        axes.set_title(panel.title, fontsize=10)
+        axes.set_title(shown[0].title, fontsize=10)
         axes.set_xlabel("weights")
         axes.set_ylabel("test loss, nats (lower is better)")
         axes.legend(frameon=False)
@@ -256,7 +260,7 @@ def first_look() -> str:
 
 def limit(rows: Sequence[Row]) -> str:
     """Say for the README how networks of each size compare with the real one of as many weights."""
-    leads: dict[float, list[tuple[float, str]]] = {}
+    leads: dict[int, dict[float, list[tuple[float, str]]]] = {}
     spread, is_decided = 0.0, False
     for panel in panels(rows):
         for one in panel.networks:
@@ -265,21 +269,31 @@ def limit(rows: Sequence[Row]) -> str:
             if (lead := panel.lead(one)) is not None:
                 difference = panel.against_real(one)
                 is_decided |= difference is not None
-                leads.setdefault(one.network.size, []).append((lead, difference.verdict if difference else "not finished"))
+                verdict = difference.verdict if difference else "not finished"
+                leads.setdefault(panel.tokens, {}).setdefault(one.network.size, []).append((lead, verdict))
     if not leads:
         return first_look()
-    parts: list[str] = []
-    for size, found in sorted(leads.items()):
-        values, verdicts = zip(*found, strict=True)
-        text = " to ".join(dict.fromkeys(f"{value:+.3f}" for value in (min(values), max(values))))
-        counts = ", ".join(f"{verdicts.count(name)} {name}" for name in dict.fromkeys(verdicts))
-        unit = "" if parts else " nats of test loss"
-        parts.append(f"{text}{unit} at {size:g} million" + (f" ({counts})" if is_decided else ""))
-    sentences = [f"In GPTs of depth 4, algebras are better than real networks of as many weights by {', '.join(parts)}."]
+    parts = []
+    for tokens, by_size in sorted(leads.items()):
+        sizes = [f"{range_of(found, is_decided)} at {size:g} million" for size, found in sorted(by_size.items())]
+        parts.append(f"{', '.join(sizes)} after {tokens / 1e6:.0f} million training tokens")
+    text = "; ".join(parts)
+    sentences = [
+        f"In GPTs of depth 4, algebras are better than real networks of as many weights by (nats of test loss) {text}."
+    ]
     if not is_decided:
         doubt = f"runs of one network differ by up to {spread:.2f}" if spread else "each has one seed"
         sentences.append(f"This decides nothing: {doubt}.")
-    return " ".join([*sentences, *([] if max(leads) >= FIRST_LOOK_SIZE else [first_look()])])
+    largest = max(size for by_size in leads.values() for size in by_size)
+    return " ".join([*sentences, *([] if largest >= FIRST_LOOK_SIZE else [first_look()])])
+
+
+def range_of(found: Sequence[tuple[float, str]], with_verdicts: bool) -> str:
+    """Format the smallest and the largest lead, and how many have each verdict."""
+    values, verdicts = zip(*found, strict=True)
+    text = " to ".join(dict.fromkeys(f"{value:+.3f}" for value in (min(values), max(values))))
+    counts = ", ".join(f"{verdicts.count(name)} {name}" for name in dict.fromkeys(verdicts))
+    return f"{text} ({counts})" if with_verdicts else text
 
 
 def text(rows: Sequence[Row]) -> str:
