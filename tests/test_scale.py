@@ -238,7 +238,7 @@ def test_the_report_has_an_interval_only_where_three_seeds_exist(tmp_path):
     assert table["quaternion 0.4"][8] == "ahead"
     assert "±" in table["real 0.4"][6]
     assert table["phm-4 0.4"][6:9] == ["2.0000", "-", "-"]
-    text = "+0.500 to +1.001 (1 ahead, 1 not finished) at 0.4 million after 4 million training tokens. In a first look"
+    text = "+0.500 to +1.001 (1 ahead, 1 without an interval) at 0.4 million after 4 million training tokens. In a first look"
     assert text in scale_page.limit(rows)
     searched = finished(real, 2.0, seeds=1) + finished(phm, 1.0, seeds=1)
     assert (

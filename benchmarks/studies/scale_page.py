@@ -269,7 +269,7 @@ def limit(rows: Sequence[Row]) -> str:
             if (lead := panel.lead(one)) is not None:
                 difference = panel.against_real(one)
                 is_decided |= difference is not None
-                verdict = difference.verdict if difference else "not finished"
+                verdict = difference.verdict if difference else "without an interval"
                 leads.setdefault(panel.tokens, {}).setdefault(one.network.size, []).append((lead, verdict))
     if not leads:
         return first_look()
