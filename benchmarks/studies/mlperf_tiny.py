@@ -89,7 +89,6 @@ def run(network: Network, epochs: int, seed: int, runs: Path, root: Path | None)
     row |= {
         "validation_loss": summary["validation"]["value"],
         "accuracy": exported["metrics"]["accuracy"],
-        "float_accuracy": exported["float_metrics"]["accuracy"],
     }
     return (
         row

@@ -126,7 +126,6 @@ def combine(summaries: list[Summary]) -> Summary:
         checkpoint=None,
         resumed_from=None,
         validation=None if value is None else {"metric": chosen["metric"], "mode": chosen["mode"], "value": value},
-        quantized=None if first.quantized is None else first.quantized | {"metrics": mean_quantized(summaries)},
         metrics={name: mean_std(column)[0] for name, column in columns.items()},
         std={name: mean_std(column)[1] for name, column in columns.items()},
         undefined={name: f"in fold {number}, {reason}" for number, items in reasons for name, reason in items},
@@ -135,12 +134,6 @@ def combine(summaries: list[Summary]) -> Summary:
         epochs=max(row.epochs for row in summaries),
         data_sha256=[str(row.data_sha256) for row in summaries],
     )
-
-
-def mean_quantized(summaries: list[Summary]) -> dict[str, float | None]:
-    """Return the mean test metrics of the quantized networks of all folds."""
-    rows = [(row.quantized or {})["metrics"] for row in summaries]
-    return {name: mean_std([row[name] for row in rows])[0] for name in rows[0]}
 
 
 def mean_std(column: list[Any]) -> tuple[float | None, float | None]:

@@ -1,6 +1,6 @@
 """Quantization-aware training: rounded weights in the forward pass, updates of the weights before rounding."""
 
-import json
+import shutil
 from copy import deepcopy
 
 import lightning.pytorch as pl
@@ -13,7 +13,9 @@ import zoo
 from tests.errors import raises
 from zoo.conversion.quantization import RoundedWeights, dequantized
 from zoo.nn import Linear
+from zoo.training.options import Average
 from zoo.training.quantization import QuantizationAware
+from zoo.training.runs import average, recover
 
 BATCH = torch.randn(8, 6, generator=torch.Generator().manual_seed(0))
 
@@ -90,41 +92,42 @@ def test_rounded_weights_are_restored_bit_for_bit():
     assert all(torch.equal(p, before[name]) for name, p in net.state_dict().items())
 
 
+def test_pruned_weights_stay_zero():
+    net = nn.Linear(64, 8)
+    with torch.no_grad():
+        net.weight[:, ::2] = 0
+    RoundedWeights(net, 4).round()
+    zeros = net.weight.detach()[:, ::2]
+    assert not zeros.any()
+    assert not zeros.signbit().any()  # a stored ticket keeps -0.0 like a number
+
+
 TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False, "limit_train_batches": 10}
 RUN = {"backbone": "vit(dim=16, depth=1, heads=2)", "algebra": "quaternion", "trainer": TRAINER}
 
 
-def test_a_run_stores_the_metrics_of_both_networks(tmp_path, capsys):
-    summary = zoo.fit(**RUN, quantize_aware="int4", run_dir=str(tmp_path / "run"))
-    lines = capsys.readouterr().out.splitlines()
-    small, model = summary["quantized"], zoo.load(tmp_path / "run")
-    assert json.loads((tmp_path / "run/summary.json").read_text())["quantized"] == small
-    assert small["format"] == "int4"
-    assert small["metrics"] != summary["metrics"]
+@pytest.mark.parametrize("format", ["int8", "int4"])
+def test_the_saved_model_is_the_quantized_network(format, tmp_path):
+    run, bits = tmp_path / "run", int(format[3:])
+    summary = zoo.fit(**RUN, quantize_aware=format, keep=2, run_dir=str(run))
+    model = zoo.load(run)
     assert model.evaluate() == pytest.approx(summary["metrics"], abs=1e-6)
-    assert zoo.quantize(model, bits=4).evaluate() == pytest.approx(small["metrics"], abs=1e-5)
-    validated = zoo.quantize(model, bits=4).evaluate(split="val")[summary["validation"]["metric"]]
+    validated = model.evaluate(split="val")[summary["validation"]["metric"]]
     assert validated == pytest.approx(summary["validation"]["value"], abs=1e-5)
-    shown = next(line for line in lines if "test accuracy, int4" in line)
-    assert f"{small['metrics']['accuracy']:.4f}" in shown
-    rows = (tmp_path / "run/metrics.csv").read_text().splitlines()
-    column = rows[0].split(",").index("test_accuracy")
-    assert len([row for row in rows[1:] if row.split(",")[column]]) == 1  # those of the network in model/
-
-
-def test_folds_average_the_metrics_of_quantized_networks(tmp_path, corpus):
-    corpus(tmp_path / "text.tsv", "text")
-    summary = zoo.fit(
-        backbone="fasttext(dim=8, hidden=8)",
-        algebra="quaternion",
-        data=f"text(path='{tmp_path / 'text.tsv'}')",
-        folds=2,
-        trainer={"max_epochs": 1, "accelerator": "cpu", "enable_progress_bar": False},
-        quantize_aware="int8",
-        run_dir=str(tmp_path / "run"),
-    )
-    folds = [json.loads((tmp_path / f"run/fold-0{k}/summary.json").read_text())["quantized"]["metrics"] for k in (1, 2)]
-    assert summary["quantized"]["metrics"]["loss"] == pytest.approx((folds[0]["loss"] + folds[1]["loss"]) / 2)
+    exact = torch.load(summary["checkpoint"], weights_only=False)["state_dict"]
+    latent = {name.removeprefix("net."): value for name, value in exact.items() if name.startswith("net.")}
+    assert any((latent[name] - value).abs().max() > 1e-3 for name, value in model.net.state_dict().items())
+    trained = zoo.load(run).net
+    trained.load_state_dict(latent)
+    for one, other in zip(zoo.quantize(model.net, bits).parameters(), zoo.quantize(trained, bits).parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=0)  # the same integers
+    shutil.rmtree(run / "model")
+    recover(run)
+    assert all(torch.equal(value, model.net.state_dict()[name]) for name, value in zoo.load(run).net.state_dict().items())
+    means = zoo.load(average(run, Average(last=2))["folder"]).net
+    again = dequantized(zoo.quantize(means, bits)).state_dict()
+    for name, value in means.state_dict().items():  # averaged, then rounded
+        torch.testing.assert_close(again[name], value, rtol=1e-6, atol=0)
 
 
 def test_invalid_quantization_aware_training(tmp_path):

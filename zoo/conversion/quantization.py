@@ -235,7 +235,7 @@ class RoundedWeights:
         if not self.originals:
             self.originals = [w.clone() for w, _ in self.weights]
             for w, form in self.weights:
-                w.copy_(form(*form.right_inverse(w)))
+                w.copy_(form(*form.right_inverse(w))).add_(0.0)  # -0.0 becomes 0.0, which a ticket does not store
 
     @torch.no_grad()
     def restore(self) -> None:

@@ -38,7 +38,7 @@ from zoo.training.network import (
 )
 from zoo.training.options import Fit, check_not_tickets
 from zoo.training.processes import is_first_process
-from zoo.training.quantization import evaluate_quantized
+from zoo.training.quantization import rounded
 from zoo.training.resolve import NO_OBJECTS, Objects, Plan, plan_run, take_objects
 from zoo.training.resume import Resumed, check_unchanged, checkpoint_files, position_of, read_checkpoint, resume, set_counters
 from zoo.training.session import Session, open_folder, report_interruption, start_session
@@ -207,7 +207,7 @@ def train_run(plan: Plan, session: Session, extension: Extension) -> Summary:
             extension.prepare(run)
         summary = train(run, summary)
         summary = replace(summary, **processes.first(lambda: extension.finish(run)))
-        with report_interruption(folder, extension.resume_text, trained=True):
+        with report_interruption(folder, extension.resume_text, trained=True), rounded(task.net, options.quantize_aware):
             save_model(run, summary)  # before the test, which may fail
             summary = evaluate(run, summary)
             save(run, summary)
@@ -277,8 +277,6 @@ def evaluate(run: Run, summary: Summary) -> Summary:
         for metrics in run.trainer.test(run.task, run.data.module, verbose=False):  # none with limit_test_batches=0
             values = {name.removeprefix("test_"): finite(value) for name, value in metrics.items()}
             summary = replace(summary, metrics=values, undefined=run.task.test_metrics.undefined())
-            if (format := run.plan.options.quantize_aware) is not None:
-                summary = replace(summary, quantized=evaluate_quantized(run.trainer, run.task, run.data.module, format))
     return summary
 
 

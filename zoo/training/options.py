@@ -84,7 +84,7 @@ class Fit(Options):
         label_smoothing: Label smoothing, from 0 to below 1; the default depends on the task.
         metrics: Additional metrics: names of torchmetrics classes, such as MulticlassCalibrationError.
         ema: Decay of an exponential moving average of the weights, such as 0.999; evaluation and saved model use it.
-        quantize_aware: Train for zoo export --quantize: int8 or int4. Training and validation round the weights.
+        quantize_aware: Train for zoo export --quantize: int8 or int4. Training and saved model round the weights.
         keep: Number of training checkpoints to keep for zoo average, the last ones.
         decoding: How texts are generated in tests.
         batch_size: Examples per step; the default depends on the backbone, mostly 32.

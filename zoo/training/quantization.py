@@ -1,13 +1,13 @@
 """Quantization-aware training: train the weights that the quantized network has."""
 
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import nn
 
 from zoo.conversion.quantization import BITS, RoundedWeights
 from zoo.errors import InputError
-from zoo.training.folder import finite
 
 
 class QuantizationAware(Callback):
@@ -18,7 +18,7 @@ class QuantizationAware(Callback):
     for the integers q and scales s of w: the straight-through estimator (Bengio, Leonard and Courville 2013), in the form of
     Courbariaux, Bengio and David (2015, Algorithm 1). Scales follow from the largest numbers, so that none is clipped. Weights
     are rounded before the forward pass and restored after the backward pass: the optimizer, moving averages and checkpoints
-    have the weights before rounding, and `zoo.quantize` of them returns the network that was validated.
+    have the weights before rounding; a model folder has the rounded ones, see `rounded`.
 
     Args:
         format: ``int8`` or ``int4``.
@@ -49,14 +49,14 @@ class QuantizationAware(Callback):
     on_after_backward = on_train_batch_end = on_validation_epoch_end = on_exception = _restore
 
 
-def evaluate_quantized(trainer: Trainer, task: Any, data: object, format: str) -> dict[str, Any]:
-    """Return the format and the test metrics of a task with rounded weights; they are not logged."""
-    weights, loggers = RoundedWeights(task.net, BITS[format]), trainer.loggers
-    trainer.loggers = []
-    weights.round()
+@contextmanager
+def rounded(net: nn.Module, format: str | None) -> Iterator[None]:
+    """Give a network in a block the weights with which `QuantizationAware` validates it; without a format change nothing."""
+    weights = None if format is None else RoundedWeights(net, BITS[format])
+    if weights is not None:
+        weights.round()
     try:
-        measured = trainer.test(task, data, verbose=False)
+        yield
     finally:
-        weights.restore()
-        trainer.loggers = loggers
-    return {"format": format, "metrics": {name.removeprefix("test_"): finite(value) for name, value in measured[0].items()}}
+        if weights is not None:
+            weights.restore()

@@ -18,6 +18,7 @@ from zoo.errors import InputError
 from zoo.inference.model import load
 from zoo.training.folder import CHECKSUMS, finite, has_checksum, lock_folder, read_run_config
 from zoo.training.options import Average, Measuring
+from zoo.training.quantization import rounded
 from zoo.training.resume import MODEL, STATE, checkpoint_files, kept_checkpoints, network_state, newest, read_checkpoint
 from zoo.training.trainer import check_trainer
 
@@ -34,11 +35,12 @@ def average(run: str | Path, options: Average) -> dict[str, Any]:
     files = model_files(model)
     splits = ("validation", "metrics") if manifest["metrics"] else ("validation",)
     before = measure_splits(run, splits, options)  # again, because the run may have limited its batches
-    with scratch_folder(out) as temporary:
-        save(temporary / "model", net, config, summary, files)
-        measurements = measure_splits(temporary, splits, options)
     averaged = [path.name for path in paths]
-    save(out, net, config, summary | measurements | {"averaged": averaged}, files)
+    with rounded(net, read_run_config(folder).get("quantize_aware")):
+        with scratch_folder(out) as temporary:
+            save(temporary / "model", net, config, summary, files)
+            measurements = measure_splits(temporary, splits, options)
+        save(out, net, config, summary | measurements | {"averaged": averaged}, files)
     return {"folder": str(out), "averaged": averaged, **measurements, "before": before}
 
 
@@ -109,7 +111,8 @@ def recover(run: str | Path) -> dict[str, Any]:
         config, summary = ModelConfig.from_json(model["config"], path), model["summary"] | {"epochs": best["epoch"]}
         net = backbone(untrained(str(config.backbone)), str(config.algebra), **model["network"])
         net.load_state_dict(network_state(checkpoint))
-        save(folder / "model", net, config, summary, model["files"])
+        with rounded(net, read_run_config(folder).get("quantize_aware")):
+            save(folder / "model", net, config, summary, model["files"])
     return {"folder": str(folder / "model"), "checkpoint": str(path), "epoch": best["epoch"]}
 
 

@@ -15,7 +15,7 @@ from zoo.training.options import is_object
 
 _REQUIRED = frozenset({"metrics", "parameters"})
 """Fields that every summary must have; those of another version may lack others."""
-_OPTIONAL = frozenset({"decoding", "note", "validation", "std", "folds", "lottery", "quantized"})
+_OPTIONAL = frozenset({"decoding", "note", "validation", "std", "folds", "lottery"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,6 @@ class Summary:
         decoding: Options for generating text.
         note: Which objects the run was given in Python.
         metrics: Test metrics by name; None is undefined.
-        quantized: Test ``metrics`` of the quantized network and its ``format``, after training with `Fit.quantize_aware`.
         undefined: Why metrics are undefined, by name.
         checkpoint: The training checkpoint of the best validation.
         validation: The ``metric`` that chose it, its ``mode``, ``value``, ``epoch`` and ``step``.
@@ -61,7 +60,6 @@ class Summary:
     seconds: float = 0.0
     epochs: int = 0
     metrics: dict[str, float | None] = field(default_factory=dict)
-    quantized: dict[str, Any] | None = None
     undefined: dict[str, str] = field(default_factory=dict)
     device: str = ""
     checkpoint: str | None = None
@@ -94,8 +92,6 @@ def print_summary(summary: Summary) -> None:
     table.add_row("parameters", f"{parameters['total']:,}", *comparison)
     for name, value in summary.metrics.items():
         table.add_row(f"test {name}", number(value) + spread(summary, name))
-    for name, value in (quantized := summary.quantized or {"metrics": {}})["metrics"].items():
-        table.add_row(f"test {name}, {quantized['format']}", number(value))
     console.print()
     console.print(table)
     for name, reason in summary.undefined.items():
