@@ -36,7 +36,7 @@ from benchmarks.studies import digits, frontier_page, readme, recovery
 from benchmarks.studies import frontier as benchmark
 from tests.errors import raises
 from zoo.cli import main
-from zoo.errors import Interrupted
+from zoo.errors import InputError, Interrupted
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs" / "frontier").glob("*.yaml"))
 
@@ -231,6 +231,9 @@ def test_rows_in_frontier_json_count_as_finished(tmp_path):
     rows = [row(net, None, seed, 1.0) for net in nets for seed in (0, 1)]
     (tmp_path / "frontier.json").write_text(json.dumps({"config": values, "rows": rows, "costs": {"a": {}, "b": {}}}))
     assert frontier(values, "file.yaml", Experiment(run_dir=str(tmp_path)))["rows"] == rows
+    without = {"axes": values["axes"]}  # base is optional
+    (tmp_path / "frontier.json").write_text(json.dumps({"config": without, "rows": rows, "costs": {"a": {}, "b": {}}}))
+    assert frontier(without, "file.yaml", Experiment(run_dir=str(tmp_path)))["rows"] == rows
     with raises("conflict", str(tmp_path)):
         frontier(values | {"base": {"data": "glosses"}}, "file.yaml", Experiment(run_dir=str(tmp_path)))
 
@@ -275,6 +278,39 @@ def test_rates_and_seeds_must_be_numbers(values, tmp_path):
     with raises("invalid", "a.yaml", "lists of numbers"):
         frontier({"axes": axes}, "a.yaml", Experiment(run_dir=str(tmp_path / "new")))
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"base": ["digits"], "axes": {"net": {"a": {"algebra": "real"}}, "seed": [0]}},
+        {"base": {"algebra": "real"}, "axes": {"net": {"a": None}, "seed": [0]}},
+        {"axes": {"net": {"a": "real"}, "seed": [0]}},
+        {"axes": {"net": {"a": {"algebra": "real"}}, "seed": []}},
+        {"axes": ["net", "seed"]},
+    ],
+)
+def test_values_of_another_type_are_refused_in_one_line(values, tmp_path):
+    with pytest.raises(InputError, match=r"a\.yaml"):
+        frontier(values, "a.yaml", Experiment(run_dir=str(tmp_path / "new")))
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("base", "net", "rate"),
+    [
+        ({"optimizer": "sgd(lr=0.5)"}, {}, "0.5"),
+        ({"optimizer": "sgd(lr=0.5)"}, {"optimizer": {"lr": "2e-3"}}, "0.002"),
+        ({"optimizer.lr": 0.25}, {}, "0.25"),
+        ({"optimizer": "sgd"}, {}, "default"),
+        (None, {}, "default"),
+    ],
+)
+def test_the_table_has_the_rate_however_the_file_states_it(base, net, rate):
+    config = {"base": base, "axes": {"net": {"a": net}, "seed": [0]}}
+    networks = [BestNetwork((0.5,), net="a", algebra="real", weights=1, total=1)]
+    rows = [row("a", None, 0, 1.0) | {"metric": "loss"}]
+    assert network_table(Frontier("task", config, rows, networks, {})).rows[0][2] == rate
 
 
 def test_networks_may_have_any_label_and_axes_any_order(tmp_path, monkeypatch):

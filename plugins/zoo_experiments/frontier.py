@@ -38,7 +38,7 @@ from zoo.training.folder import RUNS, file_name
 from zoo.training.options import Fit
 from zoo_experiments.grid import processes
 from zoo_experiments.options import Experiment, Sweep
-from zoo_experiments.sweep import ROWS, grid_points, known_rows, read_rows, sweep, sweep_points
+from zoo_experiments.sweep import ROWS, grid_points, known_rows, read_rows, sweep, sweep_points, well_formed
 
 RATE = "optimizer.lr"
 RESULT = "frontier.json"
@@ -61,18 +61,19 @@ def frontier(
     interruption. The costs of the networks are measured once, see `costs`. Arguments, result and errors are those of `sweep`,
     with rows of `summarize`.
     """
-    check_frontier(values, file)
     options = options or Experiment()
-    axes = {axis: values["axes"][axis] for axis in ("net", RATE, "seed") if axis in values["axes"]}  # the order in `name`
-    axes["net"] = {str(label): net for label, net in axes["net"].items()}  # YAML reads 64 as a number
-    values = {**values, "axes": axes}
-    folder = Path(options.run_dir).expanduser() if options.run_dir else RUNS / f"frontier-{file_name(Path(file).stem)}"
-    try:
-        rates, seeds = [float(rate) for rate in axes.get(RATE, ())], [int(seed) for seed in axes["seed"]]
-    except (TypeError, ValueError) as error:
-        raise InputError(f"'{file}': the axes {RATE} and seed must be lists of numbers") from error
-    check_stored(folder / RESULT, values)
-    check_rows(folder, values, file)
+    with well_formed(file):
+        check_frontier(values, file)
+        axes = {axis: values["axes"][axis] for axis in ("net", RATE, "seed") if axis in values["axes"]}  # the order in `name`
+        axes["net"] = {str(label): net for label, net in axes["net"].items()}  # YAML reads 64 as a number
+        values = {**values, "axes": axes}
+        folder = Path(options.run_dir).expanduser() if options.run_dir else RUNS / f"frontier-{file_name(Path(file).stem)}"
+        try:
+            rates, seeds = [float(rate) for rate in axes.get(RATE, ())], [int(seed) for seed in axes["seed"]]
+        except (TypeError, ValueError) as error:
+            raise InputError(f"'{file}': the axes {RATE} and seed must be lists of numbers") from error
+        check_stored(folder / RESULT, values)
+        check_rows(folder, values, file)
     if (folder / RESULT).exists():
         (folder / ROWS).touch()  # without it, a sweep refuses a folder that is not empty
     failed = set[Run]()
@@ -108,7 +109,7 @@ def check_stored(path: Path, values: Mapping[str, Any]) -> None:
     stored = read_json(path)["config"] if path.exists() else values
     nets, stored_nets = values["axes"]["net"], stored["axes"]["net"]
     changed = [net for net in nets if net in stored_nets and nets[net] != stored_nets[net]]
-    if changed or stored["base"] != values["base"]:
+    if changed or stored.get("base") != values.get("base"):
         what = f"other options for {changed[0]}" if changed else "another base"
         raise InputError(f"'{path}' has {what} than the file: choose another --run-dir", code="conflict")
 
@@ -124,7 +125,7 @@ def check_frontier(values: Mapping[str, Any], file: str) -> None:
     """Raise `InputError` if a sweep is not a frontier."""
     axes = values.get("axes") or {}
     nets = axes.get("net")
-    if not isinstance(nets, Mapping) or not set(axes) <= {"net", RATE, "seed"} or "seed" not in axes:
+    if not isinstance(nets, Mapping) or not set(axes) <= {"net", RATE, "seed"} or axes.get("seed", []) == []:
         raise InputError(f"'{file}': a frontier has the axes net (with labels), {RATE} and seed", code="missing")
     if values.get("exclude"):
         raise InputError(f"'{file}': a frontier trains every net with every seed: leave exclude out", code="unsupported")

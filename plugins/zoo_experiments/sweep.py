@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from itertools import product
 from math import prod
@@ -39,11 +39,8 @@ def sweep_points(values: Mapping[str, object], file: str) -> list[Point]:
     unknown = set(values) - {"base", "axes", "exclude"}
     if unknown:
         raise InputError(f"'{file}': unknown key {min(unknown, default='')}; use base, axes and exclude", code="unknown")
-    try:
+    with well_formed(file):
         points = list(grid_points(values, file))
-    except (AttributeError, TypeError) as error:
-        text = f"'{file}': base must be options by name; each axis a list of values, or LABEL: {{OPTIONS}}; exclude a list"
-        raise InputError(text) from error
     names = {point.name.casefold() for point in points if point.name}
     if not points:
         raise InputError(f"'{file}' has no runs: an axis is empty, or exclude matches all of them")
@@ -55,6 +52,16 @@ def sweep_points(values: Mapping[str, object], file: str) -> list[Point]:
         except InputError as error:
             raise InputError(f"'{file}', run {point.name}: {error}", code=error.code) from error
     return points
+
+
+@contextmanager
+def well_formed(file: str) -> Iterator[None]:
+    """Raise `InputError` where a value of a file has another type."""
+    try:
+        yield
+    except (AttributeError, TypeError) as error:
+        text = f"'{file}': base must be options by name; each axis a list of values, or LABEL: {{OPTIONS}}; exclude a list"
+        raise InputError(text) from error
 
 
 def grid_points(values: Mapping[str, Any], file: str) -> Iterator[Point]:

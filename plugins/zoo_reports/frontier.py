@@ -15,6 +15,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 from zoo_experiments.frontier import best_rate
+from zoo_experiments.sweep import merged, nested
 
 from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError
@@ -258,8 +259,9 @@ def network_table(frontier: Frontier) -> Table:
     rows, share = [], not frontier.counts_all
     for point in frontier.points:
         half = "" if point.interval is None else f" ± {point.interval:.4f}"
-        options = frontier.config["base"].get("optimizer", {}) | frontier.config["axes"]["net"][point.net].get("optimizer", {})
-        rate = f"{options['lr']:g}" if "lr" in options else "default"
+        base, net = frontier.config.get("base") or {}, frontier.config["axes"]["net"][point.net]
+        options = merged(nested(base), nested(net)).get("optimizer", {})
+        rate = f"{float(options['lr']):g}" if "lr" in options else "default"
         if point.rates:
             edge = " (edge)" if len(point.rates) > 1 and point.lr in (point.rates[0], point.rates[-1]) else ""
             rate = f"{point.lr:g} of {point.rates[0]:g} to {point.rates[-1]:g}{edge}"

@@ -200,6 +200,27 @@ def test_invalid_repeats(home, sound, tmp_path, known, config, value):
     assert not (tmp_path / "site" / "one").exists()
 
 
+@pytest.mark.parametrize(
+    ("changed", "other"),
+    [
+        ({"optimizer": {"name": "adamw", "lr": 0.1}}, "optimizer.lr"),
+        ({"trainer": {"max_epochs": 9}}, "trainer.max_epochs"),
+        ({"seed": 1, "num_workers": 4}, None),
+    ],
+)
+def test_repeats_that_are_run_folders_differ_only_in_the_seed(home, sound, tmp_path, capsys, changed, other):
+    """An option that does not affect results, such as the number of workers, may differ too."""
+    config = {"optimizer": {"name": "adamw", "lr": 0.01}, "trainer": {"max_epochs": 3}, "seed": 0}
+    for seed, values in enumerate((config, config | changed)):
+        repeated(sound, tmp_path / f"seed-{seed}" / "model", seed, metrics={"accuracy": 0.9})
+        (tmp_path / f"seed-{seed}" / "config.yaml").write_text(yaml.safe_dump(values))
+    runs = [str(tmp_path / "seed-0"), str(tmp_path / "seed-1")]
+    assert main(["publish", *runs, "--to", str(tmp_path / "site")]) == (2 if other else 0)
+    err = capsys.readouterr().err
+    assert f"other values of {other}" in err if other else err == ""
+    assert (tmp_path / "site").exists() == (other is None)
+
+
 def test_list_checkpoints(site, monkeypatch, capsys):
     monkeypatch.setenv("ZOO_CATALOGUE", str(site))
     assert main(["list", "checkpoints"]) == 0
