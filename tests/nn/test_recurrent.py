@@ -378,6 +378,23 @@ def test_arguments_and_shapes_are_those_of_torch(ours, theirs, options):
     torch.testing.assert_close(states(last), states(state))
 
 
+@pytest.mark.parametrize("kind", [LSTM, GRU])
+def test_shapes_of_the_input_and_the_state_are_checked(kind):
+    # Torch's kernels do not check them: the LSTM's read and wrote out of bounds.
+    net, x = kind(5, 7, algebra="complex").double(), draw(4, 3, 5)
+    count = 2 if kind is LSTM else 1
+    packed = pack_padded_sequence(x, torch.tensor([4, 2, 3]), enforce_sorted=False)
+    for inputs, options in ((x, {}), (packed, {}), (x, {"lengths": torch.tensor([4, 2, 3])})):
+        for shape in ((1, 1, 7), (2, 3, 7), (1, 3, 6), (3, 7)):
+            with raises("mismatch", list(shape), [1, 3, 7]):
+                net(inputs, (draw(*shape),) * count, **options)
+        with raises("mismatch", [1, 3, 7]):
+            net(inputs, (draw(1, 3, 7),) * (3 - count), **options)
+    for shape in ((4, 3, 6), (4, 6), (4, 3, 2, 5)):
+        with raises("mismatch", "expected 5"):
+            net(draw(*shape))
+
+
 @pytest.mark.parametrize("options", [{}, {"batch_first": True, "bidirectional": True}], ids=str)
 def test_a_gru_compiles_as_one_graph(options):
     torch._dynamo.reset()

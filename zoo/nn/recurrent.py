@@ -70,6 +70,7 @@ class Recurrent(nn.Module):
     """Base class of `LSTM` and `GRU`."""
 
     gates: ClassVar[int]
+    num_states: ClassVar[int] = 1
     one_gate: ClassVar[int | None] = None  # the gate whose bias starts at one
     has_hidden_bias: ClassVar[bool] = False
     kernel: ClassVar[Callable[..., Tensors]]
@@ -137,7 +138,7 @@ class Recurrent(nn.Module):
         return y, last if len(last) > 1 else last[0]
 
     def _forward_padded(self, x: Tensor, hx: Tensors | None, lengths: Tensor | None) -> tuple[Tensor, Tensors]:
-        start = self._zeros(x, x.shape[0]) if hx is None else hx
+        start = self._start(x, x.shape[0], hx)
         if torch.compiler.is_compiling():
             return self._forward_scan(x, start, lengths)
         if lengths is None:
@@ -166,7 +167,7 @@ class Recurrent(nn.Module):
 
     def _forward_packed(self, x: PackedSequence, hx: Tensors | None) -> tuple[PackedSequence, Tensors]:
         # Packed sequences are sorted by length: sort the initial state, and restore the order of the last one.
-        start = self._zeros(x.data, int(x.batch_sizes[0])) if hx is None else _reorder(hx, x.sorted_indices)
+        start = _reorder(self._start(x.data, int(x.batch_sizes[0]), hx), x.sorted_indices)
         y, *last = self._call_kernel(x.data, start, x.batch_sizes)
         return PackedSequence(y, x.batch_sizes, x.sorted_indices, x.unsorted_indices), _reorder(tuple(last), x.unsorted_indices)
 
@@ -216,8 +217,17 @@ class Recurrent(nn.Module):
         """Return the state after one step, for W x + b and U h, [B, gates * hidden] each."""
         raise NotImplementedError
 
-    def _zeros(self, like: Tensor, batch: int) -> Tensors:
-        raise NotImplementedError
+    def _start(self, x: Tensor, batch: int, hx: Tensors | None) -> Tensors:
+        """Return the initial state, zeros by default, after checking it and the input: torch's kernels read out of bounds."""
+        if x.shape[-1] != self.input_size or x.dim() > 3:
+            raise InputError(f"an input of shape {list(x.shape)}: expected {self.input_size} channels", code="mismatch")
+        shape = [len(self.cells), batch, self.hidden_size]
+        if hx is None:
+            return tuple(x.new_zeros(shape) for _ in range(self.num_states))
+        shapes, expected = [list(state.shape) for state in hx], [shape] * self.num_states
+        if shapes != expected:
+            raise InputError(f"initial states of shapes {shapes}: expected {expected}", code="mismatch")
+        return hx
 
     def _weights(self, contiguous: bool) -> list[Tensor]:
         """Return the weights for torch's kernel: for every cell two matrices and, with a bias, two biases."""
@@ -272,6 +282,7 @@ class LSTM(Recurrent):
     """
 
     gates = 4
+    num_states = 2
     one_gate = 1
     kernel = staticmethod(torch.lstm)
 
@@ -280,10 +291,6 @@ class LSTM(Recurrent):
         i, f, g, o = (from_input + from_hidden).chunk(self.gates, -1)
         c = f.sigmoid() * state[1] + i.sigmoid() * g.tanh()
         return o.sigmoid() * c.tanh(), c
-
-    def _zeros(self, like: Tensor, batch: int) -> Tensors:
-        shape = len(self.cells), batch, self.hidden_size
-        return like.new_zeros(shape), like.new_zeros(shape)
 
 
 class GRU(Recurrent):
@@ -310,9 +317,6 @@ class GRU(Recurrent):
         hidden = from_hidden[..., 2 * width :]
         new = (from_input[..., 2 * width :] + reset * (hidden if hidden_bias is None else hidden + hidden_bias)).tanh()
         return (new + update * (state[0] - new),)
-
-    def _zeros(self, like: Tensor, batch: int) -> Tensors:
-        return (like.new_zeros(len(self.cells), batch, self.hidden_size),)
 
 
 def _stack(weights: Iterable[Any]) -> Tensor:
