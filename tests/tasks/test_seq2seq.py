@@ -1,5 +1,7 @@
 """Exact match, BLEU, chrF and loss of sequence-to-sequence tasks against their definitions."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -12,6 +14,7 @@ from zoo.data.text import Table
 from zoo.data.tokens import BEGIN, END, UNKNOWN
 from zoo.inference.predictions import collate, prediction_rows, read_inputs
 from zoo.tasks import Seq2Seq
+from zoo.tasks.seq2seq import BLEU
 
 WORDS = ["anna", "otto", "hannah", "bob", "eve", "abba", "noon", "level", "radar", "deed", "a bob", "an otto", "bad eve"]
 
@@ -134,9 +137,16 @@ def test_a_truncated_reference_is_wrong(evaluated):
 # --- scores ---
 
 
+def bleu(written, references):
+    metric = BLEU()
+    for text, reference in zip(written, references, strict=True):
+        metric.update([text], [[reference]])
+    return metric.compute().item()
+
+
 @pytest.mark.parametrize("tokenizer", ["char", "bpe"])
 @pytest.mark.parametrize("beam", [1, 3])
-def test_scores_equal_those_of_torchmetrics(evaluated, tokenizer, beam):
+def test_scores_equal_those_of_the_written_texts(evaluated, tokenizer, beam):
     """References are the original texts, with unknown characters and not truncated."""
     references = [*TEST.texts[1][:-2], "b\N{SNOWMAN}d", "hannah" * 3]
     data = data_of(Pairs(TEST.texts[0], references), tokenizer, max_length=12, vocab=300)
@@ -149,9 +159,31 @@ def test_scores_equal_those_of_torchmetrics(evaluated, tokenizer, beam):
     if beam == 1:
         assert written == by_hand(net, data)
     found, lists = evaluated(task, data), [[reference] for reference in references]
-    assert found["bleu"] == pytest.approx(100 * sacre_bleu_score(written, lists).item(), abs=1e-4)
+    assert found["bleu"] == pytest.approx(bleu(written, references), abs=1e-4)
     assert found["chrf"] == pytest.approx(100 * chrf_score(written, lists).item(), abs=1e-4)
     assert 0 < found["chrf"] < 100
+
+
+@pytest.mark.parametrize(
+    ("written", "reference", "expected"),
+    [
+        ("the cat sat on the mat", "the cat is on the mat", 37.991784),  # 5/6, 3/5, 1/4, and 0/3 counts as 1/6
+        ("the cat sat on a mat", "the cat is on the mat", 100 * (4 / 6 * 1 / 5 * 1 / 8 * 1 / 12) ** 0.25),
+        ("a b c d", "a b c d e", 100 * math.exp(-1 / 4)),
+        ("a b c", "a b c", 0.0),  # there is no 4-gram
+        ("x y z v w", "a b c d e", 0.0),
+        ("", "a b c d e", 0.0),
+    ],
+)
+def test_bleu_is_smoothed_as_by_sacrebleu(written, reference, expected):
+    assert bleu([written], [reference]) == pytest.approx(expected, abs=1e-4)
+
+
+def test_bleu_of_long_texts_equals_that_of_torchmetrics():
+    references = ['It\'s a "small" test, of 3.5 words - or more.', "the cat is on the mat"]
+    written = ['It\'s a "small" test, of 3,5 words - or less.', "the cat is on a mat"]
+    expected = 100 * sacre_bleu_score(written, [[reference] for reference in references]).item()
+    assert bleu(written, references) == pytest.approx(expected, abs=1e-4)
 
 
 # --- decoding ---

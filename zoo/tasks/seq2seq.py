@@ -22,11 +22,19 @@ from zoo.tasks.options import MAX_LENGTH
 
 
 class BLEU(SacreBLEUScore):
-    """BLEU in per cent, as computed by sacreBLEU with the tokenizer 13a (Post 2018)."""
+    """BLEU in per cent, as computed by sacreBLEU with its defaults: the tokenizer 13a and exponential smoothing (Post 2018).
+
+    Of the lengths of n-grams without any match, the first counts as 1/2 match, the second as 1/4, and so on.
+    """
 
     def compute(self) -> Tensor:
-        """Return the score."""
-        return 100 * super().compute()
+        """Return the score; 0 without any match, or without n-grams of some length."""
+        if not self.numerator.any() or not self.denominator.all():
+            return torch.zeros_like(self.preds_len)
+        missing = self.numerator == 0
+        matches = torch.where(missing, 0.5 ** missing.cumsum(0), self.numerator)
+        shortness = (1 - self.target_len / self.preds_len).clamp(max=0)
+        return 100 * ((matches / self.denominator).log().mean() + shortness).exp()
 
 
 class CHRF(CHRFScore):
