@@ -221,6 +221,14 @@ def test_repeats_that_are_run_folders_differ_only_in_the_seed(home, sound, tmp_p
     assert (tmp_path / "site").exists() == (other is None)
 
 
+def test_a_catalogue_in_the_home_folder(site, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    for address in ("~/site", "file:~/site", "~/site/catalogue.json"):
+        monkeypatch.setenv("ZOO_CATALOGUE", address)
+        assert locate("tiny") == site / "tiny"
+
+
 def test_list_checkpoints(site, monkeypatch, capsys):
     monkeypatch.setenv("ZOO_CATALOGUE", str(site))
     assert main(["list", "checkpoints"]) == 0

@@ -256,12 +256,13 @@ def list_models(filter: str = "*") -> list[str]:
 def of_catalogue(address: str, origin: str) -> Iterator[Release]:
     """Yield the entries of a catalogue: a JSON file, its URL, or a folder with a catalogue.json."""
     address = address if address.endswith(".json") else f"{address.rstrip('/')}/catalogue.json"
-    values = _fetched(address) if address.startswith(WEB) else read_json(Path(address.removeprefix("file:")).expanduser())
+    address = address if address.startswith(WEB) else str(Path(address.removeprefix("file:")).expanduser())
+    values = _fetched(address) if address.startswith(WEB) else read_json(Path(address))
     if values.get("format") != FORMAT or not isinstance(values.get("checkpoints"), dict):
         raise InputError(f"{address} is not a catalogue of format {FORMAT}: update hypercomplex-zoo?", code="corrupt")
     for name, facts in values["checkpoints"].items():
         _check_entry(address, name, facts)
-        yield Release(name, origin, address.removeprefix("file:"), facts)
+        yield Release(name, origin, address, facts)
 
 
 def _check_entry(address: str, name: str, facts: Any) -> None:
