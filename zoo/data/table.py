@@ -207,6 +207,22 @@ def _problem(value: object, column: ColumnKey) -> str:
     return ""
 
 
+def as_read(table: Table) -> Table:
+    """Return a table of texts from Python as it would be read from a file: its labels and groups are text.
+
+    Arrays and Series become lists. `DataError` names the first row with a cell that is empty or not text.
+    """
+    columns: dict[str, Any] = {}
+    for name, column in table.columns.items():
+        cells = column.tolist() if hasattr(column, "tolist") else column
+        columns[name] = [*map(_label_text, cells)] if name in ("label", "group") else cells
+        if name in ("text", "first", "second", "label", "group") and not isinstance(cells, Texts):  # checked when read
+            for row, cell in enumerate(columns[name]):
+                if problem := _problem(cell, name):
+                    raise DataError(f"{table.location(row)}: {problem}")
+    return replace(table, columns=columns)
+
+
 def read_splits(path: str | Path, **columns: Any) -> dict[str, Table]:
     """Read the table of every split, see `split_files`."""
     return {split: read_table(file, **columns) for split, file in split_files("data", path).items()}

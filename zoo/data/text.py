@@ -11,7 +11,7 @@ from zoo.data.info import TextInfo
 from zoo.data.loader import Order, process_rank
 from zoo.data.module import ALL_ROWS, DataModule
 from zoo.data.splits import prepare_tables
-from zoo.data.table import Table, TableSplits, codes, read_splits, table_digest
+from zoo.data.table import Table, TableSplits, as_read, codes, read_splits, table_digest
 from zoo.data.tokenizer import Tokenizer, check_tokenizer, train_tokenizer
 from zoo.data.tokens import TextDataset, bucketed
 from zoo.registry import check_option, passes_options_to
@@ -52,7 +52,7 @@ class TokenData(DataModule[Info]):
 
     def read(self) -> dict[str, Table]:
         """Read the tables; with `use_all`, all rows of data without splits are in every split."""
-        tables = dict(self._splits() if callable(self._splits) else self._splits)
+        tables = {name: as_read(table) for name, table in (self._splits() if callable(self._splits) else self._splits).items()}
         self.source = next((table.source for table in tables.values()), self.source)
         self.has_split = len(tables) > 1
         self.skipped = sum(table.bad.count for table in tables.values() if table.bad is not None)

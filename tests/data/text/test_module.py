@@ -1,5 +1,8 @@
+import math
 import random
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -98,6 +101,26 @@ def test_classes_are_sorted_by_value_or_letter_or_as_given():
     assert classes(["b", "a"], classes=["b", "a", "never"]) == ("b", "a", "never")
     assert classes(["0", "1"], names={"1": "yes", "0": "no"}) == ("yes", "no")
     assert classes(["0", "neg", "1"], names={"0": "negative", "neg": "negative", "1": "positive"}) == ("negative", "positive")
+
+
+@pytest.mark.parametrize("column", [list, np.array, lambda values: pd.Series(values, range(9, 9 + len(values)))])
+@pytest.mark.parametrize(("labels", "classes"), [((1, 10, 2), ("1", "2", "10")), ((True, False), ("false", "true"))])
+def test_columns_may_be_arrays_or_series_with_labels_as_numbers_or_booleans(column, labels, classes):
+    values = [label for _ in range(20) for label in labels]
+    texts = [f"w{label}" for label in values]
+    found = data({"train": Table({"text": column(texts), "label": column(values)})})
+    assert found.info.classes == classes
+    written = data({"train": Table({"text": texts, "label": [str(label).lower() for label in values]})})
+    assert found.info == written.info
+    assert rows(found.test_dataloader()) == rows(written.test_dataloader())
+
+
+@pytest.mark.parametrize(("name", "cell"), [("text", None), ("text", 3), ("label", None), ("label", math.nan), ("label", 0.5)])
+def test_a_cell_that_is_not_text_raises(name, cell):
+    columns = {"text": ["x", "y"] * 20, "label": ["a", "b"] * 20}
+    columns[name] = [*columns[name][:-1], cell]
+    with raises("data", f"the data, row 40: column '{name}' is ", "expected text"):
+        data({"train": Table(columns)})
 
 
 def test_info_distinguishes_contents():
