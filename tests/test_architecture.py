@@ -53,7 +53,7 @@ NODES = {
     "zoo/checkpoint": 6_490,
     "zoo/cli": 13_200,
     "zoo/conversion": 15_670,
-    "zoo/data": 33_900,
+    "zoo/data": 34_020,
     "zoo/hub": 6_140,
     "zoo/inference": 10_710,
     "zoo/kernels": 14_630,

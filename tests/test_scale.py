@@ -246,7 +246,7 @@ def test_the_report_has_an_interval_only_where_three_seeds_exist(tmp_path):
         in scale_page.limit(searched)
     )
     longer = [one | {"tokens": LONG, "test": one["test"] - 0.2 * (one["algebra"] == "real")} for one in searched]
-    text = "+1.000 at 0.4 million after 4 million training tokens; +0.800 at 0.4 million after 16 million training tokens. This"
+    text = "+1.000 at 0.4 million after 4 million training tokens; +0.800 at 0.4 million after 16 million. This"
     assert text in scale_page.limit([*searched, *longer])
     [axes] = scale_page.draw([*searched, *longer]).axes
     assert len(axes.get_legend().texts) == 4

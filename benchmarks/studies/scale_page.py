@@ -253,7 +253,7 @@ def first_look() -> str:
     losses = {key: float(row["test loss"]) for key, row in best.items()}
     leads = [loss - losses[size, "real"] for (size, algebra), loss in losses.items() if algebra != "real"]
     return (
-        f"In a first look at 3.2 to 12.8 million weights (500 steps on a GPU, rates not searched to the end), real networks "
+        f"In a first look at 3.2 to 12.8 million weights (500 steps, rates not searched to the end), real networks "
         f"are ahead by {min(leads):.2f} to {max(leads):.2f} nats."
     )
 
@@ -276,7 +276,7 @@ def limit(rows: Sequence[Row]) -> str:
     parts = []
     for tokens, by_size in sorted(leads.items()):
         sizes = [f"{range_of(found, is_decided)} at {size:g} million" for size, found in sorted(by_size.items())]
-        parts.append(f"{', '.join(sizes)} after {tokens / 1e6:.0f} million training tokens")
+        parts.append(f"{', '.join(sizes)} after {tokens / 1e6:.0f} million{'' if parts else ' training tokens'}")
     text = "; ".join(parts)
     sentences = [
         f"In GPTs of depth 4, algebras are better than real networks of as many weights by (nats of test loss) {text}."
