@@ -277,10 +277,8 @@ def limit(rows: Sequence[Row]) -> str:
     for tokens, by_size in sorted(leads.items()):
         sizes = [f"{range_of(found, is_decided)} at {size:g} million" for size, found in sorted(by_size.items())]
         parts.append(f"{', '.join(sizes)} after {tokens / 1e6:.0f} million{'' if parts else ' training tokens'}")
-    text = "; ".join(parts)
-    sentences = [
-        f"In GPTs of depth 4, algebras are better than real networks of as many weights by (nats of test loss) {text}."
-    ]
+    start = "In nats of test loss, GPTs of depth 4 over algebras lead real ones of as many weights by"
+    sentences = [f"{start} {'; '.join(parts)}."]
     if not is_decided:
         doubt = f"runs of one network differ by up to {spread:.2f}" if spread else "each has one seed"
         sentences.append(f"This decides nothing: {doubt}.")
