@@ -207,7 +207,7 @@ def table(tiny: bool = False) -> Iterator[Row]:
     yield from layers(sizes, tiny)
     for size in (16,) if tiny else (1024, 4096):
         for rows in (1, 2 if tiny else 8):
-            for graph in (True, False):
+            for graph in (True,) if tiny else (True, False):
                 names = ("quaternion", "quaternion, kept", "octonion", "octonion, kept")
                 limits = (0.75, 0.5) if size == 1024 else (0.5, 0.5)
                 goals = dict(zip(names, limits * 2, strict=True)) if rows == 1 and graph else {}
