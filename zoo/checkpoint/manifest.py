@@ -22,8 +22,8 @@ TEXT_BYTES = 2**26
 WEIGHTS = "model.safetensors"
 NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
 """File names that are valid on every file system."""
-RUNS = ("*", "seed-*/round-*", "*/seed-*/round-*")
-"""Patterns of run folders inside runs/ and inside a lottery."""
+RUNS = ("*", "runs/*", "runs/*/fold-*", "seed-*/round-*", "*/seed-*/round-*")
+"""Patterns of run folders inside runs/, a cross-validation, a sweep (perhaps of folds) and a lottery."""
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 _TRAINING = ("validation", "averaged", "parameters", "pruned", "projected", "epochs", "seed")
