@@ -50,7 +50,7 @@ NODES = {
     "zoo": 5_590,
     "zoo/algebras": 5_460,
     "zoo/backbones": 14_500,
-    "zoo/checkpoint": 6_490,
+    "zoo/checkpoint": 6_870,
     "zoo/cli": 13_200,
     "zoo/conversion": 15_670,
     "zoo/data": 34_020,
@@ -62,7 +62,7 @@ NODES = {
     "zoo/registry": 7_240,
     "zoo/tasks": 13_280,
     "zoo/testing": 7_420,
-    "zoo/training": 32_100,
+    "zoo/training": 31_720,
 }
 
 LAYER = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -20,11 +20,11 @@ from typing import Any, Generic, TypeVar
 import yaml
 
 from zoo.atomic import write_text
+from zoo.checkpoint.run_config import changed_options
 from zoo.errors import InputError, Interrupted, Stop, one_line
 from zoo.registry import build_options
 from zoo.registry.limits import cores
 from zoo.training.checkpoints import DivergenceError
-from zoo.training.folder import changed_options
 from zoo.training.options import Fit, config_values
 from zoo.training.resolve import plan_run
 from zoo_experiments.options import Execution

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from zoo.atomic import write_json
+from zoo.checkpoint.run_config import FREE, changed_options, read_run_config
 from zoo.errors import InputError, check_choice
 from zoo.pruning import LotteryTicket, rounds_until
 from zoo.registry import build_options
 from zoo.registry.spec import Spec, split_at_commas
-from zoo.training.folder import changed_options, claim_on_rank_0, read_run_config, read_summary, run_name, write_config
-from zoo.training.options import FREE, Fit, config_values
+from zoo.training.folder import claim_on_rank_0, read_summary, run_name, write_config
+from zoo.training.options import Fit, config_values
 from zoo.training.processes import Processes
 from zoo.training.resolve import Plan, plan_run
 from zoo.training.session import NOTHING_SAVED, Session, start_session

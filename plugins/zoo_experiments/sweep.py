@@ -14,10 +14,11 @@ from typing import Any
 
 from zoo.atomic import write_text
 from zoo.checkpoint.manifest import number
+from zoo.checkpoint.run_config import flat
 from zoo.errors import InputError
 from zoo.registry.resolution import named_options
 from zoo.training.folder import RUNS, claim, file_name, lock_folder, read_summary
-from zoo.training.options import SPECS, flat
+from zoo.training.options import SPECS
 from zoo.training.processes import Signals
 from zoo.training.resolve import plan_run
 from zoo.training.trainer import check_trainer

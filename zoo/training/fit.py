@@ -12,6 +12,7 @@ from zoo import registry
 from zoo.checkpoint import ModelConfig
 from zoo.checkpoint import save as write_model
 from zoo.checkpoint.manifest import read_manifest
+from zoo.checkpoint.run_config import read_run_config
 from zoo.data.loader import check_order
 from zoo.errors import LOGGERS, InputError, quiet
 from zoo.nn.batching import compile_in_place
@@ -24,7 +25,6 @@ from zoo.training.folder import (
     RunFolder,
     finished_run,
     finite,
-    read_run_config,
     write_config,
     write_summary,
 )
