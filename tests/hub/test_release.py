@@ -409,6 +409,21 @@ def test_releases_are_not_overwritten(site, sound, tmp_path):
     assert sorted(path.name for path in site.iterdir()) == ["catalogue.json", "other", "tiny"]
 
 
+def test_a_publication_that_was_killed_before_the_catalogue_is_finished_by_the_same_command(site, sound, model):
+    before = contents(site / "tiny"), (site / "catalogue.json").read_bytes()
+    (site / "catalogue.json").unlink()
+    seal(model, metrics={"accuracy": 0.1})
+    for other in ((str(model), str(site), "tiny", "mit"), (str(sound), str(site), "tiny")):
+        with raises("conflict", "tiny"):
+            publish(*other)
+    assert (contents(site / "tiny"), [path.name for path in site.iterdir()]) == (before[0], ["tiny"])
+    publish(str(sound), str(site), "tiny", "mit")
+    assert before == (contents(site / "tiny"), (site / "catalogue.json").read_bytes())
+    (site / "notes").mkdir()
+    with raises("conflict", "notes"):
+        publish(str(sound), str(site), "notes")
+
+
 def test_included_models_are_complete():
     """Every included model is verified, small, licensed, and has a configuration."""
     releases = list(sources.of_catalogue(str(sources.packaged()), "hypercomplex-zoo"))

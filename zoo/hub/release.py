@@ -13,7 +13,7 @@ from typing import Any
 from zoo.atomic import new_folder, write_json, write_text
 from zoo.checkpoint.card import card
 from zoo.checkpoint.config import ModelConfig, read_config
-from zoo.checkpoint.manifest import MEASURED, file_record, find, read_json, read_manifest, sealed, verify
+from zoo.checkpoint.manifest import MEASURED, digest_of, file_record, find, read_json, read_manifest, sealed, verify
 from zoo.checkpoint.run_config import FREE, changed_options, read_run_config
 from zoo.errors import InputError, one_line, shorten
 from zoo.hub import cache
@@ -35,7 +35,8 @@ def publish(
 
     Repeats are runs of the same configuration with other seeds, for the spread of the metrics; ``exports`` is a folder of
     exports of the model, whose sizes and metrics are published too. Returns the ``name`` (by default that of the run folder),
-    its ``entry``, the ``catalogue`` (None for the Hub), and the ``source``.
+    its ``entry``, the ``catalogue`` (None for the Hub), and the ``source``. Raises `InputError` for an existing release, but
+    completes one that was killed before it was in the catalogue.
     """
     folder = find(locate(model))
     name = name or (folder.absolute().parent if folder.name == "model" else folder.absolute()).name
@@ -49,10 +50,12 @@ def publish(
     catalogue = site / "catalogue.json"
     with cache.lock(hashlib.sha256(str(site.resolve()).encode()).hexdigest()):
         listed = {release.name: release.facts for release in of_catalogue(str(catalogue), "")} if catalogue.exists() else {}
-        if name in listed or (site / name).exists():
-            raise InputError(f"'{site}' already has a release '{name}': choose another --name", code="conflict")
         with new_folder(site / name) as part:
             entry = write_release(folder, part, name, license, known) | {"locations": [name]}
+            manifest = site / name / "manifest.json"
+            is_same = manifest.is_file() and digest_of(manifest) == entry["sha256"]
+            if name in listed or ((site / name).exists() and not is_same):
+                raise InputError(f"'{site}' already has a release '{name}': choose another --name", code="conflict")
         write_json(catalogue, {"format": FORMAT, "checkpoints": dict(sorted((listed | {name: entry}).items()))})
     return {"name": name, "entry": entry, "catalogue": str(catalogue), "source": str(site / name)}
 
