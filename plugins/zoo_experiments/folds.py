@@ -20,7 +20,7 @@ from zoo.training.resolve import load_data, resolve
 from zoo.training.session import NOTHING_SAVED
 from zoo.training.summary import Summary
 from zoo.training.trainer import check_trainer
-from zoo_experiments.grid import Grid, InProcess, Point, check_size, execute, processes, with_resume_hint
+from zoo_experiments.grid import Grid, InProcess, Point, check_saved, check_size, execute, processes, with_resume_hint
 from zoo_experiments.options import Execution
 
 _NEEDED = ("backbone", "algebra", "seed", "task", "versions", "device", "seconds", "epochs", "data_sha256")
@@ -97,9 +97,13 @@ def check_folds(options: Fit) -> None:
     devices = options.trainer["devices"]
     if str(devices) != "1":
         raise InputError(f"--folds trains on one device, not on --trainer.devices {devices}", code="conflict")
+    check_saved(options)
     check_trainer(options.trainer)
     check_size(options.folds or 0)
-    entry, _ = registry.resolve("zoo.datasets", options.data or "")
+    entry, spec = registry.resolve("zoo.datasets", options.data or "")
+    for name in spec.options.keys() & {"folds", "fold"}:
+        text = f"--folds trains every fold, not {name}={spec.options[name]} of the data: leave one of them out"
+        raise InputError(text, code="conflict")
     if "folds" not in signature(registry.load(entry)).parameters:
         raise InputError(f"--folds cuts texts into folds, not '{options.data}': leave --folds out", code="conflict")
     if load_data(fold(options, 0)).has_split:

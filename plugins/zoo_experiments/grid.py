@@ -48,6 +48,12 @@ def check_size(runs: int) -> None:
         raise InputError(f"an experiment of {runs} runs: must be at most {MOST_RUNS}, split it into several")
 
 
+def check_saved(options: Fit) -> None:
+    """Raise `InputError` for the options of a run that saves nothing."""
+    if options.trainer.get("fast_dev_run"):
+        raise InputError("--trainer.fast_dev_run trains without saving results: try it with a single run", code="conflict")
+
+
 @dataclass(frozen=True)
 class Point:
     """A run of a grid: its unique name, values by axis, options (`Fit` or a mapping), and the points to finish before it."""

@@ -22,7 +22,7 @@ from zoo.training.options import SPECS
 from zoo.training.processes import Signals
 from zoo.training.resolve import plan_run
 from zoo.training.trainer import check_trainer
-from zoo_experiments.grid import Executor, Grid, Point, check_size, execute, processes, with_resume_hint
+from zoo_experiments.grid import Executor, Grid, Point, check_saved, check_size, execute, processes, with_resume_hint
 from zoo_experiments.options import Sweep
 
 ROWS = "results.jsonl"
@@ -49,6 +49,10 @@ def sweep_points(values: Mapping[str, object], file: str) -> list[Point]:
         raise InputError(f"'{file}': the labels do not give every run its own folder name")
     for point in points:
         try:
+            for name in ("run_dir", "resume"):
+                if getattr(point.fit, name) is not None:
+                    raise InputError(f"leave {name} out: a sweep has its own folder, --run-dir", code="conflict")
+            check_saved(point.fit)
             check_trainer(plan_run(point.fit).options.trainer)
         except InputError as error:
             raise InputError(f"'{file}', run {point.name}: {error}", code=error.code) from error

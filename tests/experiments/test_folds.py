@@ -124,6 +124,9 @@ def test_the_configuration_of_a_fold_repeats_that_fold(workdir, summary, tmp_pat
         ({"folds": 61}, "data", "folds=60"),
         ({"data": "digits", "backbone": "vit(dim=16, depth=1, heads=1)"}, "conflict", "cuts texts into folds, not 'digits'"),
         ({"optimizer": {"name": "adamv"}}, "unknown", "adamv"),  # which only a run checks
+        ({"trainer": {"fast_dev_run": True}}, "conflict", "fast_dev_run"),
+        ({"data": "text(path=text.tsv, fold=2)"}, "conflict", "fold=2"),
+        ({"data": "text(path=text.tsv, folds=5)"}, "conflict", "folds=5"),
     ],
     ids=str,
 )
