@@ -37,12 +37,16 @@ def find(path: str | Path) -> Path:
     for folder in (path, path / "model"):
         if (folder / "config.json").is_file():
             return folder
-    runs = sorted(str(file.parent.parent) for pattern in RUNS for file in path.glob(f"{pattern}/model/config.json"))
-    if runs:
-        raise InputError(f"'{path}' contains several runs: use one of them, such as {runs[0]}")
+    check_single(path, "model/config.json")
     if path.is_dir():
         raise InputError(f"'{path}' has no model/config.json: the run is unfinished, or this is not a run", code="missing")
     raise InputError(f"there is no folder '{path}': use a run (runs/...) or a model folder", code="missing")
+
+
+def check_single(path: Path, file: str) -> None:
+    """Raise `InputError` if a folder contains run folders with this file, a pattern such as ``checkpoints/*.ckpt``."""
+    if runs := sorted(str(found.parent.parent) for pattern in RUNS for found in path.glob(f"{pattern}/{file}")):
+        raise InputError(f"'{path}' contains several runs: use one of them, such as {runs[0]}")
 
 
 def file_record(path: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from zoo.atomic import scratch_folder
 from zoo.backbones.build import backbone, untrained
 from zoo.checkpoint import ModelConfig, find, load_network, read_config, save
 from zoo.checkpoint.folder import model_files
-from zoo.checkpoint.manifest import is_intact, is_record, read_json
+from zoo.checkpoint.manifest import check_single, is_intact, is_record, read_json
 from zoo.checkpoint.run_config import read_run_config
 from zoo.errors import InputError
 from zoo.inference.model import load
@@ -97,6 +97,7 @@ def recover(run: str | Path) -> dict[str, Any]:
     folder = Path(run).expanduser()
     if not folder.is_dir():
         raise InputError(f"the run folder '{folder}' does not exist", code="missing")
+    check_single(folder, "checkpoints/*.ckpt")
     if (folder / "model").exists():
         raise InputError(f"'{folder}' already has a model folder: there is nothing to recover")
     with lock_folder(folder):
