@@ -32,16 +32,15 @@ def average(run: str | Path, options: Average) -> dict[str, Any]:
     paths = _last_checkpoints(folder, options.last)
     net = load_network(run, config)
     net.load_state_dict(_mean(paths, net.state_dict()))
-    manifest, summary = read_json(model / "manifest.json"), read_json(folder / "summary.json")
-    files = model_files(model)
-    splits = ("validation", "metrics") if manifest["metrics"] else ("validation",)
+    facts, files = read_json(model / "manifest.json") | {"versions": config.versions}, model_files(model)
+    splits = ("validation", "metrics") if facts["metrics"] else ("validation",)
     before = measure_splits(run, splits, options)  # again, because the run may have limited its batches
     averaged = [path.name for path in paths]
     with rounded(net, read_run_config(folder).get("quantize_aware")):
         with scratch_folder(out) as temporary:
-            save(temporary / "model", net, config, summary, files)
+            save(temporary / "model", net, config, facts, files)
             measurements = measure_splits(temporary, splits, options)
-        save(out, net, config, summary | measurements | {"averaged": averaged}, files)
+        save(out, net, config, facts | measurements | {"averaged": averaged}, files)
     return {"folder": str(out), "averaged": averaged, **measurements, "before": before}
 
 
