@@ -20,7 +20,7 @@ from zoo.training.resolve import load_data, resolve
 from zoo.training.session import NOTHING_SAVED
 from zoo.training.summary import Summary
 from zoo.training.trainer import check_trainer
-from zoo_experiments.grid import Grid, InProcess, Point, check_saved, check_size, execute, processes, with_resume_hint
+from zoo_experiments.grid import Grid, InProcess, Point, check_saved, check_size, execute, log_of, processes, with_resume_hint
 from zoo_experiments.options import Execution
 
 _NEEDED = ("backbone", "algebra", "seed", "task", "versions", "device", "seconds", "epochs", "data_sha256")
@@ -50,6 +50,12 @@ class Folds(Grid[Summary]):
     def summary(self) -> Summary:
         """Return the summary of all folds."""
         return replace(combine(self.sorted_rows()), data=self.options.data, run_dir=str(self.folder))
+
+    def reasons(self) -> dict[str, str]:
+        """Return the reasons of the failed folds, without their logs if the folder has no progress and is discarded."""
+        if any(self.folder.glob("fold-*")):
+            return self.failed
+        return {name: reason.removesuffix(f" (log: {log_of(self, name)})") for name, reason in self.failed.items()}
 
     def resume_text(self) -> str:
         """Say how many folds are finished and how to resume."""
@@ -82,7 +88,7 @@ def cross_validate(options: Fit) -> Summary:
             else:
                 with Signals(), processes(Execution(options.jobs)) as executor:
                     execute(grid, executor)
-            failures = "; ".join(f"{name} failed: {reason}" for name, reason in grid.failed.items())
+            failures = "; ".join(f"{name} failed: {reason}" for name, reason in grid.reasons().items())
             if failures:
                 raise InputError(f"{failures}; {grid.resume_text()}", code="failed")
             grid.write()

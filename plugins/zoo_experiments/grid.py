@@ -299,9 +299,14 @@ def _run_on_node(arguments: list[str], folder: str, log: str) -> int:
         return subprocess.run(**python_process("zoo", arguments), **files, cwd=folder, check=False).returncode
 
 
+def log_of(grid: Grid[Any], name: str) -> Path:
+    """Return the log file of a point."""
+    return grid.folder / "logs" / f"{name.replace('/', '-')}.log"
+
+
 def _new_log(grid: Grid[Any], point: Point) -> Path:
     """Create the empty log file of a point."""
-    log = grid.folder / "logs" / f"{point.name.replace('/', '-')}.log"
+    log = log_of(grid, point.name)
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_bytes(b"")
     return log

@@ -136,6 +136,13 @@ def test_mistakes_leave_no_folder(workdir, changes, code, value):
     assert not (workdir / "refused").exists()
 
 
+def test_parallel_folds_that_all_fail_leave_no_folder_and_name_no_log_in_it(workdir):
+    with raises("failed", "fold-01 failed", "fold-03 failed", "nothing is saved") as caught:
+        zoo.fit(**options(workdir, "refused", jobs=2, trainer=TRAINER | {"strategy": "nothing"}))
+    assert not (workdir / "refused").exists()
+    assert "refused" not in str(caught.value)
+
+
 # --- interrupted ---
 
 
