@@ -43,8 +43,8 @@ def sweep_points(values: Mapping[str, object], file: str) -> list[Point]:
     with well_formed(file):
         points = list(grid_points(values, file))
     names = {point.name.casefold() for point in points if point.name}
-    if not points:
-        raise InputError(f"'{file}' has no runs: an axis is empty, or exclude matches all of them")
+    if not points or not values.get("axes"):
+        raise InputError(f"'{file}' has no runs: it has no axis, an axis is empty, or exclude matches all of them")
     if len(names) != len(points):
         raise InputError(f"'{file}': the labels do not give every run its own folder name")
     for point in points:
@@ -100,7 +100,9 @@ def labeled_options(axis: str, choices: Any) -> dict[str, dict[str, Any]]:
     """Return the options of every value of an axis by label."""
     if isinstance(choices, Mapping):
         return {str(label): nested(options) for label, options in choices.items()}
-    return {label: nested({axis: value}) for label, value in zip(as_labels(choices), choices, strict=True)}
+    if not isinstance(choices, list):
+        raise TypeError(f"{axis} is not a list")
+    return {str(value): nested({axis: value}) for value in choices}
 
 
 def as_labels(choices: object) -> list[str]:

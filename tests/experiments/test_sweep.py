@@ -69,6 +69,8 @@ def test_exclude():
         ({"axes": {"algebra": ["real"], "seed": ["x"]}}, "invalid", ("real-seedx",)),
         ({"axes": {"row": {"a b": {"algebra": "real"}, "a-b": {"algebra": "real"}}}}, "invalid", ("folder name",)),
         ({"exclude": [{"algebra": "octonion"}]}, "unknown", ("octonion",)),
+        ({"axes": {"algebra": "real"}}, "invalid", ("each axis a list of values",)),
+        ({"axes": {}}, "invalid", ("no runs", "no axis")),
         ({"base": BASE | {"run_dir": "other"}}, "conflict", ("real-lr0.001-seed0", "run_dir")),
         ({"base": BASE | {"resume": "auto"}}, "conflict", ("real-lr0.001-seed0", "resume")),
         ({"axes": {"algebra": ["real"], "trainer.fast_dev_run": [False, True]}}, "conflict", ("fast_dev_runTrue",)),
