@@ -220,8 +220,9 @@ def sweep(
     points = sweep_points(values, file)
     wanted = select(points, [name.strip() for name in options.only.split(",") if name.strip()], file)
     folder = Path(options.run_dir).expanduser() if options.run_dir is not None else RUNS / f"sweep-{file_name(Path(file).stem)}"
+    files = [folder / ROWS, *(folder / "runs" / point.name / "config.yaml" for point in points)]
     with ExitStack() as stack:
-        stack.enter_context(lock_folder(folder) if (folder / ROWS).is_file() else claim({}, str(folder)))
+        stack.enter_context(lock_folder(folder) if any(file.is_file() for file in files) else claim({}, str(folder)))
         grid = SweepGrid(folder, points)
         missing = [name for name in wanted if name not in grid.rows]
 

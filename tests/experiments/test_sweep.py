@@ -132,6 +132,18 @@ def test_a_damaged_summary_or_row_is_named(tmp_path):
         SweepGrid(tmp_path, grid())
 
 
+def test_a_deleted_results_file_is_rebuilt(tmp_path):
+    point = grid()[0]
+    finished(tmp_path, point)
+    (tmp_path / "results.jsonl").write_text("{")
+    values, options = {"base": BASE, "axes": AXES}, Sweep(run_dir=str(tmp_path), only=point.name)
+    with raises("corrupt", "results.jsonl", "delete it"):
+        sweep(values, "file.yaml", options)
+    (tmp_path / "results.jsonl").unlink()
+    results = sweep(values, "file.yaml", options)
+    assert results["rows"] == read_rows(tmp_path) != []
+
+
 # --- the command ---
 
 
