@@ -14,7 +14,7 @@ from zoo.errors import InputError
 from zoo.registry import Spec
 from zoo.training.fit import run_fit
 from zoo.training.folder import claim, finished_run, read_summary, write_config
-from zoo.training.options import Fit, config_values
+from zoo.training.options import OBJECT, Fit, config_values
 from zoo.training.processes import Signals
 from zoo.training.resolve import load_data, resolve
 from zoo.training.session import NOTHING_SAVED
@@ -103,6 +103,8 @@ def check_folds(options: Fit) -> None:
     devices = options.trainer["devices"]
     if str(devices) != "1":
         raise InputError(f"--folds trains on one device, not on --trainer.devices {devices}", code="conflict")
+    if OBJECT in str(config_values(options)["trainer"]):  # a fold would start from the state that the one before has left
+        raise InputError("--folds: describe callbacks and loggers by class_path, because every fold builds its own")
     check_saved(options)
     check_trainer(options.trainer)
     check_size(options.folds or 0)
@@ -125,7 +127,10 @@ def fold(options: Fit, number: int) -> Fit:
 
 
 def combine(summaries: list[Summary]) -> Summary:
-    """Combine the summaries of all folds into one; ``vectors_found``, which differs a little, is taken from the first."""
+    """Combine the summaries of all folds into one.
+
+    ``parameters`` and ``vectors_found`` depend on the vocabulary of a fold; they are those of the first.
+    """
     first = summaries[0]
     columns = {name: [row.metrics[name] for row in summaries] for name in first.metrics}
     chosen = first.validation or {}
