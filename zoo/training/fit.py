@@ -83,8 +83,8 @@ def lottery(**options: object) -> dict[str, Any]:
     """Train rounds of lottery tickets, with the options, folder and results of ``zoo lottery``.
 
     Args:
-        options: See `zoo_experiments.options.Lottery`; ``pruning`` is a dict, like those of `fit`. Only callbacks and
-            loggers may be objects, and they are shared by all rounds; everything else is a spec.
+        options: See `zoo_experiments.options.Lottery`; ``pruning`` is a dict, like those of `fit`. Only callbacks
+            without a state and loggers may be objects, and they are shared by all rounds; everything else is a spec.
 
     Returns:
         The content of lottery.json, and ``run_dir``.
