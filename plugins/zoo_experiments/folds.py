@@ -74,7 +74,7 @@ def cross_validate(options: Fit) -> Summary:
     options = resolve(options)
     if (summary := finished_run(config_values(options), options.run_dir, options.resume)) is not None:
         return summary
-    check_folds(options)
+    digest = check_folds(options)
     folds = [fold(options, number) for number in range(options.folds or 0)]
     with ExitStack() as stack:
         folder = stack.enter_context(claim(config_values(options), options.run_dir, options.resume))
@@ -82,6 +82,10 @@ def cross_validate(options: Fit) -> Summary:
         stack.enter_context(with_resume_hint(grid.resume_text))
         try:
             grid.load()
+            first = grid.rows.get(grid.points[0].name)
+            if first is not None and first.data_sha256 != digest:
+                text = f"the data of '{folder.path}' have changed since it started: restore them, or start a new run"
+                raise InputError(text, code="mismatch")
             write_config(folder.path, config_values(options))
             if options.jobs == 1:
                 execute(grid, InProcess(grid.train))
@@ -98,8 +102,12 @@ def cross_validate(options: Fit) -> Summary:
     return grid.summary()
 
 
-def check_folds(options: Fit) -> None:
-    """Check the number of folds, the Trainer's arguments, and that the data have no predefined split."""
+def check_folds(options: Fit) -> str | list[str] | None:
+    """Check the number of folds, the Trainer's arguments, and that the data have no predefined split.
+
+    Returns:
+        The digest of the data of the first fold, if they have one.
+    """
     devices = options.trainer["devices"]
     if str(devices) != "1":
         raise InputError(f"--folds trains on one device, not on --trainer.devices {devices}", code="conflict")
@@ -114,8 +122,10 @@ def check_folds(options: Fit) -> None:
         raise InputError(text, code="conflict")
     if "folds" not in signature(registry.load(entry)).parameters:
         raise InputError(f"--folds cuts texts into folds, not '{options.data}': leave --folds out", code="conflict")
-    if load_data(fold(options, 0)).has_split:
+    data = load_data(fold(options, 0))
+    if data.has_split:
         raise InputError(f"'{options.data}' comes with its own split: leave --folds out", code="conflict")
+    return getattr(data.info, "sha256", None)
 
 
 def fold(options: Fit, number: int) -> Fit:

@@ -212,6 +212,17 @@ def test_changed_folds_are_not_resumed(again, summary):
     assert zoo.fit(resume=str(again / "run")) == summary
 
 
+def test_folds_of_changed_data_are_not_resumed(again, summary):
+    run, _ = stopped(again, "fold-02", epoch=0, times=2)
+    file = again / "text.tsv"
+    before = file.read_text()
+    file.write_text(before.replace("yes", "other", 1).replace("other", "no", 1))
+    with raises("mismatch", run, "have changed"):
+        zoo.fit(resume=str(run))
+    file.write_text(before)
+    assert zoo.fit(resume=str(run))["metrics"] == summary["metrics"]
+
+
 def test_the_mean_is_none_if_a_metric_is_not_finite():
     rows = [Summary(metrics={"loss": loss, "accuracy": 0.25 * k}) for k, loss in ((1, None), (3, 1.0))]
     combined = combine(rows)
