@@ -14,13 +14,13 @@ from zoo.errors import InputError
 from zoo.registry import Spec
 from zoo.training.fit import run_fit
 from zoo.training.folder import claim, finished_run, read_summary, write_config
-from zoo.training.options import Fit, config_values
+from zoo.training.options import OBJECT, Fit, config_values
 from zoo.training.processes import Signals
 from zoo.training.resolve import load_data, resolve
 from zoo.training.session import NOTHING_SAVED
 from zoo.training.summary import Summary
 from zoo.training.trainer import check_trainer
-from zoo_experiments.grid import Grid, InProcess, Point, check_size, execute, processes, with_resume_hint
+from zoo_experiments.grid import Grid, InProcess, Point, check_saved, check_size, execute, log_of, processes, with_resume_hint
 from zoo_experiments.options import Execution
 
 _NEEDED = ("backbone", "algebra", "seed", "task", "versions", "device", "seconds", "epochs", "data_sha256")
@@ -51,6 +51,12 @@ class Folds(Grid[Summary]):
         """Return the summary of all folds."""
         return replace(combine(self.sorted_rows()), data=self.options.data, run_dir=str(self.folder))
 
+    def reasons(self) -> dict[str, str]:
+        """Return the reasons of the failed folds, without their logs if the folder has no progress and is discarded."""
+        if any(self.folder.glob("fold-*")):
+            return self.failed
+        return {name: reason.removesuffix(f" (log: {log_of(self, name)})") for name, reason in self.failed.items()}
+
     def resume_text(self) -> str:
         """Say how many folds are finished and how to resume."""
         if not any(self.folder.glob("fold-*")):
@@ -68,7 +74,7 @@ def cross_validate(options: Fit) -> Summary:
     options = resolve(options)
     if (summary := finished_run(config_values(options), options.run_dir, options.resume)) is not None:
         return summary
-    check_folds(options)
+    digest = check_folds(options)
     folds = [fold(options, number) for number in range(options.folds or 0)]
     with ExitStack() as stack:
         folder = stack.enter_context(claim(config_values(options), options.run_dir, options.resume))
@@ -76,13 +82,17 @@ def cross_validate(options: Fit) -> Summary:
         stack.enter_context(with_resume_hint(grid.resume_text))
         try:
             grid.load()
+            first = grid.rows.get(grid.points[0].name)
+            if first is not None and first.data_sha256 != digest:
+                text = f"the data of '{folder.path}' have changed since it started: restore them, or start a new run"
+                raise InputError(text, code="mismatch")
             write_config(folder.path, config_values(options))
             if options.jobs == 1:
                 execute(grid, InProcess(grid.train))
             else:
                 with Signals(), processes(Execution(options.jobs)) as executor:
                     execute(grid, executor)
-            failures = "; ".join(f"{name} failed: {reason}" for name, reason in grid.failed.items())
+            failures = "; ".join(f"{name} failed: {reason}" for name, reason in grid.reasons().items())
             if failures:
                 raise InputError(f"{failures}; {grid.resume_text()}", code="failed")
             grid.write()
@@ -92,18 +102,30 @@ def cross_validate(options: Fit) -> Summary:
     return grid.summary()
 
 
-def check_folds(options: Fit) -> None:
-    """Check the number of folds, the Trainer's arguments, and that the data have no predefined split."""
+def check_folds(options: Fit) -> str | list[str] | None:
+    """Check the number of folds, the Trainer's arguments, and that the data have no predefined split.
+
+    Returns:
+        The digest of the data of the first fold, if they have one.
+    """
     devices = options.trainer["devices"]
     if str(devices) != "1":
         raise InputError(f"--folds trains on one device, not on --trainer.devices {devices}", code="conflict")
+    if OBJECT in str(config_values(options)["trainer"]):  # a fold would start from the state that the one before has left
+        raise InputError("--folds: describe callbacks and loggers by class_path, because every fold builds its own")
+    check_saved(options)
     check_trainer(options.trainer)
     check_size(options.folds or 0)
-    entry, _ = registry.resolve("zoo.datasets", options.data or "")
+    entry, spec = registry.resolve("zoo.datasets", options.data or "")
+    for name in spec.options.keys() & {"folds", "fold"}:
+        text = f"--folds trains every fold, not {name}={spec.options[name]} of the data: leave one of them out"
+        raise InputError(text, code="conflict")
     if "folds" not in signature(registry.load(entry)).parameters:
         raise InputError(f"--folds cuts texts into folds, not '{options.data}': leave --folds out", code="conflict")
-    if load_data(fold(options, 0)).has_split:
+    data = load_data(fold(options, 0))
+    if data.has_split:
         raise InputError(f"'{options.data}' comes with its own split: leave --folds out", code="conflict")
+    return getattr(data.info, "sha256", None)
 
 
 def fold(options: Fit, number: int) -> Fit:
@@ -115,7 +137,10 @@ def fold(options: Fit, number: int) -> Fit:
 
 
 def combine(summaries: list[Summary]) -> Summary:
-    """Combine the summaries of all folds into one; ``vectors_found``, which differs a little, is taken from the first."""
+    """Combine the summaries of all folds into one.
+
+    ``parameters`` and ``vectors_found`` depend on the vocabulary of a fold; they are those of the first.
+    """
     first = summaries[0]
     columns = {name: [row.metrics[name] for row in summaries] for name in first.metrics}
     chosen = first.validation or {}

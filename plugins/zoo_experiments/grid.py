@@ -20,11 +20,11 @@ from typing import Any, Generic, TypeVar
 import yaml
 
 from zoo.atomic import write_text
+from zoo.checkpoint.run_config import changed_options
 from zoo.errors import InputError, Interrupted, Stop, one_line
 from zoo.registry import build_options
 from zoo.registry.limits import cores
 from zoo.training.checkpoints import DivergenceError
-from zoo.training.folder import changed_options
 from zoo.training.options import Fit, config_values
 from zoo.training.resolve import plan_run
 from zoo_experiments.options import Execution
@@ -46,6 +46,12 @@ def check_size(runs: int) -> None:
     """Raise `InputError` for an experiment with more than `MOST_RUNS` runs."""
     if runs > MOST_RUNS:
         raise InputError(f"an experiment of {runs} runs: must be at most {MOST_RUNS}, split it into several")
+
+
+def check_saved(options: Fit) -> None:
+    """Raise `InputError` for the options of a run that saves nothing."""
+    if options.trainer.get("fast_dev_run"):
+        raise InputError("--trainer.fast_dev_run trains without saving results: try it with a single run", code="conflict")
 
 
 @dataclass(frozen=True)
@@ -293,9 +299,14 @@ def _run_on_node(arguments: list[str], folder: str, log: str) -> int:
         return subprocess.run(**python_process("zoo", arguments), **files, cwd=folder, check=False).returncode
 
 
+def log_of(grid: Grid[Any], name: str) -> Path:
+    """Return the log file of a point."""
+    return grid.folder / "logs" / f"{name.replace('/', '-')}.log"
+
+
 def _new_log(grid: Grid[Any], point: Point) -> Path:
     """Create the empty log file of a point."""
-    log = grid.folder / "logs" / f"{point.name.replace('/', '-')}.log"
+    log = log_of(grid, point.name)
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_bytes(b"")
     return log

@@ -8,16 +8,20 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from lightning.pytorch import Callback
+
 from zoo.atomic import write_json
+from zoo.checkpoint.run_config import FREE, changed_options, read_run_config
 from zoo.errors import InputError, check_choice
 from zoo.pruning import LotteryTicket, rounds_until
 from zoo.registry import build_options
 from zoo.registry.spec import Spec, split_at_commas
-from zoo.training.folder import changed_options, claim_on_rank_0, read_run_config, read_summary, run_name, write_config
-from zoo.training.options import FREE, Fit, config_values
+from zoo.training.folder import claim_on_rank_0, read_summary, run_name, write_config
+from zoo.training.options import Fit, config_values
 from zoo.training.processes import Processes
 from zoo.training.resolve import Plan, plan_run
 from zoo.training.session import NOTHING_SAVED, Session, start_session
+from zoo.training.trainer import as_list
 from zoo_experiments.grid import Grid, InProcess, Point, Result, check_size, execute, processes, with_resume_hint
 from zoo_experiments.options import Lottery
 from zoo_experiments.round import Arm, folder_name, resume_text, ticket_options, train_round
@@ -71,6 +75,10 @@ def _check_options(options: Lottery) -> None:
         raise InputError("--controls reinit excludes pretrained weights", code="conflict")
     if options.folds is not None:
         raise InputError("--folds is not supported: a round is one training", code="conflict")
+    for item in as_list(options.trainer.get("callbacks")):
+        if isinstance(item, Callback) and item.state_dict():  # from which the next round would start
+            text = f"{type(item).__name__} has a state: describe it by class_path, because every round builds its own"
+            raise InputError(text)
     if not writes:
         raise InputError(
             "rounds need training checkpoints: leave --trainer.enable_checkpointing and fast_dev_run out", code="conflict"

@@ -14,14 +14,15 @@ from typing import Any
 
 from zoo.atomic import write_text
 from zoo.checkpoint.manifest import number
+from zoo.checkpoint.run_config import flat
 from zoo.errors import InputError
 from zoo.registry.resolution import named_options
 from zoo.training.folder import RUNS, claim, file_name, lock_folder, read_summary
-from zoo.training.options import SPECS, flat
+from zoo.training.options import SPECS
 from zoo.training.processes import Signals
 from zoo.training.resolve import plan_run
 from zoo.training.trainer import check_trainer
-from zoo_experiments.grid import Executor, Grid, Point, check_size, execute, processes, with_resume_hint
+from zoo_experiments.grid import Executor, Grid, Point, check_saved, check_size, execute, processes, with_resume_hint
 from zoo_experiments.options import Sweep
 
 ROWS = "results.jsonl"
@@ -42,12 +43,16 @@ def sweep_points(values: Mapping[str, object], file: str) -> list[Point]:
     with well_formed(file):
         points = list(grid_points(values, file))
     names = {point.name.casefold() for point in points if point.name}
-    if not points:
-        raise InputError(f"'{file}' has no runs: an axis is empty, or exclude matches all of them")
+    if not points or not values.get("axes"):
+        raise InputError(f"'{file}' has no runs: it has no axis, an axis is empty, or exclude matches all of them")
     if len(names) != len(points):
         raise InputError(f"'{file}': the labels do not give every run its own folder name")
     for point in points:
         try:
+            for name in ("run_dir", "resume"):
+                if getattr(point.fit, name) is not None:
+                    raise InputError(f"leave {name} out: a sweep has its own folder, --run-dir", code="conflict")
+            check_saved(point.fit)
             check_trainer(plan_run(point.fit).options.trainer)
         except InputError as error:
             raise InputError(f"'{file}', run {point.name}: {error}", code=error.code) from error
@@ -95,7 +100,9 @@ def labeled_options(axis: str, choices: Any) -> dict[str, dict[str, Any]]:
     """Return the options of every value of an axis by label."""
     if isinstance(choices, Mapping):
         return {str(label): nested(options) for label, options in choices.items()}
-    return {label: nested({axis: value}) for label, value in zip(as_labels(choices), choices, strict=True)}
+    if not isinstance(choices, list):
+        raise TypeError(f"{axis} is not a list")
+    return {str(value): nested({axis: value}) for value in choices}
 
 
 def as_labels(choices: object) -> list[str]:
@@ -213,8 +220,9 @@ def sweep(
     points = sweep_points(values, file)
     wanted = select(points, [name.strip() for name in options.only.split(",") if name.strip()], file)
     folder = Path(options.run_dir).expanduser() if options.run_dir is not None else RUNS / f"sweep-{file_name(Path(file).stem)}"
+    files = [folder / ROWS, *(folder / "runs" / point.name / "config.yaml" for point in points)]
     with ExitStack() as stack:
-        stack.enter_context(lock_folder(folder) if (folder / ROWS).is_file() else claim({}, str(folder)))
+        stack.enter_context(lock_folder(folder) if any(file.is_file() for file in files) else claim({}, str(folder)))
         grid = SweepGrid(folder, points)
         missing = [name for name in wanted if name not in grid.rows]
 

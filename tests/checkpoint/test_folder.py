@@ -198,7 +198,7 @@ def test_truncated_and_missing_files(model, name):
 
 def test_find(tmp_path):
     model, ticket = tmp_path / "runs/one/model", tmp_path / "tickets/real/seed-0/round-01/model"
-    for folder in (model, ticket):
+    for folder in (model, ticket, tmp_path / "sweep/runs/real/model", tmp_path / "folds/runs/real/fold-01/model"):
         folder.mkdir(parents=True)
         (folder / "config.json").write_text("{}")
     assert find(tmp_path / "runs" / "one") == find(model) == model
@@ -206,6 +206,8 @@ def test_find(tmp_path):
     for path, code, named in (
         (tmp_path / "tickets", "invalid", "real/seed-0/round-01"),
         (tmp_path / "runs", "invalid", "runs/one"),
+        (tmp_path / "sweep", "invalid", "sweep/runs/real"),
+        (tmp_path / "folds", "invalid", "folds/runs/real/fold-01"),
         (model / "config.json", "missing", "config.json"),
         (tmp_path / "runs" / "two", "missing", "two"),
         (tmp_path / "nowhere", "missing", "nowhere"),

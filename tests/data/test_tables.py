@@ -14,6 +14,7 @@ from zoo_datasets.vectors import linear_map as unopened_linear_map
 
 import zoo
 from tests.errors import raises
+from zoo.checkpoint.run_config import read_run_config
 from zoo.cli import main
 from zoo.data import ready
 from zoo.data.columns import encode_row, read_rows
@@ -22,7 +23,7 @@ from zoo.data.table import Table
 from zoo.data.tabular import TableData, from_arrays, table
 from zoo.data.text import TextData
 from zoo.inference.inputs import read_vectors
-from zoo.training.folder import read_run_config, run_name
+from zoo.training.folder import run_name
 
 COLOURS = ("red", "white")
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from lightning.pytorch import Callback
+from lightning.pytorch.callbacks import Timer
 from zoo_experiments.folds import combine
 
 import zoo
@@ -124,6 +125,10 @@ def test_the_configuration_of_a_fold_repeats_that_fold(workdir, summary, tmp_pat
         ({"folds": 61}, "data", "folds=60"),
         ({"data": "digits", "backbone": "vit(dim=16, depth=1, heads=1)"}, "conflict", "cuts texts into folds, not 'digits'"),
         ({"optimizer": {"name": "adamv"}}, "unknown", "adamv"),  # which only a run checks
+        ({"trainer": {"fast_dev_run": True}}, "conflict", "fast_dev_run"),
+        ({"trainer": {"callbacks": [Timer()]}}, "invalid", "class_path"),  # whose state the next fold would inherit
+        ({"data": "text(path=text.tsv, fold=2)"}, "conflict", "fold=2"),
+        ({"data": "text(path=text.tsv, folds=5)"}, "conflict", "folds=5"),
     ],
     ids=str,
 )
@@ -131,6 +136,13 @@ def test_mistakes_leave_no_folder(workdir, changes, code, value):
     with raises(code, value):
         zoo.fit(**options(workdir, "refused", **changes))
     assert not (workdir / "refused").exists()
+
+
+def test_parallel_folds_that_all_fail_leave_no_folder_and_name_no_log_in_it(workdir):
+    with raises("failed", "fold-01 failed", "fold-03 failed", "nothing is saved") as caught:
+        zoo.fit(**options(workdir, "refused", jobs=2, trainer=TRAINER | {"strategy": "nothing"}))
+    assert not (workdir / "refused").exists()
+    assert "refused" not in str(caught.value)
 
 
 # --- interrupted ---
@@ -198,6 +210,17 @@ def test_changed_folds_are_not_resumed(again, summary):
         zoo.fit(resume=str(run), optimizer={"lr": 0.1})
     assert sorted(run.rglob("*")) == before
     assert zoo.fit(resume=str(again / "run")) == summary
+
+
+def test_folds_of_changed_data_are_not_resumed(again, summary):
+    run, _ = stopped(again, "fold-02", epoch=0, times=2)
+    file = again / "text.tsv"
+    before = file.read_text()
+    file.write_text(before.replace("yes", "other", 1).replace("other", "no", 1))
+    with raises("mismatch", run, "have changed"):
+        zoo.fit(resume=str(run))
+    file.write_text(before)
+    assert zoo.fit(resume=str(run))["metrics"] == summary["metrics"]
 
 
 def test_the_mean_is_none_if_a_metric_is_not_finite():

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from lightning.pytorch import Callback
+from lightning.pytorch.callbacks import EarlyStopping
 from zoo_experiments import lottery as experiments
 from zoo_experiments.lottery import Tickets, arms_of
 from zoo_experiments.options import Lottery
@@ -289,6 +290,7 @@ def test_two_processes_train_one_ticket(tmp_path):
         ({"folds": 2}, "conflict", "--folds"),
         ({"compare": ("octonoin",)}, "unknown", "octonion"),
         ({"pruning": {"pattern": (2, 4)}, "rounds": 1}, "invalid", "patch_embed.proj.weight"),
+        ({"trainer": {"callbacks": [EarlyStopping("val_loss")]}}, "invalid", "EarlyStopping"),
     ],
     ids=lambda value: value if isinstance(value, str) else ",".join(value),
 )

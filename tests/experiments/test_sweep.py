@@ -69,6 +69,11 @@ def test_exclude():
         ({"axes": {"algebra": ["real"], "seed": ["x"]}}, "invalid", ("real-seedx",)),
         ({"axes": {"row": {"a b": {"algebra": "real"}, "a-b": {"algebra": "real"}}}}, "invalid", ("folder name",)),
         ({"exclude": [{"algebra": "octonion"}]}, "unknown", ("octonion",)),
+        ({"axes": {"algebra": "real"}}, "invalid", ("each axis a list of values",)),
+        ({"axes": {}}, "invalid", ("no runs", "no axis")),
+        ({"base": BASE | {"run_dir": "other"}}, "conflict", ("real-lr0.001-seed0", "run_dir")),
+        ({"base": BASE | {"resume": "auto"}}, "conflict", ("real-lr0.001-seed0", "resume")),
+        ({"axes": {"algebra": ["real"], "trainer.fast_dev_run": [False, True]}}, "conflict", ("fast_dev_runTrue",)),
     ],
 )
 def test_invalid_files(parts, code, values):
@@ -125,6 +130,18 @@ def test_a_damaged_summary_or_row_is_named(tmp_path):
     (tmp_path / "results.jsonl").write_text("{\n")
     with raises("corrupt", "results.jsonl"):
         SweepGrid(tmp_path, grid())
+
+
+def test_a_deleted_results_file_is_rebuilt(tmp_path):
+    point = grid()[0]
+    finished(tmp_path, point)
+    (tmp_path / "results.jsonl").write_text("{")
+    values, options = {"base": BASE, "axes": AXES}, Sweep(run_dir=str(tmp_path), only=point.name)
+    with raises("corrupt", "results.jsonl", "delete it"):
+        sweep(values, "file.yaml", options)
+    (tmp_path / "results.jsonl").unlink()
+    results = sweep(values, "file.yaml", options)
+    assert results["rows"] == read_rows(tmp_path) != []
 
 
 # --- the command ---

@@ -15,9 +15,9 @@ import pytest
 import zoo
 from tests.conftest import TINY
 from tests.faults.test_hostile_models import bounded, run
+from zoo.checkpoint.run_config import read_run_config
 from zoo.errors import InputError
 from zoo.training.checkpoints import MetricsTable
-from zoo.training.folder import read_run_config
 from zoo.training.resume import newest
 from zoo.training.runs import verify
 

@@ -25,7 +25,7 @@ from zoo.checkpoint import read_config
 from zoo.checkpoint.manifest import file_record, read_manifest, verify
 from zoo.cli import main
 from zoo.hub import sources
-from zoo.hub.release import FACTS, publish, push, write_release
+from zoo.hub.release import FACTS, measured_facts, publish, push, write_release
 from zoo.hub.sources import find_release, locate
 from zoo.testing.backbone import fitting_dim
 
@@ -214,11 +214,14 @@ def test_repeats_that_are_run_folders_differ_only_in_the_seed(home, sound, tmp_p
     for seed, values in enumerate((config, config | changed)):
         repeated(sound, tmp_path / f"seed-{seed}" / "model", seed, metrics={"accuracy": 0.9})
         (tmp_path / f"seed-{seed}" / "config.yaml").write_text(yaml.safe_dump(values))
-    runs = [str(tmp_path / "seed-0"), str(tmp_path / "seed-1")]
-    assert main(["publish", *runs, "--to", str(tmp_path / "site")]) == (2 if other else 0)
+    runs, site = [str(tmp_path / "seed-0"), str(tmp_path / "seed-1")], tmp_path / "site"
+    assert main(["publish", *runs, "--to", str(site)]) == (2 if other else 0)
     err = capsys.readouterr().err
     assert f"other values of {other}" in err if other else err == ""
-    assert (tmp_path / "site").exists() == (other is None)
+    if other:
+        with raises("invalid", f"other values of {other}"):
+            publish(runs[0], str(site), repeats=runs[1:])
+    assert site.exists() == (other is None)
 
 
 def test_a_catalogue_in_the_home_folder(site, monkeypatch, tmp_path):
@@ -294,7 +297,7 @@ def test_the_metadata_of_a_card_is_that_of_the_hub(hub, home, sound, tmp_path):
     model = zoo.load(sound)
     model.metrics = {"loss": 0.25, "accuracy": 0.9, "auroc": None}
     model.save_pretrained(tmp_path / "saved")
-    write_release(tmp_path / "saved", fresh(tmp_path / "release"), "me/net", "mit", [])
+    write_release(tmp_path / "saved", fresh(tmp_path / "release"), "me/net", "mit", measured_facts(tmp_path / "saved"))
     card = ModelCard.load(tmp_path / "release" / "README.md")
     assert (card.data.license, card.data.pipeline_tag, card.data.library_name) == (
         "mit",
@@ -404,6 +407,21 @@ def test_releases_are_not_overwritten(site, sound, tmp_path):
             publish(str(sound), str(site), name)
     assert before == (contents(site / "tiny"), (site / "catalogue.json").read_bytes())
     assert sorted(path.name for path in site.iterdir()) == ["catalogue.json", "other", "tiny"]
+
+
+def test_a_publication_that_was_killed_before_the_catalogue_is_finished_by_the_same_command(site, sound, model):
+    before = contents(site / "tiny"), (site / "catalogue.json").read_bytes()
+    (site / "catalogue.json").unlink()
+    seal(model, metrics={"accuracy": 0.1})
+    for other in ((str(model), str(site), "tiny", "mit"), (str(sound), str(site), "tiny")):
+        with raises("conflict", "tiny"):
+            publish(*other)
+    assert (contents(site / "tiny"), [path.name for path in site.iterdir()]) == (before[0], ["tiny"])
+    publish(str(sound), str(site), "tiny", "mit")
+    assert before == (contents(site / "tiny"), (site / "catalogue.json").read_bytes())
+    (site / "notes").mkdir()
+    with raises("conflict", "notes"):
+        publish(str(sound), str(site), "notes")
 
 
 def test_included_models_are_complete():

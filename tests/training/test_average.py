@@ -13,7 +13,7 @@ import zoo
 from tests.errors import raises
 from zoo.training.options import Average
 from zoo.training.resume import AtomicCheckpointIO, newest
-from zoo.training.runs import _mean, average
+from zoo.training.runs import _mean, average, recover
 from zoo.training.trainer import moving_average
 
 CPU = {"accelerator": "cpu"}
@@ -52,6 +52,17 @@ def test_the_average_is_saved_and_measured(run):
     assert "the mean of the last 2 checkpoints" in (run / "average" / "README.md").read_text()
     assert "the mean of" not in (run / "model" / "README.md").read_text()
     assert [path.name for path in run.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_recovered_run_is_averaged(run):
+    net = average(run, Average(last=2, trainer=CPU))["validation"]
+    for name in ("model", "average"):
+        shutil.rmtree(run / name)
+    (run / "summary.json").unlink()
+    recover(run)
+    made = average(run, Average(last=2, trainer=CPU))
+    assert (made["validation"], made["metrics"]) == (net, {})
+    assert zoo.load(run / "average").config.versions == zoo.load(run).config.versions
 
 
 def test_integers_are_the_last_ones_and_equal_floats_are_unchanged(tmp_path):

@@ -136,6 +136,8 @@ def test_runs_that_cannot_be_recovered(options):
     run = crashed(options, trainer={"max_epochs": 2, "callbacks": [Crash(1)]})
     with lock_folder(run), raises("busy", run):
         recover(run)
+    with raises("invalid", "several runs", run):  # as if it were a fold
+        recover(run.parent)
     best_of(run).unlink()
     with raises("missing", run):
         recover(run)

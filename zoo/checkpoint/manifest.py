@@ -22,8 +22,8 @@ TEXT_BYTES = 2**26
 WEIGHTS = "model.safetensors"
 NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
 """File names that are valid on every file system."""
-RUNS = ("*", "seed-*/round-*", "*/seed-*/round-*")
-"""Patterns of run folders inside runs/ and inside a lottery."""
+RUNS = ("*", "runs/*", "runs/*/fold-*", "seed-*/round-*", "*/seed-*/round-*")
+"""Patterns of run folders inside runs/, a cross-validation, a sweep (perhaps of folds) and a lottery."""
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 _TRAINING = ("validation", "averaged", "parameters", "pruned", "projected", "epochs", "seed")
@@ -37,12 +37,16 @@ def find(path: str | Path) -> Path:
     for folder in (path, path / "model"):
         if (folder / "config.json").is_file():
             return folder
-    runs = sorted(str(file.parent.parent) for pattern in RUNS for file in path.glob(f"{pattern}/model/config.json"))
-    if runs:
-        raise InputError(f"'{path}' contains several runs: use one of them, such as {runs[0]}")
+    check_single(path, "model/config.json")
     if path.is_dir():
         raise InputError(f"'{path}' has no model/config.json: the run is unfinished, or this is not a run", code="missing")
     raise InputError(f"there is no folder '{path}': use a run (runs/...) or a model folder", code="missing")
+
+
+def check_single(path: Path, file: str) -> None:
+    """Raise `InputError` if a folder contains run folders with this file, a pattern such as ``checkpoints/*.ckpt``."""
+    if runs := sorted(str(found.parent.parent) for pattern in RUNS for found in path.glob(f"{pattern}/{file}")):
+        raise InputError(f"'{path}' contains several runs: use one of them, such as {runs[0]}")
 
 
 def file_record(path: Path) -> dict[str, Any]:

@@ -279,10 +279,6 @@ def publish(
         raise InputError("missing --to: use --to FOLDER or --to hf:OWNER/NAME", code="missing")
     from zoo.hub import release
 
-    if repeats:
-        from zoo.training.runs import check_repeats
-
-        check_repeats([run, *repeats])
     result = release.publish(run, to, name, license, repeats, exports)
     if result["catalogue"] is None:
         entry = json.dumps({result["name"]: result["entry"]}, indent=2)

@@ -13,7 +13,8 @@ from typing import Any
 from zoo.atomic import new_folder, write_json, write_text
 from zoo.checkpoint.card import card
 from zoo.checkpoint.config import ModelConfig, read_config
-from zoo.checkpoint.manifest import MEASURED, file_record, find, read_json, read_manifest, sealed, verify
+from zoo.checkpoint.manifest import MEASURED, digest_of, file_record, find, read_json, read_manifest, sealed, verify
+from zoo.checkpoint.run_config import FREE, changed_options, read_run_config
 from zoo.errors import InputError, one_line, shorten
 from zoo.hub import cache
 from zoo.hub.sources import FORMAT, NAME, locate, of_catalogue, repository
@@ -34,7 +35,8 @@ def publish(
 
     Repeats are runs of the same configuration with other seeds, for the spread of the metrics; ``exports`` is a folder of
     exports of the model, whose sizes and metrics are published too. Returns the ``name`` (by default that of the run folder),
-    its ``entry``, the ``catalogue`` (None for the Hub), and the ``source``.
+    its ``entry``, the ``catalogue`` (None for the Hub), and the ``source``. Raises `InputError` for an existing release, but
+    completes one that was killed before it was in the catalogue.
     """
     folder = find(locate(model))
     name = name or (folder.absolute().parent if folder.name == "model" else folder.absolute()).name
@@ -44,15 +46,17 @@ def publish(
         pushed = push(model, to, license=license, repeats=repeats, exports=exports)
         entry = pushed["facts"] | {"locations": [pushed["source"]]}
         return {"name": name, "entry": entry, "catalogue": None, "source": pushed["source"]}
-    site = Path(to.removeprefix("file:")).expanduser()
+    known, site = facts_of(folder, repeats, exports), Path(to.removeprefix("file:")).expanduser()
     catalogue = site / "catalogue.json"
     with cache.lock(hashlib.sha256(str(site.resolve()).encode()).hexdigest()):
-        known = {release.name: release.facts for release in of_catalogue(str(catalogue), "")} if catalogue.exists() else {}
-        if name in known or (site / name).exists():
-            raise InputError(f"'{site}' already has a release '{name}': choose another --name", code="conflict")
+        listed = {release.name: release.facts for release in of_catalogue(str(catalogue), "")} if catalogue.exists() else {}
         with new_folder(site / name) as part:
-            entry = write_release(folder, part, name, license, repeats, exports) | {"locations": [name]}
-        write_json(catalogue, {"format": FORMAT, "checkpoints": dict(sorted((known | {name: entry}).items()))})
+            entry = write_release(folder, part, name, license, known) | {"locations": [name]}
+            manifest = site / name / "manifest.json"
+            is_same = manifest.is_file() and digest_of(manifest) == entry["sha256"]
+            if name in listed or ((site / name).exists() and not is_same):
+                raise InputError(f"'{site}' already has a release '{name}': choose another --name", code="conflict")
+        write_json(catalogue, {"format": FORMAT, "checkpoints": dict(sorted((listed | {name: entry}).items()))})
     return {"name": name, "entry": entry, "catalogue": str(catalogue), "source": str(site / name)}
 
 
@@ -81,7 +85,8 @@ def push(
         raise InputError(f"cannot push: {variable} disables the network", code="conflict")
     with TemporaryDirectory() as temporary:
         source = repo if branch is None else f"{repo}@{branch}"
-        facts = write_release(find(locate(model)), Path(temporary), source, license, repeats, exports)
+        folder = find(locate(model))
+        facts = write_release(folder, Path(temporary), source, license, facts_of(folder, repeats, exports))
         commit = _upload(Path(temporary), repo, branch, private, token)
     return {"source": f"hf:{repo}@{commit}", "facts": facts}
 
@@ -102,21 +107,25 @@ def _upload(folder: Path, repo: str, branch: str | None, private: bool, token: s
         raise InputError(f"cannot push to {repo} at {constants.ENDPOINT}: {reason}{advice}", code="failed") from error
 
 
-def write_release(
-    model: Path, folder: Path, source: str, license: str | None, repeats: Sequence[str], exports: str | Path | None = None
-) -> dict[str, Any]:
-    """Copy a model folder with a new card, in which `zoo.load` loads the source; return its facts for a catalogue."""
-    for name in verify(model).keys() - {"README.md"}:
-        copyfile(model / name, folder / name)
-    config, known = read_config(model), measured_facts(model)
+def facts_of(model: Path, repeats: Sequence[str], exports: str | Path | None) -> dict[str, Any]:
+    """Return the known facts about the training of a model folder, with the spread over repeats and the exports."""
+    known = measured_facts(model)
     if repeats:
         known["spread"] = spread_of([model, *(find(locate(repeat)) for repeat in repeats)])
     if exports is not None:
-        known["exports"] = exports_of(config, known.get("metrics") or {}, Path(exports).expanduser())
+        known["exports"] = exports_of(read_config(model), known.get("metrics") or {}, Path(exports).expanduser())
+    return known
+
+
+def write_release(model: Path, folder: Path, source: str, license: str | None, known: Mapping[str, Any]) -> dict[str, Any]:
+    """Copy a model folder with a new card, in which `zoo.load` loads the source; return its facts for a catalogue."""
+    for name in verify(model).keys() - {"README.md"}:
+        copyfile(model / name, folder / name)
+    config = read_config(model)
     licensed = {"license": license} if license else {}
-    write_text(folder / "README.md", card(config, known | {"versions": config.versions}, source, license))
+    write_text(folder / "README.md", card(config, {**known, "versions": config.versions}, source, license))
     records = {path.name: file_record(path) for path in sorted(folder.iterdir())}
-    write_json(folder / "manifest.json", sealed({"files": records} | known | licensed))
+    write_json(folder / "manifest.json", sealed({"files": records, **known, **licensed}))
     facts = {key: spec for key in FACTS if (spec := getattr(config, key))}
     facts |= {key: known[key] for key in ("metrics", "spread", "parameters", "exports") if key in known}
     size = sum(record["size"] for record in records.values())
@@ -156,16 +165,19 @@ def measured_facts(model: Path) -> dict[str, Any]:
 def spread_of(folders: Sequence[Path]) -> dict[str, Any]:
     """Return the seeds, and mean and standard deviation (n - 1) of the test metrics, of models that differ in the seed.
 
-    A metric that is undefined for one of them has no mean.
+    All options of run folders, which have a config.yaml, are compared, and the specs of other model folders. A metric that is
+    undefined for one of them has no mean.
     """
     configs, rows = [read_config(folder) for folder in folders], [measured_facts(folder) for folder in folders]
+    runs = [folder.parent for folder in folders if (folder.parent / "config.yaml").is_file()]
     expected = rows[0].get("metrics") or {}
     for folder, config, row in zip(folders, configs, rows, strict=True):
-        metrics, other = row.get("metrics") or {}, [key for key in SETTINGS if getattr(config, key) != getattr(configs[0], key)]
-        is_same = bool(metrics) and metrics.keys() == expected.keys()
+        metrics, other = row.get("metrics") or {}, {key for key in SETTINGS if getattr(config, key) != getattr(configs[0], key)}
+        if folder.parent in runs:
+            other |= {name for name, *_ in changed_options(folder.parent, read_run_config(runs[0]), {"seed", *FREE})}
         if other:
-            raise InputError(f"{folder} has other values of {', '.join(other)}: repeats may differ only in the seed")
-        if not is_same:
+            raise InputError(f"{folder} has other values of {', '.join(sorted(other))}: repeats may differ only in the seed")
+        if not metrics or metrics.keys() != expected.keys():
             raise InputError(f"{folder} needs test metrics, the same as {folders[0]}")
     seeds = [row.get("seed") for row in rows]
     if len({*seeds}) != len(seeds):

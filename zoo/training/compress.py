@@ -19,6 +19,7 @@ from zoo.backbones.build import backbone, count, real_twin, untrained
 from zoo.checkpoint import ModelConfig, find, read_config, save
 from zoo.checkpoint.folder import library_versions, model_files, network_options
 from zoo.checkpoint.manifest import read_json
+from zoo.checkpoint.run_config import read_run_config
 from zoo.conversion import stayed_real, transfer
 from zoo.conversion.transfer import ImportedLayers, ImportedNetwork, summary
 from zoo.data.info import CorpusInfo, DataInfo, ImageInfo
@@ -30,7 +31,6 @@ from zoo.pruning import Cut, prune_structure
 from zoo.registry import Spec, build_options, create
 from zoo.training.bench import side_by_side
 from zoo.training.fit import run_fit
-from zoo.training.folder import read_run_config
 from zoo.training.options import Convert, Fit, Prune
 from zoo.training.pretrained import is_of_transformers
 from zoo.training.resolve import REALS, algebras_of, canonical, load_data, plan_run, resolve

@@ -12,6 +12,7 @@ from zoo import registry
 from zoo.checkpoint import ModelConfig
 from zoo.checkpoint import save as write_model
 from zoo.checkpoint.manifest import read_manifest
+from zoo.checkpoint.run_config import read_run_config
 from zoo.data.loader import check_order
 from zoo.errors import LOGGERS, InputError, quiet
 from zoo.nn.batching import compile_in_place
@@ -24,7 +25,6 @@ from zoo.training.folder import (
     RunFolder,
     finished_run,
     finite,
-    read_run_config,
     write_config,
     write_summary,
 )
@@ -83,8 +83,8 @@ def lottery(**options: object) -> dict[str, Any]:
     """Train rounds of lottery tickets, with the options, folder and results of ``zoo lottery``.
 
     Args:
-        options: See `zoo_experiments.options.Lottery`; ``pruning`` is a dict, like those of `fit`. Only callbacks and
-            loggers may be objects, and they are shared by all rounds; everything else is a spec.
+        options: See `zoo_experiments.options.Lottery`; ``pruning`` is a dict, like those of `fit`. Only callbacks
+            without a state and loggers may be objects, and they are shared by all rounds; everything else is a spec.
 
     Returns:
         The content of lottery.json, and ``run_dir``.

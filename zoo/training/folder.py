@@ -5,7 +5,7 @@ import hashlib
 import math
 import re
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from inspect import signature
@@ -18,10 +18,11 @@ from filelock import BaseFileLock, FileLock, Timeout
 
 from zoo import registry
 from zoo.atomic import to_json, write_json, write_text
-from zoo.checkpoint.manifest import file_record, read_json, read_small
+from zoo.checkpoint.manifest import file_record, read_json
+from zoo.checkpoint.run_config import changed_options, read_run_config
 from zoo.errors import InputError
 from zoo.registry import Spec
-from zoo.training.options import FREE, flat, is_object
+from zoo.training.options import is_object
 from zoo.training.processes import Processes, is_first_process
 from zoo.training.resolve import default_embedding
 from zoo.training.summary import Summary
@@ -251,29 +252,6 @@ def short_spec(group: str, text: str) -> str:
 def write_config(folder: Path, config: Mapping[str, object]) -> None:
     """Write config.yaml, from which ``zoo fit -c`` repeats the run."""
     write_text(folder / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False))
-
-
-def read_run_config(run: Path) -> dict[str, Any]:
-    """Read config.yaml of a run."""
-    path = run / "config.yaml"
-    if not path.is_file():
-        raise InputError(f"'{run}' is not a run folder: it has no file {path}", code="missing")
-    content = read_small(path)
-    try:
-        values = yaml.safe_load(content)
-    except (yaml.YAMLError, ValueError, RecursionError):
-        values = None
-    if not isinstance(values, dict):
-        text = f"'{path}' is damaged: restore it from the output of zoo fit --print-config"
-        raise InputError(text, code="corrupt")
-    return values
-
-
-def changed_options(folder: Path, config: Mapping[str, object], free: Collection[str] = FREE) -> list[tuple[str, Any, Any]]:
-    """List the options that differ from config.yaml of a folder, except free ones, as (name, old value, new value)."""
-    old, new = flat(read_run_config(folder)), flat(config)
-    names = sorted((old.keys() | new.keys()) - set(free))
-    return [(name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)]
 
 
 def read_summary(run: Path, needed: Iterable[str] = ()) -> Summary:

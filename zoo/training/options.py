@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from zoo.checkpoint.run_config import flat
 from zoo.errors import InputError, check_choice, shorten
 from zoo.registry.limits import LARGEST, bounded, check_processes
 from zoo.registry.resolution import check_fields
@@ -41,9 +42,6 @@ TRAINER_INTERVALS = {
 """The intervals of the numbers among these arguments, which Lightning does not check or checks after the run has started."""
 SPECS = {"backbone": "backbones", "algebra": "algebras", "embedding": "embeddings", "data": "datasets", "task": "tasks"}
 """Options that are specs, and their entry-point groups."""
-FREE = {"num_workers", "ddp_timeout", "checkpoint_every", "trainer.enable_progress_bar", "jobs", "on", "cpus", "gpus"}
-FREE |= {"max_parameters"}
-"""Flags of options that do not affect results."""
 MOST_PARAMETERS = 1e9
 """Default limit of the size of a network: 4 GB of float32 weights, 16 GB with gradients and the state of AdamW."""
 _NETWORK = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "task")
@@ -275,14 +273,6 @@ def _plain(value: object) -> Any:
     if value is None or isinstance(value, str | int | float):
         return value
     return f"{type(value).__module__}.{type(value).__qualname__} {OBJECT}"
-
-
-def flat(values: Mapping[str, object]) -> dict[str, Any]:
-    """Return nested options by the names of their flags."""
-    flags: dict[str, Any] = {}
-    for name, value in values.items():
-        flags |= {f"{name}.{key}": item for key, item in value.items()} if isinstance(value, Mapping) else {name: value}
-    return flags
 
 
 def fixed_options(options: Fit) -> dict[str, Any]:

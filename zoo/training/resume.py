@@ -21,10 +21,10 @@ from lightning.pytorch.plugins.io import CheckpointIO
 from torch import Tensor, distributed
 
 from zoo.atomic import new_file
+from zoo.checkpoint.run_config import changed_options
 from zoo.data.files import check_archive
 from zoo.data.loader import ResumableLoader
 from zoo.errors import InputError, one_line
-from zoo.training.folder import changed_options
 from zoo.training.processes import is_first_process
 
 RUN, MODEL, STATE = "zoo_run", "zoo_model", "zoo_state"

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -14,12 +13,12 @@ from zoo.atomic import scratch_folder
 from zoo.backbones.build import backbone, untrained
 from zoo.checkpoint import ModelConfig, find, load_network, read_config, save
 from zoo.checkpoint.folder import model_files
-from zoo.checkpoint.manifest import is_intact, is_record, read_json
+from zoo.checkpoint.manifest import check_single, is_intact, is_record, read_json
+from zoo.checkpoint.run_config import read_run_config
 from zoo.errors import InputError
-from zoo.hub.sources import locate
 from zoo.inference.model import load
-from zoo.training.folder import CHECKSUMS, changed_options, finite, has_checksum, lock_folder, read_run_config
-from zoo.training.options import FREE, Average, Measuring
+from zoo.training.folder import CHECKSUMS, finite, has_checksum, lock_folder
+from zoo.training.options import Average, Measuring
 from zoo.training.quantization import rounded
 from zoo.training.resume import MODEL, STATE, checkpoint_files, kept_checkpoints, network_state, newest, read_checkpoint
 from zoo.training.trainer import check_trainer
@@ -33,16 +32,15 @@ def average(run: str | Path, options: Average) -> dict[str, Any]:
     paths = _last_checkpoints(folder, options.last)
     net = load_network(run, config)
     net.load_state_dict(_mean(paths, net.state_dict()))
-    manifest, summary = read_json(model / "manifest.json"), read_json(folder / "summary.json")
-    files = model_files(model)
-    splits = ("validation", "metrics") if manifest["metrics"] else ("validation",)
+    facts, files = read_json(model / "manifest.json") | {"versions": config.versions}, model_files(model)
+    splits = ("validation", "metrics") if facts["metrics"] else ("validation",)
     before = measure_splits(run, splits, options)  # again, because the run may have limited its batches
     averaged = [path.name for path in paths]
     with rounded(net, read_run_config(folder).get("quantize_aware")):
         with scratch_folder(out) as temporary:
-            save(temporary / "model", net, config, summary, files)
+            save(temporary / "model", net, config, facts, files)
             measurements = measure_splits(temporary, splits, options)
-        save(out, net, config, summary | measurements | {"averaged": averaged}, files)
+        save(out, net, config, facts | measurements | {"averaged": averaged}, files)
     return {"folder": str(out), "averaged": averaged, **measurements, "before": before}
 
 
@@ -98,6 +96,7 @@ def recover(run: str | Path) -> dict[str, Any]:
     folder = Path(run).expanduser()
     if not folder.is_dir():
         raise InputError(f"the run folder '{folder}' does not exist", code="missing")
+    check_single(folder, "checkpoints/*.ckpt")
     if (folder / "model").exists():
         raise InputError(f"'{folder}' already has a model folder: there is nothing to recover")
     with lock_folder(folder):
@@ -116,16 +115,6 @@ def recover(run: str | Path) -> dict[str, Any]:
         with rounded(net, read_run_config(folder).get("quantize_aware")):
             save(folder / "model", net, config, summary, model["files"])
     return {"folder": str(folder / "model"), "checkpoint": str(path), "epoch": best["epoch"]}
-
-
-def check_repeats(runs: Sequence[str]) -> None:
-    """Raise `InputError` if run folders differ in an option besides the seed; other model folders have no config.yaml."""
-    models = [find(locate(run)) for run in runs]
-    folders = [model.parent for model in models if (model.parent / "config.yaml").is_file()]
-    for first, folder in pairwise(folders):
-        if changed := changed_options(folder, read_run_config(first), {"seed", *FREE}):
-            names = ", ".join(name for name, _, _ in changed)
-            raise InputError(f"'{folder}' has other values of {names} than '{first}': repeats may differ only in the seed")
 
 
 def verify(run: Path) -> list[dict[str, str]]:
