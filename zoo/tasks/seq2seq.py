@@ -1,7 +1,9 @@
 """Sequence to sequence: translate or answer a text."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from string import punctuation
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -9,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchmetrics import MeanMetric, Metric, MetricCollection
 from torchmetrics.classification import MulticlassExactMatch
-from torchmetrics.text import CHRFScore, SacreBLEUScore
+from torchmetrics.text import SacreBLEUScore
 
 from zoo.data.info import ParallelInfo
 from zoo.data.tokens import BEGIN, END, UNKNOWN
@@ -37,12 +39,49 @@ class BLEU(SacreBLEUScore):
         return 100 * ((matches / self.denominator).log().mean() + shortness).exp()
 
 
-class CHRF(CHRFScore):
-    """chrF++, the character F-score, in per cent (Popovic 2017)."""
+class CHRF(Metric):
+    """chrF++ in per cent, as computed by sacreBLEU: F2 of n-grams of 1 to 6 characters and 1 or 2 words (Popovic 2017).
 
-    def compute(self) -> Any:
+    Precision and recall are means over the lengths of n-grams that occur on both sides. ``torchmetrics.CHRFScore`` 1.9 leaves
+    out the references of texts without any match, and takes the mean over all lengths, so a text of one word cannot reach 100.
+
+    Example:
+        >>> metric = CHRF()
+        >>> metric.update(["a cat", ""], [["a cat"], ["cats"]])
+        >>> metric.compute()
+        tensor(66.2651)
+    """
+
+    counts: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("counts", torch.zeros(3, 8, dtype=torch.int64), "sum")  # of texts, references, and common to both
+
+    def update(self, texts: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+        """Add the n-grams of texts and of the one reference of each."""
+        for text, (reference,) in zip(texts, references, strict=True):
+            for length, (one, other) in enumerate(zip(_ngrams(text), _ngrams(reference), strict=True)):
+                if other:
+                    self.counts[:, length] += torch.tensor([part.total() for part in (one, other, one & other)]).to(self.device)
+
+    def compute(self) -> Tensor:
         """Return the score."""
-        return 100 * super().compute()
+        written, expected, common = self.counts[:, self.counts[:2].amin(0) > 0].float()
+        precision, recall = (common / written).mean(), (common / expected).mean()
+        return (100 * 5 * precision * recall / (4 * precision + recall)).nan_to_num()  # nothing in common
+
+
+def _ngrams(text: str) -> list[Counter[Any]]:
+    """Return the n-grams of 1 to 6 characters, without white space, and of 1 and 2 words."""
+    words: list[str] = []
+    for word in text.split():
+        last, first = len(word) > 1 and word[-1] in punctuation, len(word) > 1 and word[0] in punctuation
+        words += [word[:-1], word[-1]] if last else [word[0], word[1:]] if first else [word]
+    parts = [("".join(words), 6), (words, 2)]
+    return [
+        Counter(tuple(part[i : i + n]) for i in range(len(part) - n + 1)) for part, most in parts for n in range(1, most + 1)
+    ]
 
 
 class Seq2Seq(GenerativeTask):
