@@ -157,8 +157,9 @@ class Update(nn.Module):
         axis = -1 - len(self.sizes.kernel)
         inp, out = self.blocks
         x = x.unflatten(axis, (inp, self.n, -1)).transpose(axis - 2, axis - 1).flatten(axis - 1, axis)
-        y: Tensor = self._convolved(x) if self.sizes.kernel else self._multiplied(x)
-        return self.alpha * y.unflatten(axis, (out, -1)).transpose(axis - 2, axis - 1).flatten(axis - 2, axis)
+        y = self._convolved(x) if self.sizes.kernel else self._multiplied(x)
+        joined: Tensor = y.unflatten(axis, (out, -1)).transpose(axis - 2, axis - 1).flatten(axis - 2, axis)
+        return self.alpha * joined
 
     def _multiplied(self, x: Tensor) -> Tensor:
         """Multiply inputs [..., n, in / n] by w: [..., n, out / n]."""

@@ -178,5 +178,5 @@ def _delimiter_of(path: Path, columns: Sequence[str]) -> str:
     found = find_delimiter(path)
     if not found or {*columns} <= {*column_names(path, found)}:
         return found
-    marks = dict.fromkeys(next(filter(str.strip, read_lines(path)), ""))
+    marks = dict.fromkeys(next((line for line in read_lines(path) if line.strip()), ""))
     return next((mark for mark in marks if mark not in '"\r\n' and {*columns} <= {*column_names(path, mark)}), found)

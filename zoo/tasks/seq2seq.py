@@ -69,7 +69,8 @@ class CHRF(Metric):
         """Return the score."""
         written, expected, common = self.counts[:, self.counts[:2].amin(0) > 0].float()
         precision, recall = (common / written).mean(), (common / expected).mean()
-        return (100 * 5 * precision * recall / (4 * precision + recall)).nan_to_num()  # nothing in common
+        score: Tensor = 100 * 5 * precision * recall / (4 * precision + recall)
+        return score.nan_to_num()  # 0 if nothing is in common
 
 
 def _ngrams(text: str) -> list[Counter[Any]]:
