@@ -266,7 +266,7 @@ class _Cache(KVCache):
     def select(self, rows: Tensor) -> None:
         """Select batch rows, int64 [R], in this order; rows may be repeated."""
         super().select(rows)
-        self.past.batch_select_indices(rows)
+        self.past.reorder_cache(rows)
 
 
 class CausalLM(GenerativeModel):
@@ -296,8 +296,11 @@ class CausalLM(GenerativeModel):
         """Read the next tokens, see `GenerativeModel.decode_step`."""
         position_ids = self.advance(cache, tokens, mask)
         options = {"position_ids": position_ids.expand(len(tokens), -1)} if self.takes_positions else {}
-        options |= {} if cache.mask is None else {"attention_mask": cache.mask.long()}
         past: Any = cache.past  # type: ignore[attr-defined]
+        if cache.mask is not None:
+            has_attention = any(isinstance(layer, transformers().cache_utils.CacheLayerMixin) for layer in past.layers)
+            # Recurrent layers would repeat a token for each position of a longer mask.
+            options["attention_mask"] = (cache.mask if has_attention else cache.mask[:, -tokens.shape[1] :]).long()
         y: Tensor = self.model(input_ids=tokens, cache=past, use_cache=True, **options).logits
         return y
 
