@@ -282,6 +282,9 @@ class CausalLM(GenerativeModel):
             text = f"hf/{model.config.model_type} has no cache of keys and values: use a Transformer to generate text"
             raise InputError(text, code="unsupported")
         self.takes_positions = "position_ids" in parameters
+        tables = (part for name, part in model.named_modules() if name.endswith("position_embeddings"))
+        padding = next((index for table in tables if (index := getattr(table, "padding_idx", None)) is not None), -1)
+        self.first_position = padding + 1  # RoBERTa counts positions after that of padding
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return logits: [B, L], padded on the right if at all, to [B, L, V]."""
@@ -294,7 +297,7 @@ class CausalLM(GenerativeModel):
 
     def decode_step(self, tokens: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor:
         """Read the next tokens, see `GenerativeModel.decode_step`."""
-        position_ids = self.advance(cache, tokens, mask)
+        position_ids = self.first_position + self.advance(cache, tokens, mask)
         options = {"position_ids": position_ids.expand(len(tokens), -1)} if self.takes_positions else {}
         past: Any = cache.past  # type: ignore[attr-defined]
         if cache.mask is not None:
