@@ -176,7 +176,6 @@ def read_rows(path: Path, info: TableInfo) -> Iterator[tuple[int, Tensor | DataE
 def _delimiter_of(path: Path, columns: Sequence[str]) -> str:
     """Return the delimiter of a file, which may be any character that finds the columns, as its training may have been told."""
     found = find_delimiter(path)
-    if not found or {*columns} <= {*column_names(path, found)}:
-        return found
-    marks = dict.fromkeys(next((line for line in read_lines(path) if line.strip()), ""))
-    return next((mark for mark in marks if mark not in '"\r\n' and {*columns} <= {*column_names(path, mark)}), found)
+    first = next((line for line in read_lines(path) if line.strip()), "") if found else ""
+    marks = (mark for mark in dict.fromkeys(found + first) if mark not in '"\r\n')
+    return next((mark for mark in marks if {*columns} <= {*column_names(path, mark)}), found)

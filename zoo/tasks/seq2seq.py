@@ -1,9 +1,9 @@
 """Sequence to sequence: translate or answer a text."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from string import punctuation
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -21,6 +21,9 @@ from zoo.tasks.decoding import Decoding, Prompts, forbid_special, generate
 from zoo.tasks.language import GenerativeTask, Location, prompt_location
 from zoo.tasks.metrics import StageMetrics, StepOutput
 from zoo.tasks.options import MAX_LENGTH
+
+PUNCTUATED = re.compile(r"(?<!\S)(?:(\S+)([!-/:-@[-`{-~])|([!-/:-@[-`{-~])(\S+))(?!\S)")
+"""A word that ends or starts with a punctuation mark of ASCII, which chrF++ counts as another word."""
 
 
 class BLEU(SacreBLEUScore):
@@ -56,18 +59,18 @@ class CHRF(Metric):
 
     def __init__(self) -> None:
         super().__init__()
-        self.add_state("counts", torch.zeros(3, 8, dtype=torch.int64), "sum")  # of texts, references, and common to both
+        self.add_state("counts", torch.zeros(8, 3, dtype=torch.int64), "sum")  # in texts, in references, and in common
 
     def update(self, texts: Sequence[str], references: Sequence[Sequence[str]]) -> None:
         """Add the n-grams of texts and of the one reference of each."""
         for text, (reference,) in zip(texts, references, strict=True):
-            for length, (one, other) in enumerate(zip(_ngrams(text), _ngrams(reference), strict=True)):
-                if other:
-                    self.counts[:, length] += torch.tensor([part.total() for part in (one, other, one & other)]).to(self.device)
+            pairs = zip(_ngrams(text), _ngrams(reference), strict=True)
+            rows = [[part.total() * bool(other) for part in (one, other, one & other)] for one, other in pairs]
+            self.counts += torch.tensor(rows, device=self.device)
 
     def compute(self) -> Tensor:
         """Return the score."""
-        written, expected, common = self.counts[:, self.counts[:2].amin(0) > 0].float()
+        written, expected, common = self.counts[self.counts[:, :2].amin(1) > 0].T.float()
         precision, recall = (common / written).mean(), (common / expected).mean()
         score: Tensor = 100 * 5 * precision * recall / (4 * precision + recall)
         return score.nan_to_num()  # 0 if nothing is in common
@@ -75,14 +78,9 @@ class CHRF(Metric):
 
 def _ngrams(text: str) -> list[Counter[Any]]:
     """Return the n-grams of 1 to 6 characters, without white space, and of 1 and 2 words."""
-    words: list[str] = []
-    for word in text.split():
-        last, first = len(word) > 1 and word[-1] in punctuation, len(word) > 1 and word[0] in punctuation
-        words += [word[:-1], word[-1]] if last else [word[0], word[1:]] if first else [word]
-    parts = [("".join(words), 6), (words, 2)]
-    return [
-        Counter(tuple(part[i : i + n]) for i in range(len(part) - n + 1)) for part, most in parts for n in range(1, most + 1)
-    ]
+    words = PUNCTUATED.sub(r"\1\3 \2\4", text).split()
+    parts = [("".join(words), n) for n in range(1, 7)] + [(words, 1), (words, 2)]
+    return [Counter(tuple(part[i : i + n]) for i in range(len(part) - n + 1)) for part, n in parts]
 
 
 class Seq2Seq(GenerativeTask):
