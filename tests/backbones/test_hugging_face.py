@@ -25,8 +25,8 @@ PAIR = TEXT | {"pair": True}
 PARALLEL = CORPUS | {"seq2seq": True}
 TOKENS = torch.tensor([[5, 6, 7, 8, 9, 4], [4, 5, 6, 0, 0, 0]])
 ENCODERS = ("bert", "roberta", "distilbert", "modernbert", "gpt2", "llama", "t5", "bart")
-DECODERS = ("gpt2", "llama", "qwen3", "bert")
-SLOW_DECODERS = ("qwen2", "mistral", "gpt_neox", "phi3", "gemma2")
+DECODERS = ("gpt2", "llama", "qwen3", "bert", "roberta", "mamba")
+SLOW_DECODERS = ("qwen2", "mistral", "gpt_neox", "phi3", "gemma2", "falcon_h1")
 IMAGES = (
     "hf/vit(dim=32, layers=1, patch_size=4)",
     "hf/deit(dim=32, layers=1, patch_size=4)",

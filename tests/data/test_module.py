@@ -1,8 +1,11 @@
 """The base class of data modules, DataInfo, and word vectors."""
 
+import bz2
 import gzip
+import io
 import json
 import lzma
+import zipfile
 
 import numpy as np
 import pytest
@@ -190,6 +193,12 @@ def binary(table=TABLE, end=b"\n"):
     return f"{len(rows)} 3\n".encode() + body
 
 
+def zipped(content):
+    with zipfile.ZipFile(stream := io.BytesIO(), "w") as archive:
+        archive.writestr(zipfile.ZipInfo("a.txt"), content)  # without the time, which would be part of the name of the test
+    return stream.getvalue()
+
+
 @pytest.fixture
 def file(tmp_path):
     def write(content, name="vectors.txt"):
@@ -232,6 +241,10 @@ def test_carriage_returns_and_trailing_spaces_are_ignored(file):
     assert torch.equal(read_vectors(file(lines().replace(b"\n", b" \r\n")), WORDS)[0], EXPECTED)
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_word(file):
+    assert read_vectors(file(b"\xef\xbb\xbfthe 1 2\nof 3 4\n"), ["the", "of"])[0].tolist() == [[1, 2], [3, 4]]
+
+
 @pytest.mark.parametrize(
     ("content", "line", "value"),
     [
@@ -254,6 +267,9 @@ def test_invalid_line_raises(file, content, line, value):
         (gzip.compress(lines(), mtime=0)[:-9], "a.txt.gz", ": "),
         (binary()[:-3], "a.bin", "vector 4: "),
         (lines(), "a.bin", ": "),
+        (bz2.compress(lines()), "a.txt.bz2", "unpack"),
+        (zipped(lines()), "a.zip", "unpack"),  # as GloVe is published
+        (gzip.compress(lines(), mtime=0), "a.txt", "unpack"),
     ],
 )
 def test_invalid_file_raises(file, content, name, value):

@@ -147,6 +147,14 @@ def test_delimiters_and_decimal_commas_do_not_change_a_table(wine, tmp_path, del
         ready(table(other, "quality", delimiter="#"))
 
 
+@pytest.mark.parametrize("delimiter", [":", " ", "~"])
+def test_rows_to_predict_may_have_the_delimiter_of_the_training(wine, tmp_path, delimiter):
+    other = semicolons(wine, tmp_path / "x.csv", delimiter, ".")
+    expected = ready(table(other, "quality", delimiter=delimiter)).info
+    rows = zip(read_rows(other, expected), read_rows(wine, expected), strict=True)
+    assert all(torch.equal(one, two) for (_, one), (_, two) in rows)
+
+
 def noted(path, target="y", **options):
     data = ready(table(path, target, **options))
     return list(dict.fromkeys(data.info.columns)), data.notes

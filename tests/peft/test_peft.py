@@ -198,9 +198,10 @@ def converted(spec="quaternion", seed=0):
 
 
 @pytest.mark.parametrize("method", ["ours", "lora"])
-def test_layers_over_an_algebra_are_targets(method, tmp_path):
+@pytest.mark.parametrize("targets", [["intermediate.dense"], ["query", "value", "attention.output.dense"]])
+def test_layers_over_an_algebra_are_targets(method, targets, tmp_path):
+    """Also those of attention, where each head consists of whole elements."""
     transformers = pytest.importorskip("transformers")
-    targets = ["intermediate.dense"]
     lora = zoo.peft.accept_zoo_layers(peft.LoraConfig(r=2, target_modules=targets))
     model = peft.get_peft_model(converted(), config(target_modules=targets) if method == "ours" else lora).eval()
     assert torch.equal(output(model, "bert"), output(converted(), "bert"))

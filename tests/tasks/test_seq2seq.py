@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torchmetrics.functional.text import chrf_score, sacre_bleu_score
+from torchmetrics.functional.text import sacre_bleu_score
 
 from zoo.data.module import ready
 from zoo.data.parallel import ParallelData
@@ -14,7 +14,7 @@ from zoo.data.text import Table
 from zoo.data.tokens import BEGIN, END, UNKNOWN
 from zoo.inference.predictions import collate, prediction_rows, read_inputs
 from zoo.tasks import Seq2Seq
-from zoo.tasks.seq2seq import BLEU
+from zoo.tasks.seq2seq import BLEU, CHRF
 
 WORDS = ["anna", "otto", "hannah", "bob", "eve", "abba", "noon", "level", "radar", "deed", "a bob", "an otto", "bad eve"]
 
@@ -137,8 +137,7 @@ def test_a_truncated_reference_is_wrong(evaluated):
 # --- scores ---
 
 
-def bleu(written, references):
-    metric = BLEU()
+def score(metric, written, references):
     for text, reference in zip(written, references, strict=True):
         metric.update([text], [[reference]])
     return metric.compute().item()
@@ -158,9 +157,9 @@ def test_scores_equal_those_of_the_written_texts(evaluated, tokenizer, beam):
             written[row] = data.tokenizer.decode(text)
     if beam == 1:
         assert written == by_hand(net, data)
-    found, lists = evaluated(task, data), [[reference] for reference in references]
-    assert found["bleu"] == pytest.approx(bleu(written, references), abs=1e-4)
-    assert found["chrf"] == pytest.approx(100 * chrf_score(written, lists).item(), abs=1e-4)
+    found = evaluated(task, data)
+    assert found["bleu"] == pytest.approx(score(BLEU(), written, references), abs=1e-4)
+    assert found["chrf"] == pytest.approx(score(CHRF(), written, references), abs=1e-4)
     assert 0 < found["chrf"] < 100
 
 
@@ -176,14 +175,35 @@ def test_scores_equal_those_of_the_written_texts(evaluated, tokenizer, beam):
     ],
 )
 def test_bleu_is_smoothed_as_by_sacrebleu(written, reference, expected):
-    assert bleu([written], [reference]) == pytest.approx(expected, abs=1e-4)
+    assert score(BLEU(), [written], [reference]) == pytest.approx(expected, abs=1e-4)
 
 
 def test_bleu_of_long_texts_equals_that_of_torchmetrics():
     references = ['It\'s a "small" test, of 3.5 words - or more.', "the cat is on the mat"]
     written = ['It\'s a "small" test, of 3,5 words - or less.', "the cat is on a mat"]
     expected = 100 * sacre_bleu_score(written, [[reference] for reference in references]).item()
-    assert bleu(written, references) == pytest.approx(expected, abs=1e-4)
+    assert score(BLEU(), written, references) == pytest.approx(expected, abs=1e-4)
+
+
+def f2(precisions, recalls):
+    precision, recall = (sum(parts) / len(parts) for parts in (precisions, recalls))
+    return 100 * 5 * precision * recall / (4 * precision + recall)
+
+
+@pytest.mark.parametrize(
+    ("written", "references", "expected"),
+    [
+        (["cat"], ["cat"], 100.0),  # it has no n-grams of 4 characters and no pair of words
+        (["ab"], ["abc"], f2([2 / 2, 1 / 1, 0], [2 / 3, 1 / 2, 0])),  # characters, pairs of them, words
+        (["abc"], ["ab"], f2([2 / 3, 1 / 2, 0], [2 / 2, 1 / 1, 0])),
+        (["a b.\tb"], ["ab. c"], f2([3 / 4, 2 / 3, 1 / 2, 0, 1 / 4, 0], [3 / 4, 2 / 3, 1 / 2, 0, 1 / 3, 0])),
+        (["cat", "", "x"], ["cat", "dog", "owl"], f2([3 / 4, 1, 1, 1 / 2], [3 / 9, 2 / 6, 1 / 3, 1 / 3])),
+        (["", ""], ["cat", "dog"], 0.0),
+    ],
+)
+def test_chrf_equals_that_of_sacrebleu(written, references, expected):
+    """A text without any match counts, and lengths of n-grams that no text has do not."""
+    assert score(CHRF(), written, references) == pytest.approx(expected, abs=1e-4)
 
 
 # --- decoding ---

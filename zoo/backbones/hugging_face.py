@@ -266,7 +266,7 @@ class _Cache(KVCache):
     def select(self, rows: Tensor) -> None:
         """Select batch rows, int64 [R], in this order; rows may be repeated."""
         super().select(rows)
-        self.past.batch_select_indices(rows)
+        self.past.reorder_cache(rows)
 
 
 class CausalLM(GenerativeModel):
@@ -282,6 +282,9 @@ class CausalLM(GenerativeModel):
             text = f"hf/{model.config.model_type} has no cache of keys and values: use a Transformer to generate text"
             raise InputError(text, code="unsupported")
         self.takes_positions = "position_ids" in parameters
+        tables = (part for name, part in model.named_modules() if name.endswith("position_embeddings"))
+        padding = next((index for table in tables if (index := getattr(table, "padding_idx", None)) is not None), -1)
+        self.first_position = padding + 1  # RoBERTa counts positions after that of padding
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return logits: [B, L], padded on the right if at all, to [B, L, V]."""
@@ -294,10 +297,13 @@ class CausalLM(GenerativeModel):
 
     def decode_step(self, tokens: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor:
         """Read the next tokens, see `GenerativeModel.decode_step`."""
-        position_ids = self.advance(cache, tokens, mask)
+        position_ids = self.first_position + self.advance(cache, tokens, mask)
         options = {"position_ids": position_ids.expand(len(tokens), -1)} if self.takes_positions else {}
-        options |= {} if cache.mask is None else {"attention_mask": cache.mask.long()}
         past: Any = cache.past  # type: ignore[attr-defined]
+        if cache.mask is not None:
+            has_attention = any(isinstance(layer, transformers().cache_utils.CacheLayerMixin) for layer in past.layers)
+            # Recurrent layers would repeat a token for each position of a longer mask.
+            options["attention_mask"] = (cache.mask if has_attention else cache.mask[:, -tokens.shape[1] :]).long()
         y: Tensor = self.model(input_ids=tokens, cache=past, use_cache=True, **options).logits
         return y
 

@@ -15,7 +15,7 @@ from zoo.conversion.replacement import stem_and_head
 from zoo.conversion.torch_layers import is_conv1d_of_transformers
 from zoo.conversion.transfer import nearest_components
 from zoo.errors import InputError, check_choice
-from zoo.kernels import axis_layout, real_matrix
+from zoo.kernels import AxisLayout, axis_layout, real_matrix
 from zoo.nn.conv import Convolution, ConvTranspose
 from zoo.nn.linear import ComputedWeight
 
@@ -25,12 +25,13 @@ _CONVOLVE = (F.conv1d, F.conv2d, F.conv3d)
 
 
 class Sizes(NamedTuple):
-    """The sizes of a layer: channels, and for a convolution its kernel, stride, padding and dilation."""
+    """The channels of a layer; kernel, stride, padding and dilation of a convolution; layouts of a layer over an algebra."""
 
     inp: int
     out: int
     kernel: tuple[int, ...] = ()
     geometry: tuple[Any, ...] = ()
+    layouts: tuple[AxisLayout, ...] = ()  # of the inputs and the outputs
 
     @classmethod
     def of(cls, layer: Any) -> Self:
@@ -47,7 +48,8 @@ class Sizes(NamedTuple):
         if isinstance(layer, nn.Bilinear) or is_read_by_its_owner or not all(isinstance(size, int) for size in sizes):
             kind = "the output projection of torch's attention" if is_read_by_its_owner else f"a {type(layer).__name__}"
             raise InputError(f"adapters support linear layers and convolutions, not {kind}", code="unsupported")
-        return cls(*sizes)  # type: ignore[arg-type]
+        weight = layer.weight_module if isinstance(layer, ComputedWeight) else None
+        return cls(*sizes, layouts=(weight.inp, weight.out) if weight else ())  # type: ignore[arg-type]
 
 
 class Rule(nn.Module):
@@ -87,7 +89,8 @@ class Update(nn.Module):
         block_rank: The rank r of each of the m component matrices; 0 stores them in full.
         alpha: Factor of the update: LoRA's ``lora_alpha / r``.
         dropout: Probability of dropping an input of the update.
-        channels: Order of channels: ``component`` for n slices of the axis, ``element`` for n consecutive channels per element.
+        channels: Order of channels: ``component`` for n slices of the axis, or of each head if the layer is over an algebra
+            of the same dimension; ``element`` for n consecutive channels per element.
 
     Attributes:
         down: A [m, r, in / n, *kernel].
@@ -120,7 +123,10 @@ class Update(nn.Module):
         if not 0 <= block_rank <= limit:
             text = f"block_rank={block_rank} for {sizes.inp} inputs and {sizes.out} outputs over n={n}"
             raise InputError(f"{text}: must be from 1 to {limit}, or 0 for full matrices")
-        self.rule, self.sizes, self.alpha, self.channels = rule, sizes, alpha, channels
+        self.rule, self.sizes, self.alpha = rule, sizes, alpha
+        # A layer over an algebra of this dimension keeps its elements, of which each head of attention has its own.
+        own = [layout.blocks if layout.n == n and not layout.is_padded else 1 for layout in sizes.layouts]
+        self.blocks = (inp, out) if channels == "element" else tuple(own) or (1, 1)
         self.dropout = nn.Dropout(dropout)
         if block_rank:
             fan = inp * math.prod(sizes.kernel)
@@ -141,23 +147,19 @@ class Update(nn.Module):
     def matrix(self) -> Tensor:
         """Return the update of the real matrix, [out, in, *kernel]."""
         w = self.components()
-        out, inp = axis_layout(self.sizes.out, self.n), axis_layout(self.sizes.inp, self.n)
-        matrix = self.alpha * real_matrix(self.rule.table.to(w.dtype), w, out, inp)
-        if self.channels == "element":
-            blocks = matrix.unflatten(1, (self.n, -1)).unflatten(0, (self.n, -1))
-            matrix = blocks.transpose(0, 1).transpose(2, 3).flatten(2, 3).flatten(0, 1)
-        return matrix
+        inp, out = self.blocks
+        layouts = axis_layout(self.sizes.out, self.n, out), axis_layout(self.sizes.inp, self.n, inp)
+        return self.alpha * real_matrix(self.rule.table.to(w.dtype), w, *layouts)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the update of the output of a layer for its input, in the dtype of the parameters."""
         x = self.dropout(x.to((self.full if hasattr(self, "full") else self.down).dtype))
         axis = -1 - len(self.sizes.kernel)
-        x = x.unflatten(axis, (self.n, -1) if self.channels == "component" else (-1, self.n))
-        if self.channels == "element":
-            x = x.transpose(axis, axis - 1)
+        inp, out = self.blocks
+        x = x.unflatten(axis, (inp, self.n, -1)).transpose(axis - 2, axis - 1).flatten(axis - 1, axis)
         y = self._convolved(x) if self.sizes.kernel else self._multiplied(x)
-        y = y.transpose(axis, axis - 1) if self.channels == "element" else y
-        return self.alpha * y.flatten(axis - 1, axis)
+        joined: Tensor = y.unflatten(axis, (out, -1)).transpose(axis - 2, axis - 1).flatten(axis - 2, axis)
+        return self.alpha * joined
 
     def _multiplied(self, x: Tensor) -> Tensor:
         """Multiply inputs [..., n, in / n] by w: [..., n, out / n]."""

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from zoo.data.files import Row, find_delimiter, iter_rows, location
+from zoo.data.files import Row, column_names, find_delimiter, iter_rows, location, read_lines
 from zoo.data.info import TableInfo
 from zoo.data.loader import Array
 from zoo.data.options import DataError, quote_few
@@ -163,7 +163,7 @@ def encode_row(info: TableInfo, cells: Mapping[str, object]) -> Tensor:
 def read_rows(path: Path, info: TableInfo) -> Iterator[tuple[int, Tensor | DataError]]:
     """Yield the line of every row (in Parquet its number), and its features or its error; the file needs no target column."""
     columns = list(dict.fromkeys(info.columns))
-    for row in table_rows(path, columns):
+    for row in table_rows(path, columns, _delimiter_of(path, columns)):
         try:
             if row.problem:
                 raise DataError(row.problem)
@@ -171,3 +171,11 @@ def read_rows(path: Path, info: TableInfo) -> Iterator[tuple[int, Tensor | DataE
         except DataError as error:
             features = DataError(f"{location(path, row.line)}: {error}")
         yield row.line, features
+
+
+def _delimiter_of(path: Path, columns: Sequence[str]) -> str:
+    """Return the delimiter of a file, which may be any character that finds the columns, as its training may have been told."""
+    found = find_delimiter(path)
+    first = next((line for line in read_lines(path) if line.strip()), "") if found else ""
+    marks = (mark for mark in dict.fromkeys(found + first) if mark not in '"\r\n')
+    return next((mark for mark in marks if {*columns} <= {*column_names(path, mark)}), found)

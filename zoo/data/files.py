@@ -24,6 +24,9 @@ from zoo.errors import InputError
 OPENERS: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 """Functions that open compressed files, by file extension."""
 
+PACKED = (b"PK\3\4", b"BZh91AY&SY", b"\x28\xb5\x2f\xfd", b"\x1f\x8b", b"\xfd7zXZ")
+"""How files of zip, bzip2, zstd, gzip and xz start."""
+
 BLOCK = 2**20  # bytes per read
 LONGEST_LINE = 2**24  # bytes; a longer line is not text, and could exhaust the memory
 MAX_RATIO, MIN_LIMIT = 100, 100 * 2**20
@@ -53,6 +56,8 @@ def open_binary(path: Path) -> Iterator[Any]:
     """Open a file for reading, decompressed if its name ends in .gz or .xz; any error is raised as a one-line `DataError`."""
     try:
         with OPENERS.get(path.suffix.lower(), open)(path, "rb") as stream:
+            if stream.peek(16).startswith(PACKED):
+                raise DataError(f"{path}: an archive or compressed file; unpack it, or compress the text itself as .gz or .xz")
             yield stream
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         reason = str(error) or type(error).__name__

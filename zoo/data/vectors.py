@@ -1,5 +1,6 @@
 """Pretrained word vectors: GloVe (Pennington et al. 2014) and word2vec (Mikolov et al. 2013) files."""
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain
@@ -54,7 +55,7 @@ def _header(line: bytes) -> list[int]:
 
 def _text(stream: Any, path: Path, wanted: set[str]) -> Entries:
     """Yield the entries of wanted words in a text file; other numbers are not parsed."""
-    header = _header(first := stream.readline(LONGEST_LINE))
+    header = _header(first := stream.readline(LONGEST_LINE).removeprefix(BOM_UTF8))
     width = header[1] if header else first.rstrip().count(b" ")
     if not 0 < width <= MAX_WIDTH:
         raise DataError(f"{path}:1: no vector; expected a word and its numbers, separated by spaces")

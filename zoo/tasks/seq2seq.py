@@ -1,5 +1,7 @@
 """Sequence to sequence: translate or answer a text."""
 
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar
@@ -9,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchmetrics import MeanMetric, Metric, MetricCollection
 from torchmetrics.classification import MulticlassExactMatch
-from torchmetrics.text import CHRFScore, SacreBLEUScore
+from torchmetrics.text import SacreBLEUScore
 
 from zoo.data.info import ParallelInfo
 from zoo.data.tokens import BEGIN, END, UNKNOWN
@@ -19,6 +21,9 @@ from zoo.tasks.decoding import Decoding, Prompts, forbid_special, generate
 from zoo.tasks.language import GenerativeTask, Location, prompt_location
 from zoo.tasks.metrics import StageMetrics, StepOutput
 from zoo.tasks.options import MAX_LENGTH
+
+PUNCTUATED = re.compile(r"(?<!\S)(?:(\S+)([!-/:-@[-`{-~])|([!-/:-@[-`{-~])(\S+))(?!\S)")
+"""A word that ends or starts with a punctuation mark of ASCII, which chrF++ counts as another word."""
 
 
 class BLEU(SacreBLEUScore):
@@ -37,12 +42,45 @@ class BLEU(SacreBLEUScore):
         return 100 * ((matches / self.denominator).log().mean() + shortness).exp()
 
 
-class CHRF(CHRFScore):
-    """chrF++, the character F-score, in per cent (Popovic 2017)."""
+class CHRF(Metric):
+    """chrF++ in per cent, as computed by sacreBLEU: F2 of n-grams of 1 to 6 characters and 1 or 2 words (Popovic 2017).
 
-    def compute(self) -> Any:
+    Precision and recall are means over the lengths of n-grams that occur on both sides. ``torchmetrics.CHRFScore`` 1.9 leaves
+    out the references of texts without any match, and takes the mean over all lengths, so a text of one word cannot reach 100.
+
+    Example:
+        >>> metric = CHRF()
+        >>> metric.update(["a cat", ""], [["a cat"], ["cats"]])
+        >>> metric.compute()
+        tensor(66.2651)
+    """
+
+    counts: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("counts", torch.zeros(8, 3, dtype=torch.int64), "sum")  # in texts, in references, and in common
+
+    def update(self, texts: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+        """Add the n-grams of texts and of the one reference of each."""
+        for text, (reference,) in zip(texts, references, strict=True):
+            pairs = zip(_ngrams(text), _ngrams(reference), strict=True)
+            rows = [[part.total() * bool(other) for part in (one, other, one & other)] for one, other in pairs]
+            self.counts += torch.tensor(rows, device=self.device)
+
+    def compute(self) -> Tensor:
         """Return the score."""
-        return 100 * super().compute()
+        written, expected, common = self.counts[self.counts[:, :2].amin(1) > 0].T.float()
+        precision, recall = (common / written).mean(), (common / expected).mean()
+        score: Tensor = 100 * 5 * precision * recall / (4 * precision + recall)
+        return score.nan_to_num()  # 0 if nothing is in common
+
+
+def _ngrams(text: str) -> list[Counter[Any]]:
+    """Return the n-grams of 1 to 6 characters, without white space, and of 1 and 2 words."""
+    words = PUNCTUATED.sub(r"\1\3 \2\4", text).split()
+    parts = [("".join(words), n) for n in range(1, 7)] + [(words, 1), (words, 2)]
+    return [Counter(tuple(part[i : i + n]) for i in range(len(part) - n + 1)) for part, n in parts]
 
 
 class Seq2Seq(GenerativeTask):

@@ -1,5 +1,6 @@
 """Running text: files, pieces, splits, tokenizers and cached tokens."""
 
+import bz2
 import errno
 import gzip
 import lzma
@@ -58,6 +59,12 @@ def test_pieces_end_where_words_end():
 def test_invalid_utf8_names_the_line(tmp_path, before, line):
     with raises("data", f"a.txt:{line}: byte 0xe9"):
         write(tmp_path / "a.txt", before + b"caf\xe9 au lait\n" + b"more\n" * 50)
+
+
+def test_a_compressed_file_of_another_kind_is_not_taken_for_text(tmp_path):
+    (tmp_path / "text8.bz2").write_bytes(bz2.compress(LINES.encode()))
+    with raises("data", "text8.bz2: ", "unpack", ".gz or .xz"):
+        Text.of(tmp_path / "text8.bz2")
 
 
 def test_unreadable_files_raise(tmp_path):
