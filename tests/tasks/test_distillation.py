@@ -63,6 +63,18 @@ def test_a_network_learns_from_its_teacher_and_does_not_contain_it():
     assert torch.equal(teacher.weight, before)
 
 
+def test_an_interrupted_task_is_trained_without_its_teacher_afterwards():
+    class Interrupt(pl.Callback):
+        def on_train_batch_end(self, *_):
+            raise KeyError("interrupted")
+
+    task = Classification(nn.Linear(4, 3), 3)
+    loader = DataLoader(TensorDataset(torch.randn(8, 4), torch.zeros(8, dtype=torch.int64)), batch_size=4)
+    with pytest.raises(KeyError, match="interrupted"):
+        fit(task, loader, callbacks=[Distillation(nn.Linear(4, 3)), Interrupt()])
+    assert task.distillation is labels_only
+
+
 def test_validation_uses_only_the_labels():
     task, batch = Classification(nn.Linear(4, 3), 3), (torch.randn(8, 4), torch.zeros(8, dtype=torch.int64))
     plain = {mode: task.train(mode).step(batch).loss for mode in (True, False)}

@@ -68,6 +68,10 @@ class Distillation(Callback):
         """Detach the callback from the task."""
         pl_module.distillation = labels_only  # type: ignore[assignment]
 
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Detach the callback from the task, also if training is interrupted, after which Lightning does not call `teardown`."""
+        pl_module.distillation = labels_only  # type: ignore[assignment]
+
     def state_dict(self) -> dict[str, Any]:
         """Return the memory of the teacher, to resume within an epoch."""
         return {"memory": [part.clone() for part in self.memory]} if self.memory else {}
