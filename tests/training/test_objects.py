@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from lightning.pytorch import LightningDataModule, Trainer
+from lightning.pytorch import Callback, LightningDataModule, Trainer
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -137,6 +137,23 @@ def test_a_network_and_a_data_module():
     assert read("summary.json") == summary
     again = zoo.load("run", module=Small()).net.layers[1].weight
     assert torch.equal(again, net.layers[1].weight)
+
+
+@pytest.mark.parametrize("name", ["backbone", "task"])
+def test_a_loaded_network_is_trained_in_training_mode(name):
+    """Also one in evaluation mode, in which Lightning would leave it; frozen parts of a network in training mode stay so."""
+    seen = []
+
+    class Modes(Callback):
+        def on_train_batch_start(self, trainer, module, *_):
+            seen.append((module.training, module.net.training, module.net.layers.training))
+
+    net = Small().eval()
+    given = {"task": Classification(net, num_classes=10).eval()} if name == "task" else {"backbone": net}
+    for run in ("one", "two"):
+        zoo.fit(**given, data=digits(), run_dir=run, trainer=CPU | {"callbacks": [Modes()], "limit_train_batches": 1})
+        net.layers.eval()
+    assert seen == [(True, True, True), (True, True, False)]
 
 
 def test_a_factory_is_called_with_layers_and_info():

@@ -69,7 +69,7 @@ class Distillation(Callback):
         pl_module.distillation = labels_only  # type: ignore[assignment]
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Detach the callback from the task, also if training is interrupted, after which Lightning does not call `teardown`."""
+        """Detach the callback from the task: Lightning does not call `teardown` after an interruption."""
         pl_module.distillation = labels_only  # type: ignore[assignment]
 
     def state_dict(self) -> dict[str, Any]:

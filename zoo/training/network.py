@@ -66,6 +66,7 @@ def build_network(plan: Plan, data: RunData) -> nn.Module:
         if isinstance(spec, str):
             check_size(spec, algebra, options.max_parameters, **plan.layers, **data.sizes)
         net = backbone(spec, algebra, **plan.layers, **data.sizes)
+    _train_mode(net)
     set_kernel(batch_matrices(net).modules(), options.kernel)
     if data.vectors is not None:
         load_vectors(net, data.vectors)
@@ -79,8 +80,15 @@ def build_network(plan: Plan, data: RunData) -> nn.Module:
 def build_task(plan: Plan, data: RunData, net: nn.Module) -> Task:
     """Build the task of a run for its network; a task object has its network already."""
     if isinstance(plan.objects.task, Task):
+        _train_mode(plan.objects.task)
         return plan.objects.task
     return plan.task.from_info(net, data.info, data.tokenizer, **plan.task_options)
+
+
+def _train_mode(module: nn.Module) -> None:
+    """Set a module to training mode if it is in evaluation mode as a whole, as loaded models are: Lightning would keep it."""
+    if not module.training:
+        module.train()
 
 
 def load_vectors(net: nn.Module, vectors: Vectors) -> None:
