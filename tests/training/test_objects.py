@@ -8,6 +8,7 @@ import pytest
 import torch
 import yaml
 from lightning.pytorch import Callback, LightningDataModule, Trainer
+from lightning.pytorch.callbacks import EarlyStopping
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -17,6 +18,7 @@ from zoo.cli import main
 from zoo.data import DataModule, ready
 from zoo.data.images import digits
 from zoo.data.tabular import from_arrays
+from zoo.pruning import LotteryTicket
 from zoo.tasks import Classification, ImageClassification, Optimizer, Schedule, base
 from zoo.training.options import OBJECT
 from zoo.training.resolve import Objects, stands_for_spec, take_objects
@@ -154,6 +156,22 @@ def test_a_loaded_network_is_trained_in_training_mode(name):
         zoo.fit(**given, data=digits(), run_dir=run, trainer=CPU | {"callbacks": [Modes()], "limit_train_batches": 1})
         net.layers.eval()
     assert seen == [(True, True, True), (True, True, False)]
+
+
+def test_a_callback_with_the_state_of_another_run_is_refused():
+    """EarlyStopping would stop the second run by the scores of the first."""
+    options = {"backbone": Small(), "data": digits()}
+    stop = EarlyStopping("val_loss")
+    for more in ({"fast_dev_run": True}, {}):
+        zoo.fit(**options, run_dir="run", trainer=CPU | more | {"callbacks": [stop]})
+    with raises("conflict", "EarlyStopping", "another run"):
+        zoo.fit(**options, run_dir="other", trainer=CPU | {"callbacks": [stop]})
+    assert not Path("other").exists()
+    zoo.fit(resume="run", **options, trainer={"max_epochs": 2, "callbacks": [stop]})
+    ticket = LotteryTicket()
+    for run in ("dense", "sparse"):
+        zoo.fit(**options, run_dir=run, trainer=CPU | {"callbacks": [ticket]})
+        ticket.prune()
 
 
 def test_a_factory_is_called_with_layers_and_info():
