@@ -19,7 +19,7 @@ from zoo.data import DataModule, ready
 from zoo.data.images import digits
 from zoo.data.tabular import from_arrays
 from zoo.pruning import LotteryTicket
-from zoo.tasks import Classification, ImageClassification, Optimizer, Schedule, base
+from zoo.tasks import Classification, ImageClassification, Optimizer, Regression, Schedule, base
 from zoo.training.options import OBJECT
 from zoo.training.resolve import Objects, stands_for_spec, take_objects
 
@@ -194,6 +194,17 @@ def test_a_task_with_its_network_and_custom_data():
         model.predict(torch.zeros(1, 1, 8, 8))
     with raises("invalid", "model.net"):
         zoo.load("run", module=Small(), task=Classification)
+
+
+def test_a_task_measures_in_the_units_of_the_data_of_each_run():
+    """Targets of tables are standardized in training; a task that is used again has the info of the new data."""
+    task = Regression(nn.Linear(4, 1))
+    for name, scale in (("one", 1.0), ("two", 100.0)):
+        x, y = rows()
+        summary = zoo.fit(task=task, data=(x, scale * (y + x[:, 1])), run_dir=name, trainer=CPU)
+        spread = task.info.target_std**2
+        assert spread > scale**2 / 4
+        assert summary["metrics"]["mse"] == pytest.approx(spread * summary["metrics"]["loss"], rel=1e-4)
 
 
 def test_the_same_objects_reach_the_optimizer_from_everywhere(monkeypatch):

@@ -78,10 +78,12 @@ def build_network(plan: Plan, data: RunData) -> nn.Module:
 
 
 def build_task(plan: Plan, data: RunData, net: nn.Module) -> Task:
-    """Build the task of a run for its network; a task object has its network already."""
-    if isinstance(plan.objects.task, Task):
-        _train_mode(plan.objects.task)
-        return plan.objects.task
+    """Build the task of a run for its network; a task object has its network already, and gets what the data know."""
+    if isinstance(task := plan.objects.task, Task):
+        _train_mode(task)
+        task.info = task.info if data.info is None else data.info
+        task.tokenizer = task.tokenizer if data.tokenizer is None else data.tokenizer
+        return task
     return plan.task.from_info(net, data.info, data.tokenizer, **plan.task_options)
 
 
