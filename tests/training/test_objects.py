@@ -19,7 +19,8 @@ from zoo.data import DataModule, ready
 from zoo.data.images import digits
 from zoo.data.tabular import from_arrays
 from zoo.pruning import LotteryTicket
-from zoo.tasks import Classification, ImageClassification, Optimizer, Regression, Schedule, base
+from zoo.registry import create
+from zoo.tasks import Classification, ImageClassification, Optimizer, Regression, Schedule, Seq2Seq, base
 from zoo.training.options import OBJECT
 from zoo.training.resolve import Objects, stands_for_spec, take_objects
 
@@ -205,6 +206,17 @@ def test_a_task_measures_in_the_units_of_the_data_of_each_run():
         spread = task.info.target_std**2
         assert spread > scale**2 / 4
         assert summary["metrics"]["mse"] == pytest.approx(spread * summary["metrics"]["loss"], rel=1e-4)
+
+
+def test_the_model_of_a_task_object_has_its_metrics_and_decoding():
+    data = ready(create("zoo.datasets", "glosses(task=seq2seq)"))
+    net = zoo.backbone("transformer(dim=16, depth=1, heads=2)", "real", **data.info.model_kwargs)
+    task = Seq2Seq(net, data.info.vocab_size, decoding={"beam": 3, "length": 5}, metrics=("MeanSquaredError",))
+    summary = zoo.fit(task=task, data=data, run_dir="run", trainer=CPU | {"limit_val_batches": 1, "limit_test_batches": 1})
+    assert summary["decoding"]["beam"] == 3
+    model = zoo.load("run", module=net)
+    assert model.task.decoding == task.decoding
+    assert model.task.hparams["metrics"] == ["MeanSquaredError"]
 
 
 def test_the_same_objects_reach_the_optimizer_from_everywhere(monkeypatch):

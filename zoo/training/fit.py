@@ -201,7 +201,7 @@ def train_run(plan: Plan, session: Session, extension: Extension) -> Summary:
             task = build_task(plan, data, net)
             if plan.teacher is not None:
                 trainer.callbacks.append(plan.teacher.distillation(data.info, data.files))  # type: ignore[attr-defined]
-            config = model_config(plan, data, net)
+            config = model_config(plan, data, task)
             run = Run(plan, folder, resumed, data, task, trainer, checkpoints, config, extension.sparse)
             summary = start(run, summarize(plan, data, net, config))
             extension.prepare(run)
