@@ -257,13 +257,15 @@ MINE = Classification(Small(), num_classes=10)
         ({"algebra": 3, "backbone": "vit"}, "invalid", ["algebra=3", "an Algebra"]),
         ({"algebra": "quaternion", "backbone": Small(), "data": "digits"}, "conflict", ["zoo.convert"]),
         ({"backbone": Small()}, "missing", ["data"]),
+        ({"backbone": Small(), "data": "digits", "scope": "attention"}, "conflict", ["scope"]),
+        ({"task": MINE, "data": digits(), "init": "glorot"}, "conflict", ["init"]),
         ({"algebra": "real", "backbone": "vit", "data": digits(), "batch_size": 3}, "conflict", ["batch_size"]),
         ({"task": MINE, "data": digits(), "optimizer": {"name": "sgd"}}, "conflict", ["optimizer"]),
         ({"task": MINE, "data": digits(), "backbone": "vit"}, "conflict", ["backbone"]),
         ({"backbone": Small(), "data": digits(), "folds": 3}, "invalid", ["folds"]),
         ({"algebra": "real", "backbone": "vit", "data": ([0], [0], [0])}, "invalid", ["tuple of 3", "(X, y)"]),
     ],
-    ids=range(8),
+    ids=range(10),
 )
 def test_invalid_combinations(options, code, named):
     with raises(code, *named):
