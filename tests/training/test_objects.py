@@ -155,6 +155,8 @@ def test_a_loaded_network_is_trained_in_training_mode(name):
     given = {"task": Classification(net, num_classes=10).eval()} if name == "task" else {"backbone": net}
     for run in ("one", "two"):
         zoo.fit(**given, data=digits(), run_dir=run, trainer=CPU | {"callbacks": [Modes()], "limit_train_batches": 1})
+        assert not any(module.training for module in net.modules()) or run == "two", "it is given back in evaluation mode"
+        (given.get("task") or net).train()
         net.layers.eval()
     assert seen == [(True, True, True), (True, True, False)]
 

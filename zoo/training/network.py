@@ -1,5 +1,7 @@
 """The parts of a run: its data after their setup, the network with its initial weights, and the task."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
@@ -67,7 +69,6 @@ def build_network(plan: Plan, data: RunData) -> nn.Module:
         if isinstance(spec, str):
             check_size(spec, algebra, options.max_parameters, **plan.layers, **data.sizes)
         net = backbone(spec, algebra, **plan.layers, **data.sizes)
-    _train_mode(net)
     set_kernel(batch_matrices(net).modules(), options.kernel)
     if data.vectors is not None:
         load_vectors(net, data.vectors)
@@ -81,17 +82,26 @@ def build_network(plan: Plan, data: RunData) -> nn.Module:
 def build_task(plan: Plan, data: RunData, net: nn.Module) -> Task:
     """Build the task of a run for its network; a task object has its network already, and gets what the data know."""
     if isinstance(task := plan.objects.task, Task):
-        _train_mode(task)
         task.info = task.info if data.info is None else data.info
         task.tokenizer = task.tokenizer if data.tokenizer is None else data.tokenizer
         return task
     return plan.task.from_info(net, data.info, data.tokenizer, **plan.task_options)
 
 
-def _train_mode(module: nn.Module) -> None:
-    """Set a module to training mode if it is in evaluation mode as a whole, as loaded models are: Lightning would keep it."""
-    if not module.training:
+@contextmanager
+def training_mode(task: Task) -> Iterator[None]:
+    """Train a task or network that is in evaluation mode as a whole, as loaded ones are, in training mode in a block.
+
+    Lightning would keep the mode. Parts in evaluation mode of a network in training mode stay so.
+    """
+    given = [module for module in (task, task.net) if not module.training]
+    for module in given:
         module.train()
+    try:
+        yield
+    finally:
+        for module in given:
+            module.eval()
 
 
 def load_vectors(net: nn.Module, vectors: Vectors) -> None:
