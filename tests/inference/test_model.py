@@ -404,6 +404,21 @@ def test_a_converted_network_is_loaded_bit_for_bit(tmp_path, algebra, weights):
         zoo.load(tmp_path / "net", module=wider)
 
 
+@pytest.mark.parametrize("spec", ["quaternion", "real", "phm-4"])
+def test_a_network_without_a_spec_is_loaded_into_one_that_is_converted_already(tmp_path, spec):
+    """A network of `zoo.backbone` has no real network; over another algebra the same shapes compute other numbers."""
+    sizes = {"in_channels": 1, "image_size": 8, "num_classes": 10}
+    options = {"data": "digits", "trainer": {"max_epochs": 1, "limit_train_batches": 1, "accelerator": "cpu"}}
+    net, other = (zoo.backbone("vit(dim=16, depth=1)", spec, **sizes) for _ in range(2))
+    zoo.fit(backbone=net, run_dir=str(tmp_path / "run"), **options)
+    loaded, x = zoo.load(tmp_path / "run", module=other).net, torch.randn(2, 1, 8, 8)
+    assert torch.equal(loaded(x), net.eval()(x))
+    wrong = zoo.backbone("vit(dim=16, depth=1)", "clifford(p=2, q=0)", **sizes)
+    if spec == "quaternion":
+        with raises("mismatch", "clifford(p=2, q=0)", "quaternion"):
+            zoo.load(tmp_path / "run", module=wrong)
+
+
 def test_a_converted_network_with_a_new_head_is_saved(tmp_path):
     def build(classes):
         return nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, classes))

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import LearningRateFinder
 from lightning.pytorch.demos.boring_classes import BoringModel
 from lightning.pytorch.strategies import FSDPStrategy
 from timm.optim import Lookahead
@@ -19,7 +20,7 @@ import zoo
 from tests.errors import raises
 from zoo.pruning import CubicSparsity, LotteryTicket, iterate_rounds, prunable, rounds_until
 from zoo.pruning import masks as lib
-from zoo.training.trainer import moving_average
+from zoo.training.trainer import FoundRate, moving_average
 
 
 class Net(LightningModule):
@@ -187,6 +188,31 @@ def test_pruned_weights_stay_zero(kind):
     assert survivors == 80 - round(0.6 * 32) - round(0.6 * 48)
     assert weights == 80
     assert steps[-1] == survivors
+
+
+class Searching(Net):
+    """A network with a learning rate, whose optimizer moves pruned weights."""
+
+    lr = 0.1
+
+    def configure_optimizers(self):
+        return Noisy(self.parameters(), lr=self.lr)
+
+
+def test_a_search_of_the_learning_rate_neither_moves_the_rewind_point_nor_prevents_rewinding(tmp_path):
+    """Lightning's finder restores a checkpoint before the round starts, and the zoo then builds a new optimizer."""
+    ticket, seen = LotteryTicket(0.5), []
+    for number in range(2):
+        torch.manual_seed(number)
+        module = Searching()
+        start = tensors(module)
+        callbacks = [LearningRateFinder(num_training_steps=4, update_attr=False), ticket, FoundRate(), Look(seen)]
+        trainer(*callbacks, default_root_dir=tmp_path).fit(module, data())
+        if not number:
+            assert all(same_bits(value, ticket.rewind_point[name]) for name, value in start.items())
+            ticket.prune()
+    assert_starts_at(seen[-1][0], ticket)
+    assert all(not dict(module.named_parameters())[name][~mask].any() for name, mask in ticket.masks.items())
 
 
 def test_gradients_are_masked_before_clipping():

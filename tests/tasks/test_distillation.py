@@ -58,9 +58,29 @@ def test_a_network_learns_from_its_teacher_and_does_not_contain_it():
         assert {*task.state_dict()} == names
         assert sum(len(group["params"]) for group in trainer.optimizers[0].param_groups) == 2
         assert callback.state_dict() == {}
+        assert teacher.weight.requires_grad, "a teacher can be trained later"
+        assert teacher.weight.grad is None
     assert scores[1.0] > 0.9
     assert scores[1.0] > scores[0.0] + 0.2
     assert torch.equal(teacher.weight, before)
+
+
+def test_an_interrupted_task_is_trained_without_its_teacher_afterwards():
+    class Interrupt(pl.Callback):
+        def on_train_batch_end(self, *_):
+            raise KeyError("interrupted")
+
+    task = Classification(nn.Linear(4, 3), 3)
+    loader = DataLoader(TensorDataset(torch.randn(8, 4), torch.zeros(8, dtype=torch.int64)), batch_size=4)
+    with pytest.raises(KeyError, match="interrupted"):
+        fit(task, loader, callbacks=[Distillation(nn.Linear(4, 3)), Interrupt()])
+    assert task.distillation is labels_only
+
+
+def test_a_network_is_not_its_own_teacher():
+    task = Classification(nn.Linear(4, 3), 3)
+    with raises("conflict", "deepcopy"):
+        fit(task, DataLoader([]), callbacks=[Distillation(task.net)])
 
 
 def test_validation_uses_only_the_labels():

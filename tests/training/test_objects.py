@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from lightning.pytorch import LightningDataModule, Trainer
+from lightning.pytorch import Callback, LightningDataModule, Trainer
+from lightning.pytorch.callbacks import EarlyStopping
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -17,7 +18,9 @@ from zoo.cli import main
 from zoo.data import DataModule, ready
 from zoo.data.images import digits
 from zoo.data.tabular import from_arrays
-from zoo.tasks import Classification, ImageClassification, Optimizer, Schedule, base
+from zoo.pruning import LotteryTicket
+from zoo.registry import create
+from zoo.tasks import Classification, ImageClassification, Optimizer, Regression, Schedule, Seq2Seq, base
 from zoo.training.options import OBJECT
 from zoo.training.resolve import Objects, stands_for_spec, take_objects
 
@@ -139,6 +142,41 @@ def test_a_network_and_a_data_module():
     assert torch.equal(again, net.layers[1].weight)
 
 
+@pytest.mark.parametrize("name", ["backbone", "task"])
+def test_a_loaded_network_is_trained_in_training_mode(name):
+    """Also one in evaluation mode, in which Lightning would leave it; frozen parts of a network in training mode stay so."""
+    seen = []
+
+    class Modes(Callback):
+        def on_train_batch_start(self, trainer, module, *_):
+            seen.append((module.training, module.net.training, module.net.layers.training))
+
+    net = Small().eval()
+    given = {"task": Classification(net, num_classes=10).eval()} if name == "task" else {"backbone": net}
+    for run in ("one", "two"):
+        zoo.fit(**given, data=digits(), run_dir=run, trainer=CPU | {"callbacks": [Modes()], "limit_train_batches": 1})
+        assert not any(module.training for module in net.modules()) or run == "two", "it is given back in evaluation mode"
+        (given.get("task") or net).train()
+        net.layers.eval()
+    assert seen == [(True, True, True), (True, True, False)]
+
+
+def test_a_callback_with_the_state_of_another_run_is_refused():
+    """EarlyStopping would stop the second run by the scores of the first."""
+    options = {"backbone": Small(), "data": digits()}
+    stop = EarlyStopping("val_loss")
+    for more in ({"fast_dev_run": True}, {}):
+        zoo.fit(**options, run_dir="run", trainer=CPU | more | {"callbacks": [stop]})
+    with raises("conflict", "EarlyStopping", "another run"):
+        zoo.fit(**options, run_dir="other", trainer=CPU | {"callbacks": [stop]})
+    assert not Path("other").exists()
+    zoo.fit(resume="run", **options, trainer={"max_epochs": 2, "callbacks": [stop]})
+    ticket = LotteryTicket()
+    for run in ("dense", "sparse"):
+        zoo.fit(**options, run_dir=run, trainer=CPU | {"callbacks": [ticket]})
+        ticket.prune()
+
+
 def test_a_factory_is_called_with_layers_and_info():
     def build(layers, *, image_size, num_classes):
         return nn.Sequential(nn.Flatten(), layers.linear(image_size**2, 8, role="ffn"), nn.Linear(8, num_classes))
@@ -159,6 +197,28 @@ def test_a_task_with_its_network_and_custom_data():
         model.predict(torch.zeros(1, 1, 8, 8))
     with raises("invalid", "model.net"):
         zoo.load("run", module=Small(), task=Classification)
+
+
+def test_a_task_measures_in_the_units_of_the_data_of_each_run():
+    """Targets of tables are standardized in training; a task that is used again has the info of the new data."""
+    task = Regression(nn.Linear(4, 1))
+    for name, scale in (("one", 1.0), ("two", 100.0)):
+        x, y = rows()
+        summary = zoo.fit(task=task, data=(x, scale * (y + x[:, 1])), run_dir=name, trainer=CPU)
+        spread = task.info.target_std**2
+        assert spread > scale**2 / 4
+        assert summary["metrics"]["mse"] == pytest.approx(spread * summary["metrics"]["loss"], rel=1e-4)
+
+
+def test_the_model_of_a_task_object_has_its_metrics_and_decoding():
+    data = ready(create("zoo.datasets", "glosses(task=seq2seq)"))
+    net = zoo.backbone("transformer(dim=16, depth=1, heads=2)", "real", **data.info.model_kwargs)
+    task = Seq2Seq(net, data.info.vocab_size, decoding={"beam": 3, "length": 5}, metrics=("MeanSquaredError",))
+    summary = zoo.fit(task=task, data=data, run_dir="run", trainer=CPU | {"limit_val_batches": 1, "limit_test_batches": 1})
+    assert summary["decoding"]["beam"] == 3
+    model = zoo.load("run", module=net)
+    assert model.task.decoding == task.decoding
+    assert model.task.hparams["metrics"] == ["MeanSquaredError"]
 
 
 def test_the_same_objects_reach_the_optimizer_from_everywhere(monkeypatch):
@@ -199,13 +259,15 @@ MINE = Classification(Small(), num_classes=10)
         ({"algebra": 3, "backbone": "vit"}, "invalid", ["algebra=3", "an Algebra"]),
         ({"algebra": "quaternion", "backbone": Small(), "data": "digits"}, "conflict", ["zoo.convert"]),
         ({"backbone": Small()}, "missing", ["data"]),
+        ({"backbone": Small(), "data": "digits", "scope": "attention"}, "conflict", ["scope"]),
+        ({"task": MINE, "data": digits(), "init": "glorot"}, "conflict", ["init"]),
         ({"algebra": "real", "backbone": "vit", "data": digits(), "batch_size": 3}, "conflict", ["batch_size"]),
         ({"task": MINE, "data": digits(), "optimizer": {"name": "sgd"}}, "conflict", ["optimizer"]),
         ({"task": MINE, "data": digits(), "backbone": "vit"}, "conflict", ["backbone"]),
         ({"backbone": Small(), "data": digits(), "folds": 3}, "invalid", ["folds"]),
         ({"algebra": "real", "backbone": "vit", "data": ([0], [0], [0])}, "invalid", ["tuple of 3", "(X, y)"]),
     ],
-    ids=range(8),
+    ids=range(10),
 )
 def test_invalid_combinations(options, code, named):
     with raises(code, *named):

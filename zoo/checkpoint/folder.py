@@ -103,8 +103,8 @@ def load_network(
 ) -> nn.Module:
     """Load a network from a run or model folder to the CPU, in evaluation mode.
 
-    ``module`` is the architecture of a network without a spec; a converted network needs the real module, which is converted in
-    place. ``product`` is an algebra without a spec. ``config`` and ``info`` may be given if they are already loaded.
+    ``module`` is the architecture of a network without a spec; for a converted network also the real module, which is converted
+    in place. ``product`` is an algebra without a spec. ``config`` and ``info`` may be given if they are already loaded.
     """
     config = read_config(path) if config is None else config
     weights = find(path) / WEIGHTS
@@ -167,13 +167,18 @@ def network_options(config: ModelConfig, info: Any) -> dict[str, Any]:
 
 
 def _convert_again(module: nn.Module, over: str | Algebra, config: ModelConfig) -> nn.Module:
-    """Convert the layers of a module that are recorded as converted in the configuration."""
+    """Convert the layers of a module that are recorded as converted in the configuration, unless they are converted."""
     if config.backbone is not None or config.conversion is None:
         raise InputError(f"the model has a spec, {config.backbone}: remove the argument module")
     converted = config.conversion.get("converted", {})
     if missing := sorted(converted.keys() - {name for name, _ in module.named_modules()}):
         raise InputError(f"the module has no '{missing[0]}', which was converted: use the architecture that was saved")
-    return convert_again(module, over, converted) if converted else module
+    if record(module) != converted:
+        return convert_again(module, over, converted)
+    product = next((part for part in module.modules() if isinstance(part, Algebra) and part.n > 1), None)
+    if product is not None and product.kind == "fixed" and fingerprint(product) != config.algebra_sha256:
+        raise InputError(f"the module is over {product.spec or 'another algebra'}, the model over {over}", code="mismatch")
+    return module
 
 
 def model_files(model: Path) -> dict[str, str]:

@@ -310,8 +310,8 @@ def load(
     Args:
         path: A run or model folder, a name of the catalogue, ``owner/name`` on the Hugging Face Hub, ``https://host/folder``;
             see `zoo.hub.sources.locate`.
-        module: For a network without a spec, a network of the same structure. For a converted network, the real network,
-            which is converted in place.
+        module: For a network without a spec, a network of the same structure, which gets the weights. For a converted
+            network also the real network, which is converted in place.
         algebra: For an algebra without a spec, the algebra.
         task: For a model that was trained with a task in Python, its class or a spec. Without it, the model has no task.
         device: The device; ``auto`` is the best available one.

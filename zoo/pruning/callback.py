@@ -153,7 +153,7 @@ class LotteryTicket(Callback):
         self._sums: dict[str, Tensor] = {}
         self._is_due = True  # snip has not pruned yet in this round
         self._fitted: nn.Module | None = None
-        self._is_resumed = self._is_testing = self._is_unhooked = False
+        self._has_started = self._is_testing = self._is_unhooked = False
         self._prunable: dict[str, Prunable] = {}
         self._pruned: list[tuple[nn.Parameter, Tensor]] = []
         self._hooks: list[RemovableHandle] = []
@@ -210,7 +210,7 @@ class LotteryTicket(Callback):
         self._is_testing = stage != "fit"
         if self._is_testing:
             return
-        self._is_resumed = False
+        self._has_started = False
         name = type(trainer.strategy).__name__.removesuffix("Strategy")
         # DeepSpeed shards weights, but is a subclass of DDPStrategy.
         if not isinstance(trainer.strategy, SingleDeviceStrategy | DDPStrategy) or name == "DeepSpeed":
@@ -221,15 +221,15 @@ class LotteryTicket(Callback):
             raise InputError(text, code="unsupported")
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Start a round: rewind, unless a checkpoint was loaded, and mask the weights."""
+        """Start a round: rewind, unless a checkpoint from within it was loaded, and mask the weights."""
         if self.pruning.score in ("movement", "snip") and len(trainer.optimizers) != 1:
             text = f"score={self.pruning.score} supports one optimizer, this module has {len(trainer.optimizers)}"
             raise InputError(text, code="unsupported")
         self._prunable, self._fitted = self._matching(pl_module), pl_module
         dense = {name: torch.ones(matrix.parameter.shape, dtype=torch.bool) for name, matrix in self._prunable.items()}
         self.masks = trainer.strategy.broadcast(self.masks or dense)
-        if not self._is_resumed:
-            self._sums = {}
+        if not self._has_started:
+            self._sums, self._has_started = {}, True
             if self.rewind_point:
                 _compare(self.rewind_point, dict(_tensors(pl_module)))
                 for name, tensor in _tensors(pl_module):
@@ -238,6 +238,9 @@ class LotteryTicket(Callback):
                 self.remember(pl_module)
         self._apply_masks()
         self._check_ranks(trainer, pl_module)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Mask the weights after every step of the optimizers, which another callback may have replaced until now."""
         self._hooks = [optimizer.register_step_post_hook(self._mask_weights) for optimizer in trainer.optimizers]
         # Some optimizer wrappers override step without calling torch's hooks.
         self._is_unhooked = not all(getattr(type(optimizer).step, "hooked", False) for optimizer in trainer.optimizers)
@@ -306,7 +309,9 @@ class LotteryTicket(Callback):
     def state_dict(self) -> dict[str, Any]:
         """Return masks, round and rewind point for checkpoints."""
         state = {"round": self.round, "masks": self.masks, "rewind_point": self.rewind_point}
-        return state | {"sums": self._sums, "is_due": self._is_due, "options": self._options()}
+        state |= {"sums": self._sums, "is_due": self._is_due, "options": self._options()}
+        # Finders of Lightning save and restore a checkpoint before the round starts.
+        return state | {"has_started": self._has_started}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a ticket with the same options from a checkpoint."""
@@ -318,7 +323,8 @@ class LotteryTicket(Callback):
                 text = f"the saved lottery ticket has {name}={saved!r}, not {value!r}: use the same options"
                 raise InputError(text, code="mismatch")
         self.round, self.masks, self.rewind_point = (state_dict[key] for key in ("round", "masks", "rewind_point"))
-        self._sums, self._is_due, self._is_resumed = state_dict["sums"], state_dict["is_due"], True
+        self._sums, self._is_due = state_dict["sums"], state_dict["is_due"]
+        self._has_started = state_dict.get("has_started", True)
 
     def _options(self) -> dict[str, object]:
         names = ("matrices", "include", "exclude", "rewind_step", "seed")

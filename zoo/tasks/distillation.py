@@ -38,7 +38,8 @@ class Distillation(Callback):
     the labels only. The task must have `has_soft_targets`.
 
     Args:
-        teacher: A trained network with the same inputs and outputs as the network of the task, moved to its device.
+        teacher: A trained network with the same inputs and outputs as the network of the task. It is moved to its device and
+            set to evaluation mode; its parameters are not frozen, so that it can be trained later.
         temperature: Temperature of both softmax functions; above 1, small probabilities of the teacher count more.
         weight: Weight of the soft targets in the loss, in [0, 1].
 
@@ -55,8 +56,10 @@ class Distillation(Callback):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Move the teacher to the device of the task, and attach the callback to the task."""
         check_distilled(type(pl_module))
+        if self.teacher is getattr(pl_module, "net", None):
+            raise InputError("the teacher is the network of the task itself: use a copy, copy.deepcopy(net)", code="conflict")
         dtype = next((p.dtype for p in pl_module.parameters() if p.is_floating_point()), None)
-        self.teacher.to(pl_module.device, dtype).eval().requires_grad_(False)
+        self.teacher.to(pl_module.device, dtype).eval()
         self.memory = [part.to(pl_module.device) for part in self.memory]
         pl_module.distillation = self  # type: ignore[assignment]
 
@@ -66,6 +69,10 @@ class Distillation(Callback):
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Detach the callback from the task."""
+        pl_module.distillation = labels_only  # type: ignore[assignment]
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Detach the callback from the task: Lightning does not call `teardown` after an interruption."""
         pl_module.distillation = labels_only  # type: ignore[assignment]
 
     def state_dict(self) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from zoo.training.network import (
     model_config,
     read_data,
     summarize,
+    training_mode,
 )
 from zoo.training.options import Fit, check_not_tickets
 from zoo.training.processes import is_first_process
@@ -201,7 +202,7 @@ def train_run(plan: Plan, session: Session, extension: Extension) -> Summary:
             task = build_task(plan, data, net)
             if plan.teacher is not None:
                 trainer.callbacks.append(plan.teacher.distillation(data.info, data.files))  # type: ignore[attr-defined]
-            config = model_config(plan, data, net)
+            config = model_config(plan, data, task)
             run = Run(plan, folder, resumed, data, task, trainer, checkpoints, config, extension.sparse)
             summary = start(run, summarize(plan, data, net, config))
             extension.prepare(run)
@@ -249,7 +250,7 @@ def train(run: Run, summary: Summary) -> Summary:
         seconds, epochs = resumed.state["seconds"], resumed.state["epochs"]
     else:
         try:
-            with lightning_errors():
+            with lightning_errors(), training_mode(run.task):
                 run.trainer.fit(run.task, run.data.module, ckpt_path=None if resumed is None else str(resumed.path))
         except Exception:
             if not checkpoint_files(checkpoints.folder):

@@ -1,6 +1,8 @@
 """The parts of a run: its data after their setup, the network with its initial weights, and the task."""
 
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -14,6 +16,7 @@ from zoo.errors import InputError
 from zoo.nn.batching import batch_matrices
 from zoo.nn.kernel_choice import set_kernel
 from zoo.registry import Spec
+from zoo.tasks import GenerativeTask
 from zoo.tasks.base import Task
 from zoo.training.options import is_object
 from zoo.training.resolve import Plan, algebras_of, check_data
@@ -77,10 +80,28 @@ def build_network(plan: Plan, data: RunData) -> nn.Module:
 
 
 def build_task(plan: Plan, data: RunData, net: nn.Module) -> Task:
-    """Build the task of a run for its network; a task object has its network already."""
-    if isinstance(plan.objects.task, Task):
-        return plan.objects.task
+    """Build the task of a run for its network; a task object has its network already, and gets what the data know."""
+    if isinstance(task := plan.objects.task, Task):
+        task.info = task.info if data.info is None else data.info
+        task.tokenizer = task.tokenizer if data.tokenizer is None else data.tokenizer
+        return task
     return plan.task.from_info(net, data.info, data.tokenizer, **plan.task_options)
+
+
+@contextmanager
+def training_mode(task: Task) -> Iterator[None]:
+    """Train a task or network that is in evaluation mode as a whole, as loaded ones are, in training mode in a block.
+
+    Lightning would keep the mode. Parts in evaluation mode of a network in training mode stay so.
+    """
+    given = [module for module in (task, task.net) if not module.training]
+    for module in given:
+        module.train()
+    try:
+        yield
+    finally:
+        for module in given:
+            module.eval()
 
 
 def load_vectors(net: nn.Module, vectors: Vectors) -> None:
@@ -92,20 +113,19 @@ def load_vectors(net: nn.Module, vectors: Vectors) -> None:
         module.load_vectors(*vectors)
 
 
-def model_config(plan: Plan, data: RunData, net: nn.Module) -> ModelConfig:
+def model_config(plan: Plan, data: RunData, task: Task) -> ModelConfig:
     """Return the configuration of the model of a run, with a record of its network if its backbone or algebra has no spec."""
     specs: dict[str, Any] = {key: None if is_object(name) else name for key, name in plan.names.items()}
-    if plan.options.metrics and specs["task"] is not None:  # which an evaluation of the model measures again
-        task = Spec.parse(specs["task"])
-        measured: dict[str, Any] = {"metrics": list(plan.options.metrics)}
-        specs["task"] = str(replace(task, options=measured | dict(task.options)))
-    decoding = plan.config["decoding"] if hasattr(plan.task, "decoding") else None
+    if (metrics := task.hparams.get("metrics")) and specs["task"] is not None:  # which an evaluation measures again
+        spec = Spec.parse(specs["task"])
+        specs["task"] = str(replace(spec, options={"metrics": metrics} | dict(spec.options)))
+    decoding = asdict(task.decoding) if isinstance(task, GenerativeTask) else None
     config = ModelConfig(**specs, info=None if data.info is None else data.info.to_dict(), decoding=decoding)
     if config.backbone is None:
-        config = replace(config, conversion=conversion_record(net))
+        config = replace(config, conversion=conversion_record(task.net))
     if config.algebra is None:
         product = plan.objects.algebra
-        config = replace(config, algebra_sha256=fingerprint(product if product is not None else algebras_of(net)[0]))
+        config = replace(config, algebra_sha256=fingerprint(product if product is not None else algebras_of(task.net)[0]))
     return config
 
 

@@ -49,6 +49,8 @@ INPUTS = {
 """Names of input kinds in messages."""
 _TASK_OPTIONS = ("optimizer", "schedule", "label_smoothing", "metrics", "decoding")
 """The options of a run that are arguments of its task."""
+_LAYER_OPTIONS = ("scope", "init", "embedding")
+"""The options of a run that choose the layers of its backbone."""
 REALS = "real"
 """The algebra of a network without hypercomplex layers."""
 KINDS: dict[str, Callable[[Any], bool]] = {
@@ -117,7 +119,7 @@ class Plan:
     @property
     def layers(self) -> dict[str, Any]:
         """The keywords of a backbone that choose its layers."""
-        return {name: getattr(self.options, name) for name in ("scope", "init", "embedding")}
+        return {name: getattr(self.options, name) for name in _LAYER_OPTIONS}
 
     @property
     def needs_order(self) -> bool:
@@ -130,7 +132,7 @@ def plan_run(options: Fit, objects: Objects = NO_OBJECTS) -> Plan:
     options = resolve(options, objects)
     algebra = objects.algebra or options.algebra
     if objects.backbone is None and objects.net is None:
-        layers = {"scope": options.scope, "init": options.init, "embedding": options.embedding}
+        layers = {name: getattr(options, name) for name in _LAYER_OPTIONS}
         check_spec(options.backbone, algebra, options.max_parameters, **layers)
     initial, teacher = None, None
     if options.init_from is not None:
@@ -182,6 +184,9 @@ def resolve(options: Fit, objects: Objects = NO_OBJECTS) -> Fit:
         recipe = recipe.tasks.get(options.task, recipe)
     if options.data is None and objects.net is not None:
         raise InputError("missing data: a network object has no default data; pass a spec or a data module", code="missing")
+    ignored = [name for name in _LAYER_OPTIONS if getattr(options, name) != getattr(Fit("", ""), name)]
+    if ignored and objects.net is not None:
+        raise InputError(f"{', '.join(ignored)}: a network is trained unchanged: leave {ignored[0]} out", code="conflict")
     options = replace(options, data=options.data or recipe.data)
     specs: dict[str, Any] = {}
     for name, group in SPECS.items():

@@ -66,7 +66,10 @@ def make_trainer(
     added += callbacks
     if settings.get("enable_progress_bar") is not False:
         added.append(RichProgressBar() if is_terminal else ProgressLines())
-    arguments["callbacks"] = [*added, *searching(as_list(arguments.get("callbacks")), resumed)]
+    given = as_list(arguments.get("callbacks"))
+    for callback in given:
+        check_unused(callback, resumed)
+    arguments["callbacks"] = [*added, *searching(given, resumed)]
     # `Checkpoints` is not a `Checkpoint`, which Lightning would call after the callbacks that log.
     arguments["enable_checkpointing"] = any(isinstance(callback, Checkpoint) for callback in arguments["callbacks"])
     plugins = as_list(arguments.get("plugins"))
@@ -101,6 +104,19 @@ def searching(callbacks: list[Callback], resumed: Resumed | None) -> list[Callba
     if resumed is not None:
         return [callback for callback in callbacks if not isinstance(callback, BatchSizeFinder | LearningRateFinder)]
     return [*callbacks, FoundRate()] if any(isinstance(item, LearningRateFinder) for item in callbacks) else callbacks
+
+
+def check_unused(callback: Callback, resumed: Resumed | None) -> None:
+    """Refuse a callback of Lightning that has the state of another run: `EarlyStopping` would stop by its scores.
+
+    A resumed run loads the state of its checkpoint. Callbacks with a ``state_dict`` of their own, such as
+    `zoo.pruning.LotteryTicket`, may continue from run to run.
+    """
+    state, is_lightnings = repr(callback.state_dict()), type(callback).state_dict.__module__.startswith("lightning.")
+    first = vars(callback).setdefault("_zoo_first_state", state)
+    if is_lightnings and resumed is None and state != first:
+        text = f"--trainer.callbacks: {type(callback).__name__} has the state of another run: create a new one for every run"
+        raise InputError(text, code="conflict")
 
 
 def restore_batch_size(data: Any, settings: Mapping[str, object], resumed: Resumed | None) -> None:
